@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET
 
+from skyward_nb.runtime.keras_settings import AVERAGE, SEED, variables
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import FRAMEWORKS
 from skyward_nb.words.masking import MASK, is_secret
@@ -27,6 +28,7 @@ OF_JOBS = ("joblib", "sklearn")
 """Words of what hands jobs to ranks, and prepares nothing there."""
 _BACKENDS = ("auto", "gloo", "nccl")
 _TOKEN = "HF_TOKEN"  # noqa: S105 - the variable's name
+_VARIABLES = {_TOKEN: "token", AVERAGE: "average", SEED: "seed"}
 _ARGUMENTS = {"collective_timeout": "timeout", "mig": "profile"}
 
 
@@ -42,10 +44,10 @@ class PluginChoice(msgspec.Struct, frozen=True):
         for option in self.options.stated:
             value = getattr(self.options, option)
             if option == "env":
-                arguments += [f"{n.lower()}={_shown(n, v)}" for n, v in value.items()]
+                arguments += [f"{_VARIABLES[n]}={_shown(n, v)}" for n, v in value.items()]
             else:
                 arguments.append(f"{_ARGUMENTS.get(option, option)}={value!r}")
-        return f"sky.plugins.{name}({', '.join(arguments)})".replace("hf_token=", "token=")
+        return f"sky.plugins.{name}({', '.join(arguments)})"
 
 
 def torch(
@@ -65,15 +67,25 @@ def jax() -> PluginChoice:
     return PluginChoice("jax")
 
 
-def keras(*, backend: KerasBackend | None = None) -> PluginChoice:
+def keras(
+    *, backend: KerasBackend | None = None, seed: int | None = None, average: bool = True
+) -> PluginChoice:
     """Keras 3 on a `backend`, which is made ready, too; without one, on a framework of the pool.
 
-    On JAX it trains one model on all devices. Raises `OptionError` for a backend that Keras does not have.
+    `fit` trains one model over the ranks that call it together: on JAX on all devices, on torch and
+    TensorFlow by the mean of their gradients, unless `average` is False, and each trains a model by itself. All
+    ranks begin with the same `seed`. Raises `OptionError` for a backend that Keras does not have, and what is no seed.
     """
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+        raise OptionError("seed", f"seed={seed!r}: give a whole number, from 0 on")
+    if not isinstance(average, bool):
+        raise OptionError("average", f"average={average!r}: write True or False")
+    stated = variables(seed, average=average)
+    options = PoolOptions(env=stated or UNSET)
     if backend is None:
-        return PluginChoice("keras")
+        return PluginChoice("keras", options)
     known = next(each.variants for each in FRAMEWORKS if each.name == "keras")
-    return PluginChoice(f"keras:{_one_of('backend', backend, known)}")
+    return PluginChoice(f"keras:{_one_of('backend', backend, known)}", options)
 
 
 def tensorflow() -> PluginChoice:

@@ -8,7 +8,6 @@ Under `MultiWorkerMirroredStrategy` Keras 3 fails deep inside (keras issue 20585
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from skyward_nb.runtime import keras_together
 from skyward_nb.runtime.hooks import Changes, is_shown
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.keras_on_jax import own_predictions
+from skyward_nb.runtime.keras_settings import averages
 from skyward_nb.runtime.process_group import Adds, entered
 
 _FAILS = (
@@ -92,7 +92,7 @@ def _is_distributed() -> bool:
 
 def _together() -> tuple[int, ...]:
     """The ranks that train together, this one among them; none where each is to train by itself."""
-    if os.environ.get(keras_together.APART, "").lower() in ("no", "0", "false"):
+    if not averages():
         return ()
     info = instance_info()
     together = sorted(reducers.running or range(info.world_size))

@@ -23,22 +23,19 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from skyward_nb.runtime.keras_settings import AVERAGE
 from skyward_nb.runtime.process_group import Adds
 from skyward_nb.words.ranks import spell_ranks
 
-APART = "SKYWARD_KERAS_AVERAGE"
-"""A variable: with `no`, each rank trains a model of its own."""
 _DIFFER = (
     "Keras's fit trains one model over ranks {ranks}, and {what} differ: {groups}; here: {here}. Make "
-    f"them alike; or train a model on each rank by itself: env={APART}=no, or sky.plugins.keras(average=False)"
+    f"them alike; or train a model on each rank by itself: env={AVERAGE}=no, or sky.plugins.keras(average=False)"
 )
 _UNBUILT = (
     "Keras's fit trains one model over all ranks, and the weights of this one, which must begin alike, are not "
     "there yet: call it with a batch, or model.build(shape), before fit"
 )
-_ROWS = (
-    "BatchNormalization normalises by the rows that each rank has of a batch, not by those of all ranks"
-)
+_ROWS = "BatchNormalization normalises by the rows that each rank has of a batch, not by those of all ranks"
 _XLA = "jit_compile=True is left out: XLA cannot add gradients over ranks"
 _told: set[str] = set()
 _made_for: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
@@ -87,7 +84,7 @@ class Together:
         self._say_what_differs()
 
     def _say_what_differs(self) -> None:
-        import keras
+        keras = _keras()
 
         kind = keras.layers.BatchNormalization
         if any(isinstance(each, kind) for each in getattr(self.model, "layers", ())):
@@ -141,10 +138,11 @@ class Together:
 
         A gradient that no rank has is None.
         """
-        from keras import backend, ops
+        keras = _keras()
+        ops = keras.ops
 
         shaped = [each for each in like if each is not None]
-        kind = backend.result_type("float32", *(each.dtype for each in shaped))
+        kind = keras.backend.result_type("float32", *(each.dtype for each in shaped))
         weight = ops.cast(ops.convert_to_tensor(rows), kind)
         parts = [
             ops.reshape(weight, (1,)),
@@ -211,23 +209,22 @@ class Together:
     def _average_layers(self) -> None:
         """Average what differs of what layers gather: the means of batches, say."""
         import numpy as np
-        from keras import ops
+
+        ops = _keras().ops
 
         gathered = [each for each in self.model.non_trainable_weights if _is_float(each)]
         if not gathered:
             return
         sums = [zlib.crc32(np.ascontiguousarray(ops.convert_to_numpy(each))) for each in gathered]
         table = self._table(*sums)
-        differing = [
-            each for n, each in enumerate(gathered) if len({row[n] for row in table}) > 1
-        ]
+        differing = [each for n, each in enumerate(gathered) if len({row[n] for row in table}) > 1]
         self._sum(differing)
         for each in differing:
             each.assign(each / len(self._ranks))
 
     def _mean_logs(self, logs: dict[str, Any]) -> dict[str, Any]:
         """What a step of the user's own tells, averaged over ranks where all tell the same kind of thing."""
-        from keras import ops
+        ops = _keras().ops
 
         values = {
             name: ops.convert_to_numpy(value) for name, value in logs.items() if value is not None
@@ -245,7 +242,8 @@ class Together:
     def _table(self, *numbers: int) -> list[tuple[int, ...]]:
         """What each rank has, in their order."""
         import numpy as np
-        from keras import ops
+
+        ops = _keras().ops
 
         own = np.zeros((len(self._ranks), len(numbers)), np.int64)
         own[self._place] = numbers
@@ -259,7 +257,7 @@ class Together:
 
     def _sum(self, variables: list[Any], *, alone: bool = False) -> None:
         """Give these the sum over ranks; of the first one `alone`."""
-        from keras import ops
+        ops = _keras().ops
 
         for floats in (True, False):
             those = [each for each in variables if _is_float(each) is floats]
@@ -322,7 +320,7 @@ def renew(model: Any, ranks: tuple[int, ...]) -> None:
 def _entered(together: Together) -> Generator[None]:
     """Meanwhile, steps and optimizers of this process are those of all ranks."""
     global _now
-    import keras
+    keras = _keras()
 
     model, before = together.model, _now
     jit, step = model.jit_compile, model.train_step
@@ -365,7 +363,7 @@ def _of_all(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 def _with_ours(callbacks: Any, together: Together, given: dict[str, Any]) -> Any:
     """Callbacks of `fit`, ours last, and models saved by the first rank alone."""
-    import keras
+    keras = _keras()
 
     kept = keras.callbacks.ModelCheckpoint
 
@@ -398,7 +396,7 @@ def _nameless(config: Any) -> Any:
 
 def _rows_of(data: Any) -> Any:
     """The number of rows of a batch; 1 where it cannot be told."""
-    import keras
+    keras = _keras()
 
     leaves = [each for each in keras.tree.flatten(data) if each is not None]
     shape = getattr(leaves[0], "shape", ()) if leaves else ()
@@ -416,8 +414,12 @@ def _is_float(variable: Any) -> bool:
     return "float" in str(variable.dtype)
 
 
+def _keras() -> Any:
+    return sys.modules["keras"]
+
+
 def _is_tensorflow() -> bool:
-    return sys.modules["keras"].config.backend() == "tensorflow"
+    return _keras().config.backend() == "tensorflow"
 
 
 def _is_eager() -> bool:

@@ -6,6 +6,8 @@ from absent import BESIDE_KERAS, without
 from later import needs
 from pools import request, start, values
 
+from skyward_nb.pickling.payload import unpack
+
 pytestmark = [needs("keras"), pytest.mark.timeout(400)]
 
 MODEL = """
@@ -37,7 +39,12 @@ def raised(call):
 """
 
 
-@pytest.fixture(scope="module", params=["torch", "tensorflow"])
+_LATER = pytest.param("tensorflow", marks=pytest.mark.extensive)
+on_both = pytest.mark.parametrize("pool", ["torch", "tensorflow"], indirect=True, scope="module")
+mostly_on_torch = pytest.mark.parametrize("pool", ["torch", _LATER], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def pool(request, tmp_path_factory):
     backend = request.param
     needless = ("tensorflow", "jax") if backend == "torch" else ("torch", "jax")
@@ -53,9 +60,9 @@ def pool(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(pool):
     """History and weights of one rank with whole batches: it trains by itself when it runs alone."""
-    outcome = pool.run(request(pool, "fitted(made(), np.arange(60), 12)", ranks=(0,)), lambda _: None)
-    from skyward_nb.pickling.payload import unpack
-
+    outcome = pool.run(
+        request(pool, "fitted(made(), np.arange(60), 12)", ranks=(0,)), lambda _: None
+    )
     assert not outcome.failed
     return unpack(outcome.done[0].value, pool.store)
 
@@ -69,7 +76,17 @@ def assert_alike(found, expected, *, validation=False):
             assert np.allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.parametrize("how", ["", "run_eagerly=True", "jit_compile=True"])
+@on_both
+@pytest.mark.parametrize(
+    "how",
+    [
+        "",
+        *(
+            pytest.param(each, marks=pytest.mark.extensive)
+            for each in ("run_eagerly=True", "jit_compile=True")
+        ),
+    ],
+)
 def test_ranks_train_as_one_rank_does_with_the_whole_batch(pool, alone, how):
     """Whatever weights the others begin with."""
     if how == "jit_compile=True" and pool.spec.framework == ("keras:torch",):
@@ -77,6 +94,7 @@ def test_ranks_train_as_one_rank_does_with_the_whole_batch(pool, alone, how):
     assert_alike(values(pool, f"fitted(made(seed=r, {how}), mine, 12 // n)"), alone)
 
 
+@mostly_on_torch
 def test_metrics_and_validation_are_of_all_rows(pool):
     found = values(
         pool,
@@ -89,6 +107,7 @@ def test_metrics_and_validation_are_of_all_rows(pool):
     assert found[0][0] == pytest.approx((found[0][3] + found[1][3]) / 2, abs=1e-5)
 
 
+@on_both
 def test_a_rank_with_fewer_rows_and_batches_takes_part_until_the_others_end(pool):
     """40 rows and 20: batches of 6 on one, and of 6 and none on the other."""
     body = (
@@ -117,6 +136,7 @@ def test_a_rank_with_fewer_rows_and_batches_takes_part_until_the_others_end(pool
         assert np.allclose(one, another, atol=1e-5)
 
 
+@mostly_on_torch
 def test_what_layers_gather_is_averaged_and_half_precision_trains(pool):
     body = (
         "model = made(layers=[keras.layers.BatchNormalization(), keras.layers.Dropout(0.1)])\n"
@@ -135,6 +155,7 @@ def test_what_layers_gather_is_averaged_and_half_precision_trains(pool):
     assert sum("BatchNormalization" in each for each in one[3]) == 1
 
 
+@mostly_on_torch
 def test_a_step_of_the_users_own_with_two_optimizers(pool):
     body = """
 class Pair(keras.Model):
@@ -178,6 +199,7 @@ kept = model.fit(x[rows], y[rows], batch_size=6, epochs=2, verbose=0, shuffle=Fa
     assert one == other
 
 
+@mostly_on_torch
 def test_it_ends_on_all_where_it_ends_on_one_and_the_head_keeps_models(pool, tmp_path):
     body = (
         "class Stop(keras.callbacks.Callback):\n"
@@ -193,6 +215,7 @@ def test_it_ends_on_all_where_it_ends_on_one_and_the_head_keeps_models(pool, tmp
     assert one[1] == other[1]
 
 
+@mostly_on_torch
 def test_ranks_that_are_not_at_the_same_thing_are_told_so(pool):
     for differ, body in {
         "optimizers differ: [0] and [1]": "fitted(made(lr=0.01 * (r + 1)), mine, 6)",
@@ -204,6 +227,7 @@ def test_ranks_that_are_not_at_the_same_thing_are_told_so(pool):
             assert differ in said, said
 
 
+@on_both
 def test_each_rank_trains_by_itself_where_that_is_asked_for_and_where_it_runs_alone(pool, alone):
     one, other = values(
         pool,

@@ -57,7 +57,9 @@ def test_a_slow_rank_is_found_among_them():
 def test_how_it_is_said():
     slow = slow_ranks({0: [0.85] * TEN, 1: [0.85] * TEN, 2: [0.1] * TEN})
     assert slow == pytest.approx({2: 6.0})
-    assert slow_words(slow) == "rank 2 computes 6 × as long as the others, which wait in collectives"
+    assert (
+        slow_words(slow) == "rank 2 computes 6 × as long as the others, which wait in collectives"
+    )
     assert slow_words({1: 2.0, 3: 1.8}).startswith("ranks 1,3 compute 2.0 × as long as the others")
     assert slow_words({}) == ""
     assert [times(1.53), times(3.4), times(45.0)] == ["1.5 ×", "3 ×", "45 ×"]
