@@ -76,9 +76,11 @@ def keras(
     TensorFlow by the mean of their gradients, unless `average` is False, and each trains a model by itself. All
     ranks begin with the same `seed`. Raises `OptionError` for a backend that Keras does not have, and what is no seed.
     """
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
-        raise OptionError("seed", f"seed={seed!r}: give a whole number, from 0 on")
-    if not isinstance(average, bool):
+    given: tuple[Any, Any] = seed, average
+    is_number = isinstance(given[0], int) and not isinstance(given[0], bool)
+    if seed is not None and not (is_number and 0 <= seed < 1 << 32):
+        raise OptionError("seed", f"seed={seed!r}: give a whole number from 0 to {(1 << 32) - 1}")
+    if not isinstance(given[1], bool):
         raise OptionError("average", f"average={average!r}: write True or False")
     stated = variables(seed, average=average)
     options = PoolOptions(env=stated or UNSET)

@@ -160,7 +160,7 @@ class TensorflowGroup:
 
         with tf.device("CPU:0"):
             if ranks not in _sums:
-                _sums[ranks] = tf.Variable(0, trainable=False, dtype=tf.int32)
+                _sums[ranks] = tf.Variable(tf.constant(0), trainable=False, dtype=tf.int32)
             number = tf.identity(_sums[ranks].assign_add(1))
         everybody = len(ranks) == self._world_size
         key = SUM_KEY if everybody else SUM_KEY - 1 - zlib.crc32(repr(ranks).encode()) % (1 << 24)

@@ -17,11 +17,12 @@ from typing import Any, cast
 from skyward_nb.compat.keras_private import RESULTS, strategy_of
 from skyward_nb.compat.tensorflow_private import processes_of
 from skyward_nb.pickling import reducers
-from skyward_nb.runtime import keras_together
+from skyward_nb.runtime import keras_fit
 from skyward_nb.runtime.hooks import Changes, is_shown
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.keras_on_jax import own_predictions
 from skyward_nb.runtime.keras_settings import averages
+from skyward_nb.runtime.keras_together import Together
 from skyward_nb.runtime.process_group import Adds, entered
 
 _FAILS = (
@@ -48,7 +49,7 @@ def patch(module: ModuleType, changes: Changes) -> None:
     for name in ("fit", "evaluate", "predict", "train_on_batch"):
         changes.put(trainer, name, _first_of_all(backend, name, vars(trainer)[name]))
     if backend != "jax":
-        changes.put(trainer, RESULTS, keras_together.of_epoch(getattr(trainer, RESULTS)))
+        changes.put(trainer, RESULTS, keras_fit.of_epoch(getattr(trainer, RESULTS)))
 
 
 def _first_of_all(backend: str, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,11 +73,11 @@ def _first_of_all(backend: str, name: str, method: Callable[..., Any]) -> Callab
             group = entered.get(backend)
             averages = name == "fit" and len(ranks) > 1 and isinstance(group, Adds)
             if backend == "tensorflow":
-                keras_together.renew(self, ranks if averages else ())
+                keras_fit.renew(self, ranks if averages else ())
             if averages:
                 rank = instance_info().rank
-                session = keras_together.Together(self, cast("Adds", group), ranks, rank)
-                return keras_together.fit(method, session, args, kwargs)
+                session = Together(self, cast("Adds", group), ranks, rank)
+                return keras_fit.fit(method, session, args, kwargs)
             if len(ranks) > 1:
                 _warn_once(backend, name, len(ranks))
         return method(self, *args, **kwargs)

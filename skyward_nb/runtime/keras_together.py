@@ -13,22 +13,19 @@ follows the backward pass and does not overlap with it.
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import sys
 import warnings
 import weakref
 import zlib
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from skyward_nb.runtime.keras_settings import AVERAGE
 from skyward_nb.runtime.process_group import Adds
-from skyward_nb.words.ranks import spell_ranks
+from skyward_nb.words.ranks import count_ranks
 
 _DIFFER = (
-    "Keras's fit trains one model over ranks {ranks}, and {what} differ: {groups}; here: {here}. Make "
+    "Keras's fit trains one model over {ranks}, and {what} differ, of {groups}; here: {here}. Make "
     f"them alike; or train a model on each rank by itself: env={AVERAGE}=no, or sky.plugins.keras(average=False)"
 )
 _UNBUILT = (
@@ -38,9 +35,10 @@ _UNBUILT = (
 _ROWS = "BatchNormalization normalises by the rows that each rank has of a batch, not by those of all ranks"
 _XLA = "jit_compile=True is left out: XLA cannot add gradients over ranks"
 _told: set[str] = set()
-_made_for: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
-"""For which ranks a model's compiled step was made; its sums are a part of it."""
-_now: Together | None = None
+_applied: weakref.WeakKeyDictionary[Any, list[tuple[Any, list[Any], bool]]] = (
+    weakref.WeakKeyDictionary()
+)
+"""What a model's last step applied gradients with, and to what; a compiled step says so as it is compiled."""
 
 
 class Together:
@@ -53,7 +51,6 @@ class Together:
         self._place = self._ranks.index(rank)
         self._is_training = self._is_within = self._validates = False
         self._rows: Any = 1
-        self._applied: list[tuple[Any, list[Any], bool]] = []
 
     @property
     def is_first(self) -> bool:
@@ -84,12 +81,12 @@ class Together:
         self._say_what_differs()
 
     def _say_what_differs(self) -> None:
-        keras = _keras()
+        keras = keras_module()
 
         kind = keras.layers.BatchNormalization
         if any(isinstance(each, kind) for each in getattr(self.model, "layers", ())):
             _warn_once(_ROWS)
-        if (self.model.get_compile_config() or {}).get("jit_compile") is True and _is_tensorflow():
+        if (self.model.get_compile_config() or {}).get("jit_compile") is True and is_tensorflow():
             _warn_once(_XLA)
 
     def begin_epoch(self, epoch: int) -> None:
@@ -103,15 +100,16 @@ class Together:
         for rank, number in zip(self._ranks, numbers, strict=True):
             groups.setdefault(number, []).append(rank)
         if len(groups) > 1:
-            listed = " and ".join(spell_ranks(each) for each in groups.values())
-            ranks = spell_ranks(self._ranks)
+            listed = " and ".join(map(count_ranks, groups.values()))
+            ranks = count_ranks(self._ranks)
             raise ValueError(_DIFFER.format(ranks=ranks, what=what, groups=listed, here=here))
 
     # ── a step ──────────────────────────────────────────────────────────────────────────
 
     def step(self, train_step: Callable[[Any], Any], data: Any) -> Any:
         """One step with a batch of this rank's."""
-        self._rows, self._applied = _rows_of(data), []
+        self._rows = _rows_of(data)
+        _applied[self.model] = []
         return train_step(data)
 
     def apply(self, apply: Callable[..., Any], optimizer: Any, grads: Any, variables: Any) -> Any:
@@ -120,7 +118,7 @@ class Together:
             return apply(optimizer, grads, variables)
         gradients = list(grads)
         known = gradients if variables is None else list(variables)
-        self._applied.append((optimizer, known, variables is not None))
+        _applied.setdefault(self.model, []).append((optimizer, known, variables is not None))
         averaged, _ = self._average(gradients, known, self._rows)
         return self._apply(apply, optimizer, averaged, None if variables is None else known)
 
@@ -138,7 +136,7 @@ class Together:
 
         A gradient that no rank has is None.
         """
-        keras = _keras()
+        keras = keras_module()
         ops = keras.ops
 
         shaped = [each for each in like if each is not None]
@@ -196,7 +194,8 @@ class Together:
     def _await_others(self) -> None:
         """Take part in the steps of ranks that have batches left."""
         model = self.model
-        applied = self._applied or [(model.optimizer, list(model.trainable_variables), True)]
+        whole = (model.optimizer, list(model.trainable_variables), True)
+        applied = _applied.get(model) or [whole]
         with _without_gradients():
             while True:
                 for number, (optimizer, known, has_variables) in enumerate(applied):
@@ -210,7 +209,7 @@ class Together:
         """Average what differs of what layers gather: the means of batches, say."""
         import numpy as np
 
-        ops = _keras().ops
+        ops = keras_module().ops
 
         gathered = [each for each in self.model.non_trainable_weights if _is_float(each)]
         if not gathered:
@@ -224,7 +223,7 @@ class Together:
 
     def _mean_logs(self, logs: dict[str, Any]) -> dict[str, Any]:
         """What a step of the user's own tells, averaged over ranks where all tell the same kind of thing."""
-        ops = _keras().ops
+        ops = keras_module().ops
 
         values = {
             name: ops.convert_to_numpy(value) for name, value in logs.items() if value is not None
@@ -243,7 +242,7 @@ class Together:
         """What each rank has, in their order."""
         import numpy as np
 
-        ops = _keras().ops
+        ops = keras_module().ops
 
         own = np.zeros((len(self._ranks), len(numbers)), np.int64)
         own[self._place] = numbers
@@ -257,7 +256,7 @@ class Together:
 
     def _sum(self, variables: list[Any], *, alone: bool = False) -> None:
         """Give these the sum over ranks; of the first one `alone`."""
-        ops = _keras().ops
+        ops = keras_module().ops
 
         for floats in (True, False):
             those = [each for each in variables if _is_float(each) is floats]
@@ -280,113 +279,6 @@ class Together:
                 at += _size(each)
 
 
-def fit(
-    method: Callable[..., Any], together: Together, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """`fit` of a trainer on all ranks at once."""
-    __tracebackhide__ = True
-    model = together.model
-    try:
-        bound = inspect.signature(method).bind(model, *args, **kwargs)
-    except TypeError:
-        return method(model, *args, **kwargs)
-    bound.apply_defaults()
-    given = bound.arguments
-    given["callbacks"] = _with_ours(given["callbacks"], together, given)
-    with _entered(together):
-        return method(*bound.args, **bound.kwargs)
-
-
-def of_epoch(result: Callable[..., Any]) -> Callable[..., Any]:
-    """What gives the results of an epoch, those of all ranks while they are together."""
-
-    @functools.wraps(result)
-    def results(self: Any, logs: Any) -> Any:
-        if _now is not None and _now.model is self:
-            return _now.results(result, logs)
-        return result(self, logs)
-
-    return results
-
-
-def renew(model: Any, ranks: tuple[int, ...]) -> None:
-    """Have a model's step compiled anew where it was for other ranks."""
-    if _made_for.get(model, ()) != ranks:
-        model.train_function = None
-        _made_for[model] = ranks
-
-
-@contextmanager
-def _entered(together: Together) -> Generator[None]:
-    """Meanwhile, steps and optimizers of this process are those of all ranks."""
-    global _now
-    keras = _keras()
-
-    model, before = together.model, _now
-    jit, step = model.jit_compile, model.train_step
-    kinds = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
-    applies = [vars(kind).get("apply") for kind in kinds]
-    if _is_tensorflow():
-        model.jit_compile = False
-    model.train_step = functools.wraps(step)(lambda data: together.step(step, data))
-    if before is None:
-        for kind in kinds:
-            kind.apply = _of_all(kind.apply)
-    _now = together
-    try:
-        yield
-    finally:
-        _now = before
-        del model.train_step
-        model.jit_compile = jit
-        if before is None:
-            for kind, apply in zip(kinds, applies, strict=True):
-                if apply is None:
-                    del kind.apply
-                else:
-                    kind.apply = apply
-
-
-def _of_all(apply: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(apply)
-    def apply_all(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-        if _now is None:
-            return apply(self, grads, trainable_variables)
-        return _now.apply(apply, self, grads, trainable_variables)
-
-    torch = sys.modules.get("torch")
-    if torch is None or _is_tensorflow():
-        return apply_all
-    # A compiled step leaves what it compiled to communicate.
-    return functools.wraps(apply)(torch.compiler.disable(apply_all))
-
-
-def _with_ours(callbacks: Any, together: Together, given: dict[str, Any]) -> Any:
-    """Callbacks of `fit`, ours last, and models saved by the first rank alone."""
-    keras = _keras()
-
-    kept = keras.callbacks.ModelCheckpoint
-
-    class Ours(keras.callbacks.Callback):
-        def on_train_begin(self, logs: Any = None) -> None:
-            validates = given["validation_data"] is not None or bool(given["validation_split"])
-            every = given["validation_freq"]
-            every = every if isinstance(every, int) else zlib.crc32(repr(every).encode())
-            together.begin(given["epochs"], every, validates=validates)
-
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            together.begin_epoch(epoch)
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            together.end_epoch()
-
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.append(Ours())
-        return callbacks
-    found = keras.tree.flatten(callbacks) if callbacks else []
-    return [each for each in found if together.is_first or not isinstance(each, kept)] + [Ours()]
-
-
 def _nameless(config: Any) -> Any:
     """A configuration without names, in which Keras counts what a process has made."""
     if not isinstance(config, dict):
@@ -396,7 +288,7 @@ def _nameless(config: Any) -> Any:
 
 def _rows_of(data: Any) -> Any:
     """The number of rows of a batch; 1 where it cannot be told."""
-    keras = _keras()
+    keras = keras_module()
 
     leaves = [each for each in keras.tree.flatten(data) if each is not None]
     shape = getattr(leaves[0], "shape", ()) if leaves else ()
@@ -414,20 +306,22 @@ def _is_float(variable: Any) -> bool:
     return "float" in str(variable.dtype)
 
 
-def _keras() -> Any:
+def keras_module() -> Any:
+    """Keras, which is imported where a model is."""
     return sys.modules["keras"]
 
 
-def _is_tensorflow() -> bool:
-    return _keras().config.backend() == "tensorflow"
+def is_tensorflow() -> bool:
+    """Whether Keras runs on TensorFlow, else on torch."""
+    return keras_module().config.backend() == "tensorflow"
 
 
 def _is_eager() -> bool:
-    return not _is_tensorflow() or sys.modules["tensorflow"].executing_eagerly()
+    return not is_tensorflow() or sys.modules["tensorflow"].executing_eagerly()
 
 
 def _without_gradients() -> Any:
-    return contextlib.nullcontext() if _is_tensorflow() else sys.modules["torch"].no_grad()
+    return contextlib.nullcontext() if is_tensorflow() else sys.modules["torch"].no_grad()
 
 
 def _warn_once(text: str) -> None:
