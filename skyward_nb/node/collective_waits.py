@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import CodeType, FrameType
 
 from skyward_nb.compat.torch_private import groups
@@ -79,8 +78,7 @@ class CollectiveWaits:
         self._run = 0
         self._going = threading.Event()
         self._main = threading.main_thread().ident or 0
-        # The main thread has the process's number; Python may not know that of a fork's.
-        self._state = Path(f"/proc/self/task/{os.getpid()}/stat")
+        self._state = -1
         self._thread: threading.Thread | None = None
 
     def begin(self, run: int) -> None:
@@ -89,7 +87,10 @@ class CollectiveWaits:
         if "torch" not in names or any("nccl" in backend for _, backend in groups()):
             return
         if self._thread is None:
-            if not self._state.exists():  # not on Linux
+            try:
+                # The main thread has the process's number; Python may not know that of a fork's.
+                self._state = os.open(f"/proc/self/task/{os.getpid()}/stat", os.O_RDONLY)
+            except OSError:  # not on Linux
                 return
             self._thread = threading.Thread(target=self._serve, name="skyward-waits", daemon=True)
             self._thread.start()
@@ -121,13 +122,9 @@ class CollectiveWaits:
 
     def _waits_in(self) -> str:
         """The collective that the main thread sleeps in: one that computes, or would if it could, does not."""
-        try:
-            state = self._state.read_text().rpartition(") ")[2][:1]
-        except OSError:
+        if os.pread(self._state, 512, 0).rpartition(b") ")[2][:1] != b"S":
             return ""
-        if state != "S":
-            return ""
-        return waits_in(_frames(sys._current_frames().get(self._main)))
+        return _known(tuple(_frames(sys._current_frames().get(self._main))))
 
 
 def _frames(frame: FrameType | None) -> Iterator[NamedFrame]:
@@ -139,6 +136,10 @@ def _frames(frame: FrameType | None) -> Iterator[NamedFrame]:
         yield frame.f_code.co_filename, frame.f_code.co_name
         frame = frame.f_back
         count += 1
+
+
+# A loop is seen at the same few places again and again.
+_known = functools.lru_cache(maxsize=256)(waits_in)
 
 
 @functools.lru_cache(maxsize=256)
