@@ -125,8 +125,7 @@ def _conclusion(profiles: Mapping[int, CommProfile]) -> str:
         )
         if one_sided > _MOST_ONE_SIDED * profile.communicating:
             return ""
-    waits = {rank: each.exposed / each.recorded for rank, each in profiles.items() if each.recorded}
-    return slow_words(slow_in_all(waits))
+    return slow_words(slow_in_all({rank: each.steady for rank, each in profiles.items()}))
 
 
 def _line(profile: CommProfile) -> str:

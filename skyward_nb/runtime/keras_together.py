@@ -214,7 +214,7 @@ class Together:
         gathered = [each for each in self.model.non_trainable_weights if _is_float(each)]
         if not gathered:
             return
-        sums = [zlib.crc32(np.ascontiguousarray(ops.convert_to_numpy(each))) for each in gathered]
+        sums = [zlib.crc32(np.asarray(ops.convert_to_numpy(each)).tobytes()) for each in gathered]
         table = self._table(*sums)
         differing = [each for n, each in enumerate(gathered) if len({row[n] for row in table}) > 1]
         self._sum(differing)
