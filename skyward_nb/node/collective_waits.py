@@ -29,7 +29,7 @@ _LEAST_BEGUN, _LEAST_LOOKS = 4, 4
 _MOST_ONE_SIDED = 0.1
 """Of a window's time, that in waits that say nothing: with more of it the window is left out."""
 _MOST_FRAMES = 60
-_OF_ALL = ("all_", "_all_", "reduce_scatter", "backward", "wait_tensor", "DistributedDataParallel.")
+_OF_ALL = ("all_", "reduce_scatter", "backward", "wait_tensor", "DistributedDataParallel.")
 """How waits begin in which all ranks give and get alike."""
 
 

@@ -125,7 +125,8 @@ def _conclusion(profiles: Mapping[int, CommProfile]) -> str:
         )
         if one_sided > _MOST_ONE_SIDED * profile.communicating:
             return ""
-    return slow_words(slow_in_all({rank: each.steady for rank, each in profiles.items()}))
+    slow = slow_in_all({rank: each.steady for rank, each in profiles.items()})
+    return slow_words(slow, over=True)
 
 
 def _line(profile: CommProfile) -> str:

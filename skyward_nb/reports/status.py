@@ -183,12 +183,12 @@ def row_lines(row: PoolRow) -> Iterator[str]:
 
 def balance(view: RunView | None) -> tuple[str, ...]:
     """How ranks kept up with one another in the cell that runs, or ran last."""
-    from skyward_nb.view.slow_ranks import slow_ranks, slow_words
+    from skyward_nb.view.slow_ranks import slow_in, slow_words
     from skyward_nb.view.stragglers import behind, imbalance
 
     if view is None:
         return ()
-    longer = slow_words(slow_ranks({rank: now.waits for rank, now in view.ranks.items()}))
+    longer = slow_words(slow_in(view.ranks), over=view.ended is not None)
     if view.ended is None:
         late = behind(view.ranks)
         found = [f"now: rank {rank} is {how}" for rank, how in late.items()]

@@ -24,9 +24,15 @@ from skyward_nb.protocol.events import (
     Waited,
 )
 from skyward_nb.view.output_entries import OutputEntries
-from skyward_nb.view.run_view import MOST_METRICS, RankState, RankView, RunView, StepView
+from skyward_nb.view.run_view import (
+    MOST_METRICS,
+    MOST_WINDOWS,
+    RankState,
+    RankView,
+    RunView,
+    StepView,
+)
 from skyward_nb.view.series import Series, extended
-from skyward_nb.view.slow_ranks import MOST_WINDOWS
 
 _MOST_BARS = 8
 

@@ -26,6 +26,8 @@ MOST_SHOWN = 500
 """Figures and other rich output that are kept of a run, in number."""
 MOST_METRICS = 100
 """Metrics that are kept of a rank: the first so many that it logs."""
+MOST_WINDOWS = 20
+"""Windows of time of which it is kept how much a rank waited: the last so many."""
 
 RankState = Literal["waiting", "running", "done", "failed", "stopped", "lost"]
 RunState = Literal["starting", "running", "finished", "failed", "interrupted"]

@@ -5,16 +5,22 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from skyward_nb.words.ranks import spell_ranks
+from skyward_nb.view.run_view import MOST_WINDOWS, RankView
+from skyward_nb.words.ranks import count_ranks
 
-_LEAST_WINDOWS, MOST_WINDOWS = 6, 20
-"""The windows of a rank that say something, and those that are kept of it: the last ones."""
+_LEAST_WINDOWS = 6
+"""The windows of a rank that say something."""
 _LONGER = 1.5
 """A rank is slow that computes so many times as long as most ranks do,"""
 _MOSTLY = 0.75
 """and in this part of its windows: one that others' load stops now and then is not."""
 _LEAST = 0.02
 """The least share that is told apart from none."""
+
+
+def slow_in(ranks: Mapping[int, RankView]) -> dict[int, float]:
+    """The slow ranks of a run, as `slow_ranks` has them."""
+    return slow_ranks({rank: now.waits for rank, now in ranks.items()})
 
 
 def slow_ranks(waits: Mapping[int, Sequence[float]]) -> dict[int, float]:
@@ -48,13 +54,15 @@ def _longer(own: Mapping[int, Sequence[float]]) -> dict[int, float]:
     return found
 
 
-def slow_words(slow: Mapping[int, float]) -> str:
-    """A sentence on these ranks; "" without any."""
+def slow_words(slow: Mapping[int, float], *, over: bool = False) -> str:
+    """A sentence on these ranks, in a loop that goes on or is `over`; "" without any."""
     if not slow:
         return ""
-    those = f"rank{'s' * (len(slow) > 1)} {spell_ranks(sorted(slow))}"
-    verb = "compute" if len(slow) > 1 else "computes"
-    return f"{those} {verb} {times(max(slow.values()))} as long as the others, which wait in collectives"
+    computes, wait = "compute" if len(slow) > 1 else "computes", "wait"
+    if over:
+        computes, wait = "computed", "waited"
+    longest = times(max(slow.values()))
+    return f"{count_ranks(sorted(slow))} {computes} {longest} as long as the others, which {wait} in collectives"
 
 
 def times(ratio: float) -> str:

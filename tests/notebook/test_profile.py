@@ -261,7 +261,7 @@ def test_the_ranks_that_compute_longer_are_named():
             for rank, (share, count) in enumerate(zip(shares, counts, strict=True))
         }
 
-    said = "rank 2 computes 9 × as long as the others, which wait in collectives"
+    said = "rank 2 computed 9 × as long as the others, which waited in collectives"
     assert list(lines(ranks(0.9, 0.9, 0.1)))[-1] == said
     # Alike; too few to tell; not the same ones; those that one rank is to wait in.
     alike = ranks(0.5, 0.45, 0.55)

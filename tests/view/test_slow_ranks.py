@@ -60,6 +60,9 @@ def test_how_it_is_said():
     assert (
         slow_words(slow) == "rank 2 computes 6 × as long as the others, which wait in collectives"
     )
+    assert slow_words(slow, over=True).endswith(
+        "computed 6 × as long as the others, which waited in collectives"
+    )
     assert slow_words({1: 2.0, 3: 1.8}).startswith("ranks 1,3 compute 2.0 × as long as the others")
     assert slow_words({}) == ""
     assert [times(1.53), times(3.4), times(45.0)] == ["1.5 ×", "3 ×", "45 ×"]
