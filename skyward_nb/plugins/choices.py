@@ -28,7 +28,6 @@ OF_JOBS = ("joblib", "sklearn")
 """Words of what hands jobs to ranks, and prepares nothing there."""
 _BACKENDS = ("auto", "gloo", "nccl")
 _TOKEN = "HF_TOKEN"  # noqa: S105 - the variable's name
-_VARIABLES = {_TOKEN: "token", AVERAGE: "average", SEED: "seed"}
 _ARGUMENTS = {"collective_timeout": "timeout", "mig": "profile"}
 
 
@@ -44,7 +43,7 @@ class PluginChoice(msgspec.Struct, frozen=True):
         for option in self.options.stated:
             value = getattr(self.options, option)
             if option == "env":
-                arguments += [f"{_VARIABLES[n]}={_shown(n, v)}" for n, v in value.items()]
+                arguments += [_as_given(n, v) for n, v in value.items()]
             else:
                 arguments.append(f"{_ARGUMENTS.get(option, option)}={value!r}")
         return f"sky.plugins.{name}({', '.join(arguments)})"
@@ -160,5 +159,10 @@ def _text(option: str, value: Any) -> str:
     return value
 
 
-def _shown(name: str, value: str) -> str:
-    return MASK if is_secret(name) else repr(value)
+def _as_given(variable: str, value: str) -> str:
+    """The argument that a variable of the ranks came from."""
+    if variable == AVERAGE:
+        return "average=False"
+    if variable == SEED:
+        return f"seed={value}"
+    return f"token={MASK if is_secret(variable) else repr(value)}"
