@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
 import threading
 import time
@@ -102,6 +103,8 @@ class CollectiveWaits:
         self._going.clear()
 
     def _serve(self) -> None:
+        # Signals are the main thread's, which sleeps on if another one takes them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
             self._going.wait()
             run = self._run

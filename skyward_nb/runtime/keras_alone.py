@@ -71,10 +71,10 @@ def _first_of_all(backend: str, name: str, method: Callable[..., Any]) -> Callab
         if name in ("fit", "train_on_batch"):
             ranks = _together()
             group = entered.get(backend)
-            averages = name == "fit" and len(ranks) > 1 and isinstance(group, Adds)
+            is_one = name == "fit" and len(ranks) > 1 and isinstance(group, Adds)
             if backend == "tensorflow":
-                keras_fit.renew(self, ranks if averages else ())
-            if averages:
+                keras_fit.renew(self, ranks if is_one else ())
+            if is_one:
                 rank = instance_info().rank
                 session = Together(self, cast("Adds", group), ranks, rank)
                 return keras_fit.fit(method, session, args, kwargs)

@@ -7,7 +7,11 @@ is a sum). A rank that has run out of batches goes on taking part, with none, un
 At its end metrics and those of the validation are of all rows, and what layers gather is averaged. Averaging
 follows the backward pass and does not overlap with it.
 
-`evaluate` and `predict` by themselves are of one rank: they may be called on the head alone.
+The rule: ranks that run one cell or call together, in a pool whose framework joins them, train one model. A rank that
+runs alone (`ranks=head`, `train() >> pool`) trains by itself; so does each where SKYWARD_KERAS_AVERAGE=no says so, which
+`sky.plugins.keras(average=False)` sets. `fit` within `if sky.is_head():` waits for the others, as any collective does.
+`batch_size` is that of each rank. `ModelCheckpoint` writes on the first rank alone. `evaluate` and `predict` by
+themselves are of one rank: they may be called on the head alone.
 """
 
 from __future__ import annotations
@@ -62,8 +66,9 @@ class Together:
     def begin(self, epochs: int, every: int, *, validates: bool) -> None:
         """Begin as all do; raises ValueError where ranks are not at the same thing."""
         model, optimizer = self.model, self.model.optimizer
+        config = _nameless(optimizer.get_config()) if optimizer else {}
         shapes = [(tuple(each.shape), str(each.dtype)) for each in model.weights]
-        settings = {"class": type(optimizer).__name__, **_nameless(optimizer.get_config())}
+        settings = {"class": type(optimizer).__name__, **config}
         stated = ", ".join(f"{name}={value}" for name, value in settings.items())
         told = {
             "models": (zlib.crc32(repr(shapes).encode()), f"{len(shapes)} weights"),
@@ -77,7 +82,7 @@ class Together:
         if not shapes:
             raise ValueError(_UNBUILT)
         self._validates = all(row[-1] for row in table)
-        self._take([*model.weights, *optimizer.variables])
+        self._take([*model.weights, *_state(optimizer)])
         self._say_what_differs()
 
     def _say_what_differs(self) -> None:
@@ -92,7 +97,7 @@ class Together:
     def begin_epoch(self, epoch: int) -> None:
         """Begin it as the first rank does, its learning rate among others; raises ValueError for another epoch."""
         self._check([row[0] for row in self._table(epoch)], "epochs", f"epoch {epoch + 1} begins")
-        self._take([each for each in self.model.optimizer.variables if not each.shape])
+        self._take([each for each in _state(self.model.optimizer) if not each.shape])
         self._is_training = True
 
     def _check(self, numbers: list[int], what: str, here: str) -> None:
@@ -195,9 +200,9 @@ class Together:
         """Take part in the steps of ranks that have batches left."""
         model = self.model
         whole = (model.optimizer, list(model.trainable_variables), True)
-        applied = _applied.get(model) or [whole]
+        applied = _applied.get(model) or ([whole] if model.optimizer else [])
         with _without_gradients():
-            while True:
+            while applied:
                 for number, (optimizer, known, has_variables) in enumerate(applied):
                     grads, had_rows = self._average([None] * len(known), known, 0)
                     if number == 0 and not had_rows():
@@ -277,6 +282,10 @@ class Together:
                 part = total[at : at + _size(each)]
                 each.assign(ops.cast(ops.reshape(part, tuple(each.shape)), each.dtype))
                 at += _size(each)
+
+
+def _state(optimizer: Any) -> list[Any]:
+    return list(optimizer.variables) if optimizer else []
 
 
 def _nameless(config: Any) -> Any:
