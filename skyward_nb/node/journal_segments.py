@@ -15,7 +15,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from skyward_nb.protocol.events import Clear, Display, Metric, Metrics, Output, Progress, RankPhase
+from skyward_nb.protocol.events import (
+    Clear,
+    Display,
+    Metric,
+    Metrics,
+    Output,
+    Progress,
+    RankPhase,
+    Waited,
+)
 
 _HEAD = 4
 _length = struct.Struct(">I").unpack_from
@@ -29,7 +38,7 @@ _KIND = _HEAD + 1
 """The offset of a frame's kind: after its length and one byte that counts its fields."""
 _SHOWN = tuple(
     _encode("type") + _encode(kind.__name__)
-    for kind in (Output, Progress, Display, Clear, Metric, Metrics, RankPhase)
+    for kind in (Output, Progress, Display, Clear, Metric, Metrics, RankPhase, Waited)
 )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from skyward_nb.node.capture import Capture
+from skyward_nb.node.collective_waits import CollectiveWaits
 from skyward_nb.node.control_thread import ControlThread
 from skyward_nb.node.error_interpreter import ErrorInterpreter, plain_failure
 from skyward_nb.node.generator_channel import GeneratorChannel
@@ -86,6 +87,7 @@ class Rank:
         _seed_anew()
         self._frameworks = RankFrameworks(plugins)
         self._control = ControlThread(control, stacks, rank, self._frameworks, self._uplink.emit)
+        self._waits = CollectiveWaits(rank, self._frameworks, self._uplink.emit)
 
     @property
     def info(self) -> InstanceInfo:
@@ -150,6 +152,7 @@ class Rank:
     def _ended(self, command: Run) -> RankDone:
         """Execute a run; the rank survives any error, and reports it."""
         self._control.begin(command.run)
+        self._waits.begin(command.run)
         errors = ErrorInterpreter(
             command.run, self._shell, self._mailbox, self._control, self._store
         )
@@ -161,6 +164,7 @@ class Rank:
             failure = plain_failure(error)
             done = replace(done, failure=failure, interrupted=errors.is_interrupt(error))
         self._control.end()
+        self._waits.end()
         if not self._frameworks.plugins:
             return done
         failure = done.failure

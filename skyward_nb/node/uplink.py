@@ -25,6 +25,7 @@ from skyward_nb.protocol.events import (
     Progress,
     RankDone,
     RankPhase,
+    Waited,
 )
 from skyward_nb.protocol.frames import frame
 from skyward_nb.runtime import event_sink
@@ -34,7 +35,7 @@ _SETTLE = 5.0
 _BLINK = 0.00002
 _ENOUGH = 64 * 1024
 _MANY = 4096
-_CAN_WAIT = (Metric, Metrics, Progress, Display, RankPhase)
+_CAN_WAIT = (Metric, Metrics, Progress, Display, RankPhase, Waited)
 
 Written = tuple[str, int, bool, str]
 """Stream, run, whether it is hidden, and text."""

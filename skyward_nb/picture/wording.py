@@ -12,6 +12,7 @@ from skyward_nb.picture.scales import compact
 from skyward_nb.protocol.events import Progress
 from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.view.run_view import MOST_METRICS, RankView, RunView, cost_words
+from skyward_nb.view.slow_ranks import slow_in, slow_words
 from skyward_nb.view.stragglers import behind, current, imbalance
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.ranks import spell_ranks
@@ -215,6 +216,8 @@ def _count(value: float, unit: str) -> str:
 def remarks(view: RunView) -> tuple[str, ...]:
     """Sentences on the ranks as a whole."""
     found: list[str] = []
+    if slow := slow_words(slow_in(view.ranks), over=view.ended is not None):
+        found.append(slow)
     if view.ended is not None:
         if slow := imbalance(view.ranks, view.ran_from):
             found.append(slow)

@@ -18,7 +18,7 @@ import msgspec
 
 from skyward_nb.compat.torch_private import is_profiled
 from skyward_nb.plugins.growth import Guard
-from skyward_nb.plugins.torch_trace import Trace, communication, for_all, read
+from skyward_nb.plugins.torch_trace import Trace, communication, for_all, read, steady_share
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.store.blobs import free_memory
 from skyward_nb.words.info import InstanceInfo
@@ -124,6 +124,7 @@ class TorchRecording:
             recorded=self._recorded,
             communicating=total,
             exposed=exposed,
+            steady=steady_share(trace.traceEvents, self._recorded),
             collectives=kinds,
             trace=compressed,
             events=_compress(events[1:-1]),

@@ -114,6 +114,19 @@ def communication(events: Iterable[Event]) -> tuple[float, float, tuple[Collecti
     return total, exposed, tuple(sorted(kinds, key=lambda kind: -kind.seconds))
 
 
+def steady_share(events: Iterable[Event], recorded: float) -> float:
+    """The share of so many seconds that was in collectives, but for the longest tenth of these.
+
+    Who was waited for once, to save a model or to compile, is not slow.
+    """
+    spans = (event.interval for event in events if event.ph == "X" and _collective(event))
+    lengths = sorted((end - start) / _MEGA for start, end in union(spans))
+    longest = -(-len(lengths) // 10)
+    kept = lengths[: len(lengths) - longest]
+    rest = recorded - sum(lengths[len(kept) :])
+    return min(1.0, sum(kept) / rest) if rest > 0 else 0.0
+
+
 def _collective(event: Event) -> str | None:
     """The name of the collective that this event is the time of."""
     if event.cat == "user_annotation" and (found := _RANGE.fullmatch(event.name)):

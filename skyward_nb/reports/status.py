@@ -161,10 +161,15 @@ def row_lines(row: PoolRow) -> Iterator[str]:
 
 def balance(view: RunView | None) -> tuple[str, ...]:
     """How ranks kept up with one another in the cell that runs, or ran last."""
+    from skyward_nb.view.slow_ranks import slow_in, slow_words
     from skyward_nb.view.stragglers import behind, imbalance
 
-    if view is None or view.ended is None:
-        late = behind(view.ranks) if view else {}
-        return tuple(f"now: rank {rank} is {how}" for rank, how in late.items())
-    slow = imbalance(view.ranks, view.ran_from)
-    return (f"in the last cell {slow}",) if slow else ()
+    if view is None:
+        return ()
+    longer = slow_words(slow_in(view.ranks), over=view.ended is not None)
+    if view.ended is None:
+        late = behind(view.ranks)
+        found = [f"now: rank {rank} is {how}" for rank, how in late.items()]
+        return (*found, f"now: {longer}") if longer else tuple(found)
+    told = (imbalance(view.ranks, view.ran_from), longer)
+    return tuple(f"in the last cell {each}" for each in told if each)

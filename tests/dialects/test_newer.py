@@ -25,6 +25,16 @@ PROGRAMS = {
         lacks=("tensorflow", *BESIDE_KERAS),
         holds=lambda out: falls("loss", 0.3)(out) and numbers(out, "loss")[2] > 0.9,
     ),
+    "newer/keras_on_torch.py": Program(
+        says=(
+            "losses agree: True",
+            "weights agree: True",
+            "as one rank with the whole batch: True",
+        ),
+        needs=("keras", "torch"),
+        lacks=("tensorflow", "jax", *BESIDE_KERAS),
+        holds=falls("loss", 0.6),
+    ),
     "newer/jax_arrays.py": Program(
         says=("weights: [1.0, -2.0, 3.0, -4.0]", "[rank 1] process 1 of 2, 2 devices"),
         needs=("jax",),

@@ -254,6 +254,23 @@ def test_a_line_for_each_rank():
     ]
 
 
+def test_the_ranks_that_compute_longer_are_named():
+    def ranks(*shares, name="all_reduce", counts=(40, 40, 40)):
+        return {
+            rank: profile(steady=share, collectives=(Collective(name, count, 0.5),))
+            for rank, (share, count) in enumerate(zip(shares, counts, strict=True))
+        }
+
+    said = "rank 2 computed 9 × as long as the others, which waited in collectives"
+    assert list(lines(ranks(0.9, 0.9, 0.1)))[-1] == said
+    # Alike; too few to tell; not the same ones; those that one rank is to wait in.
+    alike = ranks(0.5, 0.45, 0.55)
+    few = ranks(0.9, 0.9, 0.1, counts=(5, 5, 5))
+    others = ranks(0.9, 0.9, 0.1, counts=(40, 40, 41))
+    for quiet in (alike, few, others, ranks(0.9, 0.9, 0.1, name="broadcast")):
+        assert not [line for line in lines(quiet) if "as long as" in line]
+
+
 def test_what_is_left_out_of_a_recording_is_told():
     said = list(lines({0: profile(seconds=60.0), 1: profile(seconds=60.0, collectives=())}))
     rest = "; recorded for 2 s only, as more would take too much memory"
