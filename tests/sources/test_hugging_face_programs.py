@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from leaks import leaves_nothing
 from later import needs
+from leaks import leaves_nothing
 
 import skyward_nb as sky
 
@@ -38,8 +38,11 @@ def make_model(folder):
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
-    from transformers import DistilBertConfig, DistilBertForSequenceClassification
-    from transformers import PreTrainedTokenizerFast
+    from transformers import (
+        DistilBertConfig,
+        DistilBertForSequenceClassification,
+        PreTrainedTokenizerFast,
+    )
 
     words = Tokenizer(WordLevel({"[PAD]": 0, "[UNK]": 1, "good": 2, "bad": 3}, unk_token="[UNK]"))
     words.pre_tokenizer = Whitespace()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from absent import BESIDE_KERAS, without
-from leaks import leaves_nothing
 from later import needs
+from leaks import leaves_nothing
 
 import skyward_nb as sky
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from leaks import leaves_nothing
 from later import needs
+from leaks import leaves_nothing
 
 import skyward_nb as sky
 from skyward_nb.words.errors import OptionError
@@ -57,11 +57,12 @@ def run_training(mesh_shape=None, micro_batch_size=4, accumulate=1, reduce_dtype
         model, mesh=mesh, plan={"0": "colwise", "2": "rowwise"}, reduce_dtype=reduce_dtype
     )
     held = sum(getattr(each, "to_local", lambda e=each: e)().numel() for each in model.parameters())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     x = torch.randn(16, 8, generator=torch.Generator().manual_seed(1))
     y = x[:, :4] - x[:, 4:]
     index, count = sky.data_place(mesh)
-    own = list(zip(x[index::count].split(micro_batch_size), y[index::count].split(micro_batch_size)))
+    inputs, aims = (each[index::count].split(micro_batch_size) for each in (x, y))
+    own = list(zip(inputs, aims, strict=True))
     losses = []
     for _ in range(6):
         total = torch.zeros(())
@@ -129,7 +130,7 @@ def test_the_variables_of_every_rank(pool):
 @pytest.mark.parametrize(
     ("sizes", "pool_of"),
     [
-        ((1, 1), {"nodes": 1}),
+        ((1, 1), {"accelerator": "A100"}),
         ((4, 1), {"accelerator": "A100:4"}),
         ((1, 4), {"accelerator": "A100:4"}),
         ((2, 2), {"accelerator": "A100:4"}),
@@ -141,7 +142,7 @@ def test_every_printed_mesh_is_one_of_a_pool(sizes, pool_of):
     made = sky.Compute(
         mesh=[list(sizes), AXES], simulate=True, plugins=[sky.plugins.torch()], **pool_of
     )
-    assert made.spec.mesh == tuple(zip(AXES, sizes))
+    assert made.spec.mesh == tuple(zip(AXES, sizes, strict=True))
     assert made.spec.world_size == sizes[0] * sizes[1]
 
 

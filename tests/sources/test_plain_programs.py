@@ -63,9 +63,7 @@ def test_parts_keep_their_type_stride_and_size(pool):
         return sky.shard(items), type(sky.shard(array)), len(sky.shard(items, drop_last=True))
 
     np = __import__("numpy")
-    assert shares() @ pool == [
-        (list(range(rank, 10, 4)), np.ndarray, 2) for rank in range(4)
-    ]
+    assert shares() @ pool == [(list(range(rank, 10, 4)), np.ndarray, 2) for rank in range(4)]
 
 
 # ── places ──────────────────────────────────────────────────────────────────────────────
@@ -145,9 +143,7 @@ TORCH = {"plugins": [sky.plugins.torch()]}
             {
                 "nodes": 2,
                 "accelerator": "A100",
-                "image": sky.Image(
-                    pip=["keras>=3.2", "jax[cuda12]"], env={"KERAS_BACKEND": "jax"}
-                ),
+                "image": sky.Image(pip=["keras>=3.2", "jax[cuda12]"], env={"KERAS_BACKEND": "jax"}),
             },
             2,
             (),

@@ -36,7 +36,8 @@ def in_file(path: Path) -> dict[str, bool]:
     text = path.read_text()
     all_of_them = "\npytestmark = pytest.mark.gpu\n" in text
     return {
-        node.name: all_of_them or any("mark.gpu" in ast.unparse(each) for each in node.decorator_list)
+        node.name: all_of_them
+        or any("mark.gpu" in ast.unparse(each) for each in node.decorator_list)
         for node in ast.parse(text).body
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     }

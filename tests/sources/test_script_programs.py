@@ -34,6 +34,18 @@ def test_the_variables_of_skypilot(no_leaks, tmp_path):
     assert first[4] == second[4] != ""
 
 
+@needs("jax")
+def test_a_script_that_joins_jax_by_itself(no_leaks, tmp_path):
+    """Instead of a launcher for JAX: the place is known, and no option says that it is JAX."""
+    found = run(
+        tmp_path,
+        "import jax\njax.distributed.initialize()\n"
+        "print(jax.process_count(), jax.device_count(), jax.local_device_count())\n",
+        "nodes=2",
+    )
+    assert found == {"2 2 1": [0, 1]}
+
+
 @pytest.mark.torch
 @needs("torch")
 def test_a_script_with_a_mesh_on_its_line(no_leaks, tmp_path):

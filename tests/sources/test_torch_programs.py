@@ -6,15 +6,21 @@ Nothing says `framework=`: the group is there because the functions import torch
 from __future__ import annotations
 
 import pytest
-from leaks import leaves_nothing
 from later import needs
+from leaks import leaves_nothing
 
 import skyward_nb as sky
 
 pytestmark = [pytest.mark.torch, needs("torch")]
-VARIABLES = (
-    "MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK".split()
-)
+VARIABLES = [
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "WORLD_SIZE",
+    "RANK",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+]
 
 
 @pytest.fixture(scope="module")
