@@ -92,13 +92,12 @@ def fine_tune(folder, output):
     trainer = Trainer(
         model=model, args=args, train_dataset=tokenized["train"], eval_dataset=tokenized["test"]
     )
-    before = trainer.evaluate()["eval_loss"]
     trainer.train()
     weights = torch.cat([each.detach().flatten() for each in trainer.model.parameters()])
     return {
         "world": args.world_size,
         "steps": trainer.state.global_step,
-        "losses": (before, trainer.evaluate()["eval_loss"]),
+        "loss": trainer.evaluate()["eval_loss"],
         "weights": weights.double().sum().item(),
     }
 
@@ -113,5 +112,4 @@ def test_the_trainer_sees_both_ranks_and_evaluates_for_all(pool, tmp_path):
     first, second = fine_tune(tmp_path, tmp_path / "results") @ pool
     assert first == second, "one model, and one evaluation of both parts of the data"
     assert (first["world"], first["steps"]) == (2, 3 * 32 // (2 * 4))
-    before, after = first["losses"]
-    assert after < before
+    assert first["loss"] < 0.6, "below that of a guess"
