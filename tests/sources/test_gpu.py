@@ -236,8 +236,8 @@ def test_keras_on_jax_trains_one_model_and_the_head_saves_it(no_leaks, tmp_path)
 @needs("torch")
 def test_use_and_memory_of_the_gpu_are_in_the_picture(no_leaks):
     """What `nvidia-smi dmon` tells."""
-    pytest.importorskip("pynvml")
     word = here()
+    pytest.importorskip("pynvml")
     with kernel() as notebook:
         ran = notebook.run(
             f"%%sky_remote accelerator={word} framework=torch\nimport time, torch\n"

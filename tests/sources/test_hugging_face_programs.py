@@ -84,7 +84,7 @@ def fine_tune(folder, output):
         output_dir=str(output),
         num_train_epochs=3,
         per_device_train_batch_size=4,
-        learning_rate=0.01,
+        learning_rate=0.03,
         save_strategy="no",
         report_to=[],
         disable_tqdm=True,
@@ -112,4 +112,4 @@ def test_the_trainer_sees_both_ranks_and_evaluates_for_all(pool, tmp_path):
     first, second = fine_tune(tmp_path, tmp_path / "results") @ pool
     assert first == second, "one model, and one evaluation of both parts of the data"
     assert (first["world"], first["steps"]) == (2, 3 * 32 // (2 * 4))
-    assert first["loss"] < 0.6, "below that of a guess"
+    assert first["loss"] < 0.4, "torchrun has 0.146, and a guess 0.693"
