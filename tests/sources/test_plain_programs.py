@@ -41,7 +41,7 @@ def test_arrays_are_shuffled_alike_and_again_the_same(pool):
     @sky.function
     def train(x_full, y_full):
         x, y = sky.shard(x_full, y_full, shuffle=True, seed=42)
-        (alone,) = (sky.shard(x_full, shuffle=True, seed=42),)
+        alone = sky.shard(x_full, shuffle=True, seed=42)
         return x, y, bool((alone == x).all())
 
     x = np.arange(40).reshape(20, 2)
@@ -53,17 +53,15 @@ def test_arrays_are_shuffled_alike_and_again_the_same(pool):
 
 
 def test_parts_keep_their_type_stride_and_size(pool):
-    pytest.importorskip("numpy")
+    np = pytest.importorskip("numpy")
 
     @sky.function
-    def shares():
-        import numpy as np
-
-        items, array = list(range(10)), np.arange(10)
+    def shares(items, array):
         return sky.shard(items), type(sky.shard(array)), len(sky.shard(items, drop_last=True))
 
-    np = __import__("numpy")
-    assert shares() @ pool == [(list(range(rank, 10, 4)), np.ndarray, 2) for rank in range(4)]
+    assert shares(list(range(10)), np.arange(10)) @ pool == [
+        (list(range(rank, 10, 4)), np.ndarray, 2) for rank in range(4)
+    ]
 
 
 # ── places ──────────────────────────────────────────────────────────────────────────────
