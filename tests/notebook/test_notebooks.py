@@ -20,10 +20,10 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMES = [*sorted(path.name for path in FOLDER.glob("[0-9]*.ipynb")), "sources.ipynb"]
 FIRST, *OTHERS = NAMES
 NEEDS = {
+    "sources.ipynb": ("keras", "jax"),
     "06_keras_on_jax.ipynb": ("keras", "jax"),
     "07_jax.ipynb": ("jax",),
     "08_hugging_face.ipynb": ("accelerate", "datasets", "transformers"),
-    "sources.ipynb": ("keras", "jax"),
 }
 SLOW = {
     "02_names.ipynb": "notebook/test_names.py",
