@@ -23,9 +23,9 @@ class CommProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     Waiting for other ranks counts as time in a collective. Exposed is the part in which the rank's
     framework did nothing else. All are of the `recorded` seconds from the run's beginning, fewer than
-    the run had where its recording took too much memory. `trace` is the recording as PyTorch writes it, `events` those of it
-    that are to be put with those of other ranks; both are JSON, compressed by gzip, or empty where
-    there was `trouble`, which says it in words.
+    the run had where its recording took too much memory. `trace` is the recording as its `framework` writes it, JSON of PyTorch or
+    JAX's `xplane.pb`; `events` are those of it that are to be put with those of other ranks, in JSON. Both are
+    compressed by gzip, or empty where there was `trouble`, which says it in words.
     """
 
     seconds: float = 0.0
@@ -36,3 +36,4 @@ class CommProfile(msgspec.Struct, frozen=True, kw_only=True):
     trace: bytes = b""
     events: bytes = b""
     trouble: str = ""
+    framework: str = "torch"
