@@ -37,7 +37,9 @@ class Recording(ABC):
         self._began = self._seconds = self._recorded = self._stopping = 0.0
         self._trouble = ""
         share = free_memory() // instance_info().workers_per_node
-        self._guard = Guard(min(self.most, share // _SHARE), lambda: self._stop(time.perf_counter()))
+        self._guard = Guard(
+            min(self.most, share // _SHARE), lambda: self._stop(time.perf_counter())
+        )
 
     @abstractmethod
     def _start(self) -> Any:
@@ -68,6 +70,7 @@ class Recording(ABC):
         self._began = time.perf_counter()
         self._guard.begin()
 
+    @abstractmethod
     def settle(self) -> None:
         """Wait for what the cell has begun, where the framework works in the background."""
 

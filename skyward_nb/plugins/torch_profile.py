@@ -38,6 +38,9 @@ class TorchRecording(Recording):
             profiler.start()
         return profiler
 
+    def settle(self) -> None:
+        """The cell's code has waited for all that it uses."""
+
     def _lost(self) -> str:
         # torch has one profiler at a time, and none is left where the cell had one of its own.
         if is_profiled():

@@ -144,7 +144,13 @@ def accumulate(
         if operator.index(value) < 1:
             raise ValueError(f"sky.accumulate: {name}={value}; give a whole number of 1 or more")
     if is_of(model, "torch.nn", "Module"):
-        _refuse("a torch.nn.Module", has_aux=has_aux, reduce_dtype=reduce_dtype, param_dtype=param_dtype, mesh=mesh)
+        _refuse(
+            "a torch.nn.Module",
+            has_aux=has_aux,
+            reduce_dtype=reduce_dtype,
+            param_dtype=param_dtype,
+            mesh=mesh,
+        )
         return _for_module(model, every, total)
     if not callable(model) or "jax" not in sys.modules:
         kind = type(model).__name__

@@ -58,4 +58,4 @@ def is_key(array: Any) -> bool:
     """Whether it holds random keys, whose bits JAX hides."""
     import jax
 
-    return bool(jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key))
+    return bool(jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key))

@@ -34,7 +34,6 @@ class GradientOptions:
 
 def gradient_function(loss: Callable[..., Any], options: GradientOptions) -> Callable[..., Any]:
     """A function of what `loss` takes, that gives what `jax.value_and_grad(loss)` does."""
-
     makers: dict[Any, _Gradients] = {}
 
     @functools.wraps(loss)
@@ -77,18 +76,21 @@ class _Gradients:
     def _check(self, batch: tuple[Any, ...]) -> None:
         """Raise ValueError where a batch is of one rank alone, or has rows that cannot be dealt out."""
         import jax
+        from jax.core import Tracer
 
         parts = self.devices * self.options.every
         for array in jax.tree.leaves(batch):
             if not getattr(array, "shape", ()):
-                raise ValueError("sky.accumulate: a part of the batch has no rows; bind it to the loss")
+                raise ValueError(
+                    "sky.accumulate: a part of the batch has no rows; bind it to the loss"
+                )
             if array.shape[0] % parts:
                 raise ValueError(
                     f"sky.accumulate: {array.shape[0]} rows cannot be divided into every="
                     f"{self.options.every} micro-batches on each of {self.devices} parts of the data"
                 )
             is_own = not isinstance(array, jax.Array) or (
-                not isinstance(array, jax.core.Tracer) and array.is_fully_addressable
+                not isinstance(array, Tracer) and array.is_fully_addressable
             )
             if is_own and self.axes and jax.process_count() > 1:
                 raise ValueError(
@@ -109,7 +111,9 @@ class _Gradients:
 
         if graph not in self.compiled:
             loss = _Plain(self.loss) if graph is None else _OfModule(self.loss, graph)
-            self.compiled[graph] = jax.jit(self._over_devices(functools.partial(self._accumulated, loss)))
+            self.compiled[graph] = jax.jit(
+                self._over_devices(functools.partial(self._accumulated, loss))
+            )
         return self.compiled[graph]
 
     def _over_devices(self, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -193,9 +197,7 @@ class _Gradients:
 
         if self.compute is None:
             return tree
-        return jax.tree.map(
-            lambda a: a.astype(self.compute) if jax_arrays.is_float(a) else a, tree
-        )
+        return jax.tree.map(lambda a: a.astype(self.compute) if jax_arrays.is_float(a) else a, tree)
 
 
 class _Plain:

@@ -75,9 +75,7 @@ def _described(model: Any, tree: Any) -> list[jax_plans.Leaf]:
         from flax import nnx
 
         specs = nnx.get_partition_spec(tree)
-        named = zip(
-            jax_arrays.names_of(specs), jax.tree.leaves(specs), strict=True
-        )
+        named = zip(jax_arrays.names_of(specs), jax.tree.leaves(specs), strict=True)
         own = {name: tuple(spec) for name, spec in named if spec is not None and tuple(spec)}
     return [
         jax_plans.Leaf(name, tuple(leaf.shape), jax_arrays.is_float(leaf), own.get(name))
@@ -139,7 +137,7 @@ def _gathered(array: Any) -> Any:
     bits = _bits(array)
     whole = np.asarray(multihost_utils.process_allgather(bits, tiled=True) if is_spread else bits)
     if jax_arrays.is_key(array):
-        return jax.random.wrap_key_data(whole, impl=jax.random.key_impl(array))
+        return jax.random.wrap_key_data(jax.numpy.asarray(whole), impl=jax.random.key_impl(array))
     return whole
 
 

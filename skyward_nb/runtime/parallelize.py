@@ -73,9 +73,7 @@ def parallelize(
     if mesh is not None or plan is not None:
         from skyward_nb.runtime import torch_parallel
 
-        torch_parallel.spread(
-            model, plan, mesh, reduce_dtype=reduce_dtype, param_dtype=param_dtype
-        )
+        torch_parallel.spread(model, plan, mesh, reduce_dtype=reduce_dtype, param_dtype=param_dtype)
     return model
 
 

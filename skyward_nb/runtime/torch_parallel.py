@@ -14,7 +14,6 @@ from skyward_nb.runtime import replicas, tensor_plans
 from skyward_nb.words.mesh import PARALLEL_AXES, dtype_name, other_axes
 
 
-
 def spread(
     model: Any, plan: Mapping[str, Any] | None, mesh: Any, *, reduce_dtype: Any, param_dtype: Any
 ) -> None:
