@@ -78,11 +78,11 @@ class JaxRecording(Recording):
 
     def _read(self, data: bytes, info: InstanceInfo, base: int) -> CommProfile:
         trace: Trace = read(data)
+        trace.traceEvents = [event for event in trace.traceEvents if event.ph]
         trace.baseTimeNanoseconds = self._began_at
         total, exposed, kinds = communication(trace.traceEvents)
         names = places(trace.traceEvents)
-        events = for_all(trace, info.rank, info.world_size, base, names)
-        packed = msgspec.json.encode([event for event in events if event.ph])
+        events = msgspec.json.encode(for_all(trace, info.rank, info.world_size, base, names))
         return CommProfile(
             seconds=self._seconds,
             recorded=self._recorded,
@@ -90,6 +90,6 @@ class JaxRecording(Recording):
             exposed=exposed,
             collectives=kinds,
             trace=compress(self._trace),
-            events=compress(packed[1:-1]),
+            events=compress(events[1:-1]),
             framework="jax",
         )
