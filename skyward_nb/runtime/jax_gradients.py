@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from skyward_nb.runtime import jax_arrays
@@ -35,6 +35,10 @@ class GradientOptions:
 def gradient_function(loss: Callable[..., Any], options: GradientOptions) -> Callable[..., Any]:
     """A function of what `loss` takes, that gives what `jax.value_and_grad(loss)` does."""
     makers: dict[Any, _Gradients] = {}
+    compute = _dtype(options.param_dtype)
+    options = replace(
+        options, param_dtype=compute, reduce_dtype=_dtype(options.reduce_dtype) or compute
+    )
 
     @functools.wraps(loss)
     def value_and_grad(model: Any, /, *batch: Any) -> Any:
@@ -56,8 +60,6 @@ class _Gradients:
         shape: dict[str, int] = dict(mesh.shape) if mesh is not None else {}
         self.axes = tuple(axis for axis in _ROWS if shape.get(axis, 1) > 1)
         self.devices = math.prod(shape[axis] for axis in self.axes)
-        self.compute = _dtype(options.param_dtype)
-        self.reduce = _dtype(options.reduce_dtype) or self.compute
         self.compiled: dict[Any, Callable[..., Any]] = {}
 
     def of(self, model: Any, batch: tuple[Any, ...]) -> Any:
@@ -180,7 +182,7 @@ class _Gradients:
         import jax
         import jax.numpy as jnp
 
-        kind = self.reduce
+        kind = self.options.reduce_dtype
         if kind is None or kind == gradient.dtype:
             return jax.lax.pmean(gradient, self.axes)
         if self.mesh.devices.flat[0].platform != "cpu":
@@ -195,9 +197,10 @@ class _Gradients:
     def _cast(self, tree: Any) -> Any:
         import jax
 
-        if self.compute is None:
+        kind = self.options.param_dtype
+        if kind is None:
             return tree
-        return jax.tree.map(lambda a: a.astype(self.compute) if jax_arrays.is_float(a) else a, tree)
+        return jax.tree.map(lambda a: a.astype(kind) if jax_arrays.is_float(a) else a, tree)
 
 
 class _Plain:
