@@ -36,12 +36,19 @@ def spread(model: Any, plan: Mapping[str, Any] | None, mesh: Any) -> Any:
 
 
 def whole_state(model: Any, *, head: bool) -> Any:
-    """The pytree of a model's arrays, each whole and on the host, on the head; elsewhere {}."""
+    """The pytree of a model's arrays, each whole, on the head; elsewhere {}.
+
+    They are NumPy's; in a module's state JAX's, as modules count their random numbers in place.
+    """
     import jax
 
     leaves, structure = jax.tree.flatten(jax_arrays.tree_of(model))
     whole = [_gathered(leaf) if jax_arrays.is_array(leaf) else leaf for leaf in leaves]
-    return jax.tree.unflatten(structure, whole) if head else {}
+    if not head:
+        return {}
+    if jax_arrays.is_module(model):
+        whole = [jax.numpy.asarray(leaf) if jax_arrays.is_array(leaf) else leaf for leaf in whole]
+    return jax.tree.unflatten(structure, whole)
 
 
 def _check_mesh(mesh: Any) -> None:
@@ -135,7 +142,7 @@ def _gathered(array: Any) -> Any:
 
     is_spread = isinstance(array, jax.Array) and not array.is_fully_addressable
     bits = _bits(array)
-    whole = np.asarray(multihost_utils.process_allgather(bits, tiled=True) if is_spread else bits)
+    whole = np.array(multihost_utils.process_allgather(bits, tiled=True) if is_spread else bits)
     if jax_arrays.is_key(array):
         return jax.random.wrap_key_data(jax.numpy.asarray(whole), impl=jax.random.key_impl(array))
     return whole

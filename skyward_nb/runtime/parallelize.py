@@ -81,8 +81,8 @@ def full_state(model: Any) -> Any:
     """A model's weights and buffers, whole, on the head; elsewhere an empty dictionary.
 
     All ranks must call it. For torch it equals `model.state_dict()` of the model on one rank, on the
-    CPU: `torch.save` it, or make it the cell's value. For a module of nnx it is its `nnx.State`, for
-    another pytree one like it, of NumPy's arrays: `nnx.update(model, state)` takes it in.
+    CPU: `torch.save` it, or make it the cell's value. For a module of nnx it is its `nnx.State`, which
+    `nnx.update(model, state)` takes in; for another pytree one like it, of NumPy's arrays.
     """
     head = instance_info().is_head
     if _framework_of("sky.full_state", model) == "torch":

@@ -209,7 +209,7 @@ def test_a_module_of_nnx_whose_state_goes_on_from_one_micro_batch_to_the_next(wi
         "mesh = arranged('fsdp:2,tp:2')\n"
         "losses, net = fit('fsdp:2,tp:2', sky.accumulate(error_of, 4, mesh=mesh), rate=0.5)\n"
         "state = sky.full_state(net)\n"
-        "back = Net(5); nnx.update(back, state) if state else None\n"
+        "back = Net(5, 0.5); nnx.update(back, state) if state else None; back(x)\n"
         "losses[0] - losses[-1], int(net.drop.rngs.count[...]), sorted(map(str, state)), "
         "not state or bool((back.up.kernel[...] == state['up']['kernel'][...]).all())"
     )
