@@ -134,8 +134,8 @@ def accumulate(
     whole along `fsdp` meanwhile.
 
     `param_dtype` is what weights and batch are computed in, `reduce_dtype` what gradients are
-    averaged in (`param_dtype` unless given): `"bf16"`, `jnp.bfloat16` … They are float32 before and after. On
-    CPUs values are rounded so and sent as float32. `mesh` is `sky.mesh()` unless it is given.
+    averaged in (`param_dtype` unless given): `"bf16"`, `jnp.bfloat16` … Weights and
+    gradients keep their own types. On CPUs values are rounded so and sent as float32. `mesh` is `sky.mesh()` unless it is given.
 
     Raises ValueError for numbers below 1, for rows that cannot be divided, and for a batch of one rank
     alone; TypeError for what is no number, or neither a torch module nor a function.

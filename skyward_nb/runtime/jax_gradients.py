@@ -121,11 +121,18 @@ class _Gradients:
     def _over_devices(self, run: Callable[..., Any]) -> Callable[..., Any]:
         import jax
 
+        def on_device(weights: Any, *given: Any) -> Any:
+            told, gradients, rest = run(weights, *given)
+            if self.axes:
+                told, gradients, rest = self._averaged(told, gradients, rest)
+            gradients = jax.tree.map(lambda a, like: a.astype(like.dtype), gradients, weights)
+            return told, gradients, rest
+
         if not self.axes:
-            return run
+            return on_device
         whole, rows = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(self.axes)
         return jax.shard_map(
-            lambda *given: self._averaged(*run(*given)),
+            on_device,
             mesh=self.mesh,
             in_specs=(whole, whole, rows, rows),
             out_specs=whole,
@@ -173,9 +180,13 @@ class _Gradients:
     def _averaged(self, told: Any, gradients: Any, rest: Any) -> Any:
         import jax
 
-        average = functools.partial(jax.lax.pmean, axis_name=self.axes)
+        def average(array: Any) -> Any:
+            wide = array.astype(jax.numpy.result_type(array.dtype, jax.numpy.float32))
+            return jax.lax.pmean(wide, self.axes).astype(array.dtype)
+
+        told = jax.tree.map(average, told)
         rest = jax.tree.map(lambda a: average(a) if jax_arrays.is_float(a) else a, rest)
-        return average(told), jax.tree.map(self._reduced, gradients), rest
+        return told, jax.tree.map(self._reduced, gradients), rest
 
     def _reduced(self, gradient: Any) -> Any:
         """The mean over devices, in the type for that."""

@@ -193,6 +193,16 @@ def test_gradients_can_be_averaged_in_bf16(pool):
         assert learnt > 0.1
 
 
+def test_weights_in_bf16_have_gradients_in_bf16(pool):
+    """On CPUs XLA would end the process where it is to add those up."""
+    body = (
+        "mesh = arranged('fsdp:4')\nsmall = jax.tree.map(lambda a: a.astype(jnp.bfloat16), weights())\n"
+        "_, slopes = jax.jit(sky.accumulate(loss_of, 2, mesh=mesh))(sky.parallelize(small, mesh=mesh), *batch(mesh))\n"
+        "{str(slope.dtype) for slope in jax.tree.leaves(slopes)}"
+    )
+    assert values(pool, body) == [{"bfloat16"}] * 2
+
+
 def test_a_module_of_nnx_trains_the_same(with_modules):
     body = (
         "given, _ = fit('fsdp:2,tp:2', nnx.value_and_grad(error_of), seed=rank)\n"
