@@ -40,7 +40,7 @@ from skyward_nb.words.errors import spell_size
 from skyward_nb.words.info import InstanceInfo
 
 if TYPE_CHECKING:
-    from skyward_nb.plugins.torch_profile import TorchRecording
+    from skyward_nb.plugins.recording import Recording
 
 _PATIENCE = 10.0
 """Seconds for the rendezvous socket of a new generation to come, and for the agent to end a rank."""
@@ -187,6 +187,7 @@ class Rank:
         recording = self._recording(command)
         try:
             value = self._shell.run(command, call)
+            self._settle(recording, command)
         except BaseException as raised:  # noqa: BLE001 - a user's code may raise anything
             error = errors.closed_after(raised)
         self._end_if_forked(error)
@@ -262,19 +263,34 @@ class Rank:
     def _tell_phase(self, text: str, command: Run) -> None:
         self._uplink.emit(RankPhase(self.info.rank, text, command.run))
 
-    def _recording(self, command: Run) -> TorchRecording | None:
-        """A recorder of this run, which has begun, if `profile=` asks for it and torch is used."""
+    def _recording(self, command: Run) -> Recording | None:
+        """A recorder of this run, which has begun, if `profile=` asks for it: torch's, else JAX's."""
         names = [plugin.name for plugin in self._frameworks.plugins]
-        if not command.card.profile or "torch" not in names:
-            return None
-        from skyward_nb.plugins.torch_profile import TorchRecording
+        found: Recording
+        if command.card.profile and "torch" in names:
+            from skyward_nb.plugins.torch_profile import TorchRecording
 
-        found = TorchRecording()
+            found = TorchRecording()
+        elif command.card.profile and "jax" in names:
+            from skyward_nb.plugins.jax_profile import JaxRecording
+
+            found = JaxRecording()
+        else:
+            return None
         found.begin()
         return found
 
+    def _settle(self, recording: Recording | None, command: Run) -> None:
+        """Wait for what a cell that is recorded has begun; an error of it is the cell's."""
+        if recording is not None:
+            self._mailbox.open(command.run)
+            try:
+                recording.settle()
+            finally:
+                self._mailbox.close()
+
     def _profile(
-        self, recording: TorchRecording | None, command: Run, *, in_haste: bool
+        self, recording: Recording | None, command: Run, *, in_haste: bool
     ) -> Packed | None:
         """The recording of a run; an interrupt ends only its writing."""
         if recording is None:

@@ -125,7 +125,7 @@ OPTIONS: tuple[Option, ...] = (
     _choice("cell", "on_error", "stop|wait", "what other ranks do when one fails (stop)"),
     _flag("cell", "detach", "run in the background: the cell's value is a handle"),
     _flag("cell", "dry_run", "show what would be sent; send and run nothing"),
-    _choice("cell", "profile", "comm", "time in collectives per rank, with traces (framework=torch)"),
+    _choice("cell", "profile", "comm", "time in collectives per rank, with traces (framework=torch or jax)"),
     _flag("cell", "quiet", "show no picture unless something fails"),
     _verb("as", "NAME", "name of what is brought, in the notebook", readers.variable),
     _verb("run", "7", "number of the run, as its picture shows it (the last)"),

@@ -119,18 +119,12 @@ def _check_shares(spec: PoolSpec) -> None:
 
 def check_profile(spec: PoolSpec, profile: str | None) -> None:
     """Raise `OptionError` if a pool cannot record the profile of a run."""
-    frameworks = with_what_they_need(spec.framework)
-    if not profile or "torch" in frameworks:
+    if not profile or {"torch", "jax"}.intersection(with_what_they_need(spec.framework)):
         return
-    instead = ""
-    if "jax" in frameworks:
-        instead = (
-            "; for JAX, `with jax.profiler.trace(folder):` in the cell records one for TensorBoard"
-        )
     raise OptionError(
         "profile",
-        f"profile={profile} needs framework=torch, and the pool is made with "
-        f"framework={','.join(spec.framework) or 'none'}{instead}",
+        f"profile={profile} needs framework=torch or jax, and the pool is made with "
+        f"framework={','.join(spec.framework) or 'none'}",
     )
 
 

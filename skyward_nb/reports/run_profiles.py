@@ -60,7 +60,9 @@ def told(profiles: Mapping[int, CommProfile], name: str, parent: Path) -> Iterat
         yield f"the traces could not be written to {error.filename or parent}: {error.strerror}"
     else:
         yield f"traces: {_shown(folder / MERGED, parent)} (all ranks, for https://ui.perfetto.dev)"
-        yield f"and one for each rank: tensorboard --logdir {_shown(folder.parent, parent)}, or Perfetto"
+        is_jax = any(each.framework == "jax" for each in profiles.values())
+        other = "with xprof installed" if is_jax else "or Perfetto"
+        yield f"and one for each rank: tensorboard --logdir {_shown(folder.parent, parent)}, {other}"
 
 
 def _shown(path: Path, parent: Path) -> str:
@@ -71,7 +73,11 @@ def write(profiles: Mapping[int, CommProfile], name: str, parent: Path) -> Path:
     """The folder with a file for each rank and one of all; another's is never written to."""
     folder = _new_folder(parent / FOLDER, name)
     for rank, profile in profiles.items():
-        if profile.trace:
+        if profile.trace and profile.framework == "jax":
+            planes = folder / "plugins" / "profile" / folder.name
+            planes.mkdir(parents=True, exist_ok=True)
+            (planes / f"rank{rank}.xplane.pb").write_bytes(gzip.decompress(profile.trace))
+        elif profile.trace:
             (folder / f"rank{rank}.pt.trace.json.gz").write_bytes(profile.trace)
     with gzip.open(folder / MERGED, "wb", compresslevel=_LEVEL) as merged:
         merged.write(b'{"displayTimeUnit": "ms", "traceEvents": [')

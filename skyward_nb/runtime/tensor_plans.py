@@ -151,7 +151,7 @@ def _from_model(model: Any, theirs: Mapping[str, str], size: int) -> Plan | None
         warnings.warn(
             f"sky.parallelize: {why} cannot be split by tp={size}, so the model's own plan is not "
             "used: each Linear is split by itself",
-            stacklevel=5,
+            stacklevel=6,
         )
         return None
     shared = shared_modules(model)
@@ -172,7 +172,7 @@ def _from_model(model: Any, theirs: Mapping[str, str], size: int) -> Plan | None
         warnings.warn(
             f"sky.parallelize: each rank of tp holds all of {', '.join(unknown)}: the model's "
             "plan for them works in Transformers only",
-            stacklevel=5,
+            stacklevel=6,
         )
     return {
         name: word

@@ -40,6 +40,16 @@ PROGRAMS = {
         needs=("jax",),
         holds=lambda out: len(set(numbers(out, "losses:"))) == 1,
     ),
+    "newer/jax_mesh.py": Program(
+        says=(
+            "part of up: (4, 16)",
+            "losses agree: True",
+            "weights agree: True",
+            "whole on the head alone: True",
+        ),
+        needs=("jax",),
+        holds=falls("loss:", 0.3),
+    ),
     "newer/tensorflow_loop.py": Program(
         says=(
             "rank 0: 2 replicas, loss 0.00000, weights [1.0, -2.0, 3.0, -4.0]",

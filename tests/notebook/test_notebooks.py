@@ -24,6 +24,7 @@ NEEDS = {
     "06_keras_on_jax.ipynb": ("keras", "jax"),
     "07_jax.ipynb": ("jax",),
     "08_hugging_face.ipynb": ("accelerate", "datasets", "transformers"),
+    "09_mesh.ipynb": ("jax",),
 }
 SLOW = {
     "02_names.ipynb": "notebook/test_names.py",
