@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from skyward_nb.notebook.name_verbs import list_vars, pull, push
 from skyward_nb.notebook.named_pools import (
     adopted,
+    bring_up,
     earlier_kernels_pools,
     forgot,
     is_gone,
@@ -24,7 +25,7 @@ from skyward_nb.picture.wording import clock
 from skyward_nb.reports.cleanup import clean_up
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.found_pools import announcement, notebook_of, unanswered
-from skyward_nb.words.errors import OptionError, PoolError, SkyError
+from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.masking import masked_text
 from skyward_nb.words.units import near_words
 
@@ -55,23 +56,7 @@ def up(session: Session, line: str) -> None:
         for said in [*notes, *([] if is_up else dry_lines(spec))]:
             print(said)
         return
-    display = session.display()
-    try:
-        pool, spec = session.finder.find(asked, display)
-        pool = pool or session.pools.start(spec, display)
-        if pool.spec != spec:
-            session.check_free(pool)
-            session.pools.become(pool, spec, display)
-    except SkyError as error:
-        if display.drawn:
-            display.end("failed", error.message.partition("\n")[0])
-        raise
-    except KeyboardInterrupt:
-        display.end("interrupted", "Interrupted; nothing was started")
-        raise
-    display.end(
-        "finished", f"Pool {pool.spec.name} is up: {pool.spec}", notes=pool.runs.told_once()
-    )
+    bring_up(session, asked)
 
 
 def down(session: Session, line: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from skyward_nb.options.accelerator_choices import AcceleratorChoice
 from skyward_nb.options.defaults import defaults, with_defaults
@@ -21,7 +22,7 @@ from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.image import Image
-from skyward_nb.words.pool_options import Options, PoolOptions
+from skyward_nb.words.pool_options import Options, PoolOptions, Worker
 from skyward_nb.words.spec import PoolSpec
 
 AcceleratorLike = str | AcceleratorChoice
@@ -78,6 +79,58 @@ class AWS(msgspec.Struct, frozen=True, kw_only=True):
     name = "aws"
 
 
+Allocation = Literal["spot", "on-demand", "spot-if-available", "cheapest"]
+_SPOT = {"spot": "yes", "on-demand": "no", "spot-if-available": "auto", "cheapest": "cheapest"}
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several ways to have the nodes of a pool: `sky.Compute(sky.Spec(...), sky.Spec(...))`.
+
+    Its fields are arguments of `sky.Compute`, and those that it leaves out are as they are there.
+    """
+
+    provider: Local | SSH | AWS | str | None = None
+    accelerator: AcceleratorLike | None = None
+    nodes: int | None = None
+    ranks_per_node: int | Literal["auto"] | None = None
+    image: Image | None = None
+    cpus: float | str | None = None
+    memory: float | str | None = None
+    spot: Literal["auto", "yes", "no", "cheapest"] | bool | None = None
+    allocation: Allocation | None = None
+    max_hourly_cost: float | None = None
+    max_cost: float | None = None
+    ttl: TimeLike | None = None
+    simulate: bool | None = None
+
+
+def specs_for(
+    default_name: str,
+    plugins: Iterable[PluginChoice | Callable[[], PluginChoice]],
+    alternatives: Sequence[Spec],
+    **arguments: Any,
+) -> tuple[PoolSpec, ...]:
+    """The specs of `sky.Compute(...)`: one for each alternative, or one without any; raises `OptionError`."""
+    if not alternatives:
+        return (spec_for(default_name, plugins, **arguments),)
+    found: list[PoolSpec] = []
+    for number, each in enumerate(alternatives, 1):
+        if not isinstance(each, Spec):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(
+                "specs", f"sky.Compute(...) takes sky.Spec(...) in front, not {type(each).__name__}"
+            )
+        own = {field: getattr(each, field) for field in each.__struct_fields__}
+        stated = {field: value for field, value in own.items() if value is not None}
+        for one, other in (("spot", "allocation"), ("allocation", "spot")):
+            if one in stated and other not in stated:
+                arguments = {**arguments, other: None}
+        try:
+            found.append(spec_for(default_name, plugins, **{**arguments, **stated}))
+        except OptionError as error:
+            raise OptionError(error.option, f"sky.Spec number {number}: {error.message}") from None
+    return tuple(found)
+
+
 def spec_for(
     default_name: str,
     plugins: Iterable[PluginChoice | Callable[[], PluginChoice]] = (),
@@ -95,7 +148,15 @@ def spec_for(
     whole = with_defaults(ParsedOptions(pool=asked), known).pool
     if whole.chooses_frameworks:  # functions bring those that they use
         whole = whole.with_chosen(())
-    return spec_of(PoolSpec(), whole.changed(pool=whole.pool or default_name))
+    try:
+        return spec_of(PoolSpec(), whole.changed(pool=whole.pool or default_name))
+    except OptionError as error:
+        worker = arguments.get("worker")
+        if worker is None or error.option != "ranks_per_node":
+            raise
+        said = f"ranks_per_node={worker.concurrency}"
+        text = error.message.replace(said, f"worker=sky.Worker(concurrency={worker.concurrency})")
+        raise OptionError("worker", text) from None
 
 
 def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions:
@@ -108,6 +169,18 @@ def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions
             return asked.changed(provider="aws", aws=_access(value))
         case "env", _:
             return asked.changed(env={**(asked.env or {}), **_env(value)})
+        case "allocation", str() if value in _SPOT:
+            _check_said_once(asked.spot, _SPOT[value], "allocation", "spot")
+            return asked.changed(spot=_SPOT[value])
+        case "allocation", _:
+            words = ", ".join(map(repr, _SPOT))
+            raise OptionError(option, f"allocation={value!r}: there is {words}")
+        case "worker", Worker():
+            _check_said_once(asked.ranks_per_node, value.concurrency, "worker", "ranks_per_node")
+            return asked.changed(ranks_per_node=value.concurrency)
+        case "worker", _:
+            kind = type(value).__name__
+            raise OptionError(option, f"worker= takes sky.Worker(concurrency=...), not {kind}")
         case "options", Options():
             return asked.changed(cluster=value.cluster)
         case "options", _:
@@ -122,6 +195,14 @@ def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions
         case _:
             value = _of_text(argument, option, _as_text(argument, value))
     return asked.changed(**{option: value})
+
+
+def _check_said_once(have: Any, wanted: Any, argument: str, other: str) -> None:
+    """Raise `OptionError` where another argument has said something else."""
+    if have not in (UNSET, wanted):
+        raise OptionError(
+            argument, f"{argument}= means {other}={wanted}, and {other}={have} is given: leave out one"
+        )
 
 
 def _with_ssh(asked: PoolOptions, ssh: SSH) -> PoolOptions:
@@ -209,7 +290,8 @@ def _as_text(option: str, value: Any) -> str:
 
 
 _NUMBERS = {
-    "nodes", "ranks_per_node", "ttl", "idle", "grace", "cpus", "memory", "max_cost", "confirm_above",
+    "nodes", "ranks_per_node", "ttl", "idle", "grace", "cpus", "memory", "max_cost", "max_hourly_cost",
+    "confirm_above",
 }  # fmt: skip
 """Arguments that are numbers, or their texts."""
 

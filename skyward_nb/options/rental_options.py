@@ -17,10 +17,12 @@ from skyward_nb.words.spec import PoolSpec
 OF_AWS = ("region", "zones", "instance_type", "ami", "subnet", "security_group", "aws_profile")
 """Options that are fields of `AWSAccess`; `aws_profile` is its `profile`, as a cell has one, too."""
 
-OF_RENTED = ("cpus", "memory", "spot", "max_cost", "confirm_above", "on_preempt")
+OF_RENTED = (
+    "cpus", "memory", "spot", "max_cost", "max_hourly_cost", "confirm_above", "on_preempt",
+)  # fmt: skip
 """Options that are fields of a spec, and only of use for rented machines."""
 
-_SILENT = ("max_cost", "confirm_above")
+_SILENT = ("max_cost", "max_hourly_cost", "confirm_above")
 """Options that free machines meet with any value."""
 _ZONE = re.compile(r"(.*\d)[a-z]")
 
@@ -43,8 +45,9 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
         unused = {name: getattr(plain, name) for name in OF_RENTED if name in asked.stated}
         return replace(spec, aws=None, **unused)
     access = aws_of(spec.aws, asked)
-    if asked.max_cost == 0:
-        raise OptionError("max_cost", "max_cost=0: machines that cost nothing are provider=local")
+    for option in ("max_cost", "max_hourly_cost"):
+        if getattr(asked, option) == 0:
+            raise OptionError(option, f"{option}=0: machines that cost nothing are provider=local")
     if asked.yes:
         spec = replace(spec, confirm_above=None)
     if access.instance_type and asked.accelerator is UNSET and not spec.accelerator:
@@ -63,7 +66,7 @@ def _accelerator_of(instance_type: str) -> Accelerator | None:
 def _check_none_asked(asked: PoolOptions) -> None:
     if asked.spot == "yes":
         raise OptionError(
-            "spot", "spot=yes: only rented machines are spot machines, those of provider=aws"
+            "spot", "spot=yes (allocation='spot'): only rented machines are spot machines, those of provider=aws"
         )
     for option in (*OF_AWS, *OF_RENTED, "yes"):
         if option in asked.stated and option not in (*_SILENT, "spot"):

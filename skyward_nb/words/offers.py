@@ -17,7 +17,7 @@ _BEFORE = 90.0
 """Seconds before the end of a budget when machines may end for it."""
 
 Arch = Literal["x86_64", "arm64"]
-Spot = Literal["no", "yes", "auto"]
+Spot = Literal["no", "yes", "auto", "cheapest"]
 
 
 def spell_dollars(dollars: float) -> str:

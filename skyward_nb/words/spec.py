@@ -27,7 +27,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     `partition` makes the slices. `env` has variables beside those of the `image`; without `cluster`, each node
     stands alone. With `trust_local_users`, TensorFlow joins machines that other people may log in to. `ssh` has
     the hosts of provider=ssh, `aws` the access of provider=aws, whose machines have these `cpus` and GB of
-    `memory` and cost at most `max_cost` dollars in all; above `confirm_above` dollars an hour (None: no limit),
+    `memory` and cost at most `max_cost` dollars in all, and each `max_hourly_cost` an hour; above `confirm_above` dollars an hour (None: no limit),
     the user is asked. `on_preempt` says whether reclaimed machines are replaced.
     """
 
@@ -45,6 +45,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory: Need | None = None
     spot: Spot = "no"
     max_cost: float | None = None
+    max_hourly_cost: float | None = None
     confirm_above: float | None = 5.0
     on_preempt: OnPreempt = "tell"
     simulate: bool = False

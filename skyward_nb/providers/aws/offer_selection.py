@@ -16,7 +16,7 @@ from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.catalogue import kind_of
 from skyward_nb.words.errors import NothingFits
-from skyward_nb.words.offers import Arch, InstanceType, Need, Offer, Price
+from skyward_nb.words.offers import Arch, InstanceType, Need, Offer, Price, spell_dollars
 from skyward_nb.words.spec import PoolSpec
 
 LEAST = {"cpus": Need(2, more=True), "memory": Need(4, more=True)}
@@ -256,8 +256,9 @@ def offers(
 ) -> tuple[Offer, ...]:
     """The offers in their order: spot before on demand, region after region, the cheapest first.
 
-    Raises `NothingFits` if no allowed zone offers any of the types, with regions that do: `elsewhere` has
-    them by the name of a type.
+    With spot=cheapest the price alone orders them. Raises `NothingFits` if no allowed zone offers any of the
+    types, with regions that do (`elsewhere` has them by the name of a type), and if all cost more than
+    `max_hourly_cost`.
     """
     zones = spec.aws.zones if spec.aws else ()
     found: list[Offer] = []
@@ -269,7 +270,23 @@ def offers(
             found += _cheapest(_plain_offers(types, stock, zones))
     if not found:
         raise _nowhere(types, stocks, zones, elsewhere)
-    return tuple(found)
+    if spec.spot == "cheapest":
+        found.sort(key=lambda offer: _dollars(offer.price))
+    most = math.inf if spec.max_hourly_cost is None else spec.max_hourly_cost
+    affordable = tuple(each for each in found if _dollars(each.price) <= most)
+    if not affordable:
+        raise _too_dear(found, most)
+    return affordable
+
+
+def _too_dear(found: Sequence[Offer], most: float) -> NothingFits:
+    first = min(found, key=lambda offer: _dollars(offer.price))
+    costs = "has no known price" if first.price is None else f"costs {spell_dollars(first.price.dollars)} an hour"
+    return NothingFits(
+        f"max_hourly_cost={most:g}: {first.type.name} in {first.region}, the cheapest machine that fits, "
+        f"{costs}",
+        nearest=(first.type.name,),
+    )
 
 
 def _plain_offers(

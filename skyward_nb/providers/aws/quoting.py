@@ -51,6 +51,7 @@ def hold(spec: PoolSpec, quote: Quote) -> None:
 def _key(spec: PoolSpec) -> bytes:
     return msgspec.json.encode(
         (spec.aws, spec.accelerator, spec.simulate, spec.cpus, spec.memory, spec.spot, spec.nodes)
+        + (spec.max_hourly_cost,)
     )
 
 
