@@ -76,7 +76,9 @@ def logs(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     options, pool = asked.logs, asked.pool.name
     word = next(iter(asked.rest), "")
     if options.follow and as_json:
-        raise OptionError("follow", "follow prints lines as they come, and --json one document: use one")
+        raise OptionError(
+            "follow", "follow prints lines as they come, and --json one document: use one"
+        )
     if options.save and as_json:
         raise OptionError("save", "save= writes lines of text, and --json prints: use one of them")
     if options.node:

@@ -33,7 +33,9 @@ def check_selection(selection: str | None, specs: Sequence[object]) -> None:
     if selection not in (None, "cheapest", "first"):
         raise OptionError("selection", f"selection={selection!r}: there is 'cheapest' and 'first'")
     if selection is not None and not specs:
-        raise OptionError("selection", "selection= chooses from several sky.Spec(...): give some in front")
+        raise OptionError(
+            "selection", "selection= chooses from several sky.Spec(...): give some in front"
+        )
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,13 @@ def dry_run_lines(specs: Sequence[PoolSpec], selection: Selection) -> Iterator[s
         yield from dry_lines(specs[0])
         return
     refused: list[str] = []
-    ordered = _ordered(specs, selection, lambda n, e: refused.append(f"sky.Spec number {n}: {e.message}"))
+    ordered = _ordered(
+        specs, selection, lambda n, e: refused.append(f"sky.Spec number {n}: {e.message}")
+    )
     for each in ordered:
-        yield str(each) if selection == "cheapest" else f"sky.Spec number {each.number}: {each.spec}"
+        yield (
+            str(each) if selection == "cheapest" else f"sky.Spec number {each.number}: {each.spec}"
+        )
         try:
             yield from dry_lines(each.spec)
         except _CANNOT_BE_HAD as error:

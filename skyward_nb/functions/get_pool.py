@@ -30,6 +30,7 @@ class CellPools(Protocol):
         """The pool of this name, started if it is not up; raises what a cell's start raises."""
         ...
 
+
 class CellPool(WholePool):
     """The pool of this name that the notebook's cells use, for functions; the first call brings it up, as a cell does."""
 
@@ -77,7 +78,11 @@ def get_pool(name: str = "default") -> Compute | CellPool:
     shell = get_ipython()
     cells: Any = shell and shell.magics_manager.registry.get("SkyMagics")
     if cells is None:
-        way = "`%load_ext skyward_nb` first" if shell else f"`with sky.Compute(name={name!r})` makes one"
+        way = (
+            "`%load_ext skyward_nb` first"
+            if shell
+            else f"`with sky.Compute(name={name!r})` makes one"
+        )
         raise PoolError(name, f"there is no pool {name!r} here: {way}")
     found: CellPool = cells.function_pools.get(name)
     return found

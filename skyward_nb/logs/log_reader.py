@@ -100,9 +100,9 @@ def follow(
                 with contextlib.suppress(OSError):  # it was dropped just now
                     descriptor = os.open(part_path(pool_id, run, later[0]), os.O_RDONLY)
                     opened.callback(os.close, descriptor)
-                    dropped = _begin(descriptor)
+                    _begin(descriptor)
                     if later[0] > part + 1:
-                        text = _spell_dropped(dropped, head_too=False)
+                        text = _spell_dropped(None, head_too=False)
                         yield from lines.of(MissingOutput(text))
                     part, frames = later[0], event_frames()
             elif is_over:

@@ -25,7 +25,7 @@ from skyward_nb.picture.wording import clock
 from skyward_nb.reports.cleanup import clean_up
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.found_pools import announcement, notebook_of, unanswered
-from skyward_nb.words.errors import OptionError, PoolError
+from skyward_nb.words.errors import OptionError, PoolError, SkyError
 from skyward_nb.words.masking import masked_text
 from skyward_nb.words.units import near_words
 

@@ -142,8 +142,11 @@ def spec_for(
     An argument that is None is not given. Defaults are those of files and of `SKYWARD_*`.
     """
     asked = options_of(plugins, arguments.pop("accelerator", None))
-    for argument, value in arguments.items():
-        asked = asked if value is None else _with_argument(asked, argument, value)
+    # Other words for an option come last: what they mean is compared with what is there.
+    for argument, value in sorted(arguments.items(), key=lambda each: each[0] in _MEANT):
+        if value is not None:
+            read = _with_meant if argument in _MEANT else _with_argument
+            asked = read(asked, argument, value)
     known = [each for each in defaults(Path.cwd(), os.environ, {}) if each.option != "pool"]
     whole = with_defaults(ParsedOptions(pool=asked), known).pool
     if whole.chooses_frameworks:  # functions bring those that they use
@@ -169,18 +172,6 @@ def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions
             return asked.changed(provider="aws", aws=_access(value))
         case "env", _:
             return asked.changed(env={**(asked.env or {}), **_env(value)})
-        case "allocation", str() if value in _SPOT:
-            _check_said_once(asked.spot, _SPOT[value], "allocation", "spot")
-            return asked.changed(spot=_SPOT[value])
-        case "allocation", _:
-            words = ", ".join(map(repr, _SPOT))
-            raise OptionError(option, f"allocation={value!r}: there is {words}")
-        case "worker", Worker():
-            _check_said_once(asked.ranks_per_node, value.concurrency, "worker", "ranks_per_node")
-            return asked.changed(ranks_per_node=value.concurrency)
-        case "worker", _:
-            kind = type(value).__name__
-            raise OptionError(option, f"worker= takes sky.Worker(concurrency=...), not {kind}")
         case "options", Options():
             return asked.changed(cluster=value.cluster)
         case "options", _:
@@ -197,12 +188,37 @@ def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions
     return asked.changed(**{option: value})
 
 
-def _check_said_once(have: Any, wanted: Any, argument: str, other: str) -> None:
-    """Raise `OptionError` where another argument has said something else."""
+def _spot_of(allocation: Any) -> str:
+    if not isinstance(allocation, str) or allocation not in _SPOT:
+        words = ", ".join(map(repr, _SPOT))
+        raise OptionError("allocation", f"allocation={allocation!r}: there is {words}")
+    return _SPOT[allocation]
+
+
+def _ranks_of(worker: Any) -> int:
+    if not isinstance(worker, Worker):
+        kind = type(worker).__name__
+        raise OptionError("worker", f"worker= takes sky.Worker(concurrency=...), not {kind}")
+    return worker.concurrency
+
+
+_MEANT: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "allocation": ("spot", _spot_of),
+    "worker": ("ranks_per_node", _ranks_of),
+}
+"""Arguments that are other words for an option: which one, and what its value is."""
+
+
+def _with_meant(asked: PoolOptions, argument: str, value: Any) -> PoolOptions:
+    """Options with what an argument means; raises `OptionError` where another one says something else."""
+    option, read = _MEANT[argument]
+    have, wanted = getattr(asked, option), read(value)
     if have not in (UNSET, wanted):
         raise OptionError(
-            argument, f"{argument}= means {other}={wanted}, and {other}={have} is given: leave out one"
+            argument,
+            f"{argument}= means {option}={wanted}, and {option}={have} is given: leave out one",
         )
+    return asked.changed(**{option: wanted})
 
 
 def _with_ssh(asked: PoolOptions, ssh: SSH) -> PoolOptions:

@@ -66,7 +66,8 @@ def _accelerator_of(instance_type: str) -> Accelerator | None:
 def _check_none_asked(asked: PoolOptions) -> None:
     if asked.spot == "yes":
         raise OptionError(
-            "spot", "spot=yes (allocation='spot'): only rented machines are spot machines, those of provider=aws"
+            "spot",
+            "spot=yes (allocation='spot'): only rented machines are spot machines, those of provider=aws",
         )
     for option in (*OF_AWS, *OF_RENTED, "yes"):
         if option in asked.stated and option not in (*_SILENT, "spot"):

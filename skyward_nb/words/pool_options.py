@@ -50,7 +50,9 @@ class Worker(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         given: Any = self.concurrency
         if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-            raise OptionError("concurrency", f"concurrency={given!r}: write a whole number of 1 or more")
+            raise OptionError(
+                "concurrency", f"concurrency={given!r}: write a whole number of 1 or more"
+            )
         if self.executor not in ("auto", "process"):
             raise OptionError(
                 "executor",

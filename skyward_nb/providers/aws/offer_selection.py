@@ -281,7 +281,11 @@ def offers(
 
 def _too_dear(found: Sequence[Offer], most: float) -> NothingFits:
     first = min(found, key=lambda offer: _dollars(offer.price))
-    costs = "has no known price" if first.price is None else f"costs {spell_dollars(first.price.dollars)} an hour"
+    costs = (
+        "has no known price"
+        if first.price is None
+        else f"costs {spell_dollars(first.price.dollars)} an hour"
+    )
     return NothingFits(
         f"max_hourly_cost={most:g}: {first.type.name} in {first.region}, the cheapest machine that fits, "
         f"{costs}",

@@ -145,6 +145,27 @@ def test_spot_stands_before_on_demand_and_each_zone_has_its_price():
     assert not any(each.spot for each in offers(spec("accelerator=L4"), types, there))
 
 
+def test_the_price_alone_orders_offers_and_limits_them():
+    types = fit("accelerator=L4").types
+    spot = {
+        "g6.xlarge": {
+            zone: Price(dollars=dollars, source="", spot=True)
+            for zone, dollars in {"us-east-1a": 0.9, "us-east-1b": 0.7}.items()
+        }
+    }
+    there = [stock("us-east-1", types, EAST, spot)]
+    found = offers(spec("accelerator=L4 spot=cheapest"), types, there)
+    prices = [each.price.dollars for each in found]
+    assert prices == sorted(prices)
+    assert [each.spot for each in found[:3]] == [True, False, True]
+    within = offers(spec("accelerator=L4 spot=cheapest max_hourly_cost=0.85"), types, there)
+    assert [each.price.dollars for each in within] == [each for each in prices if each <= 0.85]
+    with pytest.raises(
+        NothingFits, match=r"max_hourly_cost=0.5: g6.xlarge .* costs \$0.805 an hour"
+    ):
+        offers(spec("accelerator=L4 max_hourly_cost=0.5"), types, there)
+
+
 def test_zones_are_tried_in_the_order_that_is_asked_for():
     asked = spec("accelerator=L4 zones=us-east-1c,us-east-1a")
     assert asked.aws.region == "us-east-1"
