@@ -67,7 +67,7 @@ def first_that_starts(
 
     def refuse(number: int, error: SkyError) -> None:
         refused.append(f"sky.Spec number {number}: {error.message}")
-        display.note(refused[-1].partition("\n")[0])
+        display.note(" · ".join(refused[-1].splitlines()[:2]))
 
     for each in _ordered(specs, selection, refuse):
         try:

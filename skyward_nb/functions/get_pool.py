@@ -72,7 +72,7 @@ def get_pool(name: str = "default") -> Compute | CellPool:
     """
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionError("name", f"sky.get_pool({name!r}): give the name of a pool as text")
-    name = BY_NAME["pool"].value(name)
+    BY_NAME["pool"].value(name)  # raises for what is no name
     if (own := started(name)) is not None:
         return own
     shell = get_ipython()

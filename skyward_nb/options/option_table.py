@@ -67,7 +67,7 @@ _GROUP = readers.aws_name(r"sg-[0-9a-f]{8,17}", "sg-0123456789abcdef0")
 OPTIONS: tuple[Option, ...] = (
     _pool("nodes", "N", "number of nodes (1)", readers.count),
     _pool("ranks_per_node", "auto|N", "ranks on each node (auto: one per accelerator, or 1)", readers.slots),
-    _pool("accelerator", "A100|A100:8|none", "accelerators of each node (none)",
+    _pool("accelerator", "A100|A100:8|L4:0.5|none", "accelerators of each node (none)",
           readers.alone(parse_accelerator), _MODELS),
     _pool("mig", "3g.40gb", "MIG profile: a rank for each slice of an accelerator (none)",
           readers.alone(parse_mig), _PROFILES),

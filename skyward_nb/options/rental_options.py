@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from skyward_nb.words.accelerators import Accelerator
+from skyward_nb.words.accelerators import Accelerator, other_ways
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
@@ -41,6 +41,9 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     """
     if spec.provider != "aws":
         _check_none_asked(asked)
+        gpu = spec.accelerator
+        if gpu is not None and gpu.part < 1 and not spec.simulate:
+            raise OptionError("accelerator", f"accelerator={gpu}: {other_ways(gpu)}")
         plain = PoolSpec()
         unused = {name: getattr(plain, name) for name in OF_RENTED if name in asked.stated}
         return replace(spec, aws=None, **unused)
