@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from skyward_nb.words.image import Image
     from skyward_nb.words.info import InstanceInfo
     from skyward_nb.words.pool_options import Options, Worker
+    from skyward_nb.words.volume import Volume
 
 __version__ = "0.1.0"
 
@@ -108,6 +109,7 @@ _HOMES = {
     "Spec": "options.arguments",
     "StartError": "words.errors",
     "TakenBack": "words.errors",
+    "Volume": "words.volume",
     "Worker": "words.pool_options",
     "accelerators": "options.accelerator_choices",
     "accumulate": "runtime.accumulate",
@@ -173,6 +175,7 @@ __all__ = [
     "Spec",
     "StartError",
     "TakenBack",
+    "Volume",
     "Worker",
     "accelerators",
     "accumulate",

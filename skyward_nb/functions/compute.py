@@ -47,6 +47,7 @@ from skyward_nb.words.errors import PoolError
 from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import Options, Worker
 from skyward_nb.words.spec import PoolSpec
+from skyward_nb.words.volume import Volume
 
 if TYPE_CHECKING:
     from skyward_nb.functions.asynchronous import AsyncCompute
@@ -73,6 +74,7 @@ class Compute(WholePool):
         nodes: int | None = None,
         accelerator: AcceleratorLike | None = None,
         image: Image | None = None,
+        volumes: Sequence[Volume] | None = None,
         plugins: Iterable[PluginChoice | Callable[[], PluginChoice]] = (),
         options: Options | None = None,
         ranks_per_node: int | Literal["auto"] | None = None,
@@ -110,6 +112,7 @@ class Compute(WholePool):
             nodes=nodes,
             accelerator=accelerator,
             image=image,
+            volumes=volumes,
             options=options,
             ranks_per_node=ranks_per_node,
             worker=worker,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import Options, PoolOptions, Worker
 from skyward_nb.words.spec import PoolSpec
+from skyward_nb.words.volume import Volume
 
 AcceleratorLike = str | AcceleratorChoice
 MeshLike = str | Mapping[str, int] | Sequence[Sequence[Any]]
@@ -60,7 +62,7 @@ class AWS(msgspec.Struct, frozen=True, kw_only=True):
     `regions` are alternatives to `region`, `zones` the only zones to use, and `user` logs in to the image
     `ami`. Without a `region`, AWS's configuration names it; without an `instance_type`, the cheapest that
     fits is rented. `placement="no"` does not put nodes side by side; `disk` is in GB; `endpoint` is the URL
-    of another EC2 server.
+    of another EC2 server, `instance_profile` the name or ARN of a profile whose role machines have.
     """
 
     region: str | None = None
@@ -75,6 +77,7 @@ class AWS(msgspec.Struct, frozen=True, kw_only=True):
     placement: Literal["auto", "no"] = "auto"
     disk: int = 100
     endpoint: str | None = None
+    instance_profile: str | None = None
 
     name = "aws"
 
@@ -179,6 +182,8 @@ def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions
             raise OptionError(option, f"options= takes sky.Options(...), not {kind}")
         case "image", Image():
             pass
+        case "volumes", _:
+            value = _volumes(value)
         case (("pip" | "apt"), _):
             value = _packages(argument, value)
         case _, timedelta():
@@ -272,7 +277,7 @@ def _part(name: str, value: Any) -> Any:
         raise OptionError(name, f"sky.AWS({name}={value!r}): write it as text")
     if name == "placement" and value not in ("auto", "no"):
         raise OptionError(name, f"sky.AWS(placement={value!r}): there is 'auto' and 'no'")
-    if name in ("profile", "placement", "endpoint"):
+    if name in ("profile", "placement", "endpoint", "instance_profile"):
         return value
     option = "region" if name == "regions" else name
     read = _of_text(name, option, value)
@@ -326,6 +331,21 @@ def _env(value: Any) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(text, str):
             raise OptionError("env", f"env={{{name!r}: ...}}: names and values are text")
     return dict(value)
+
+
+def _volumes(value: Any) -> tuple[Volume, ...]:
+    found: tuple[Any, ...] = (
+        (value,) if isinstance(value, Volume) or not isinstance(value, Iterable) else tuple(value)
+    )
+    for each in found:
+        if not isinstance(each, Volume):
+            kind = type(each).__name__
+            raise OptionError("volumes", f"volumes= takes a list of sky.Volume(...), not {kind}")
+    mounts = [posixpath.normpath(each.mount) for each in found]
+    for each in mounts:
+        if mounts.count(each) > 1:
+            raise OptionError("volumes", f"volumes=: two volumes cannot both be at {each}")
+    return found
 
 
 def _packages(option: str, value: Any) -> tuple[str, ...]:

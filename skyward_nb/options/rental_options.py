@@ -41,6 +41,12 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     """
     if spec.provider != "aws":
         _check_none_asked(asked)
+        if spec.volumes:
+            raise OptionError(
+                "volumes",
+                "volumes= are mounted on machines that are rented, those of provider=aws: elsewhere mount "
+                "the bucket yourself, or read it with boto3",
+            )
         gpu = spec.accelerator
         if gpu is not None and gpu.part < 1 and not spec.simulate:
             raise OptionError("accelerator", f"accelerator={gpu}: {other_ways(gpu)}")
@@ -53,6 +59,13 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
             raise OptionError(option, f"{option}=0: machines that cost nothing are provider=local")
     if asked.yes:
         spec = replace(spec, confirm_above=None)
+    writes = [each for each in spec.volumes if not each.read_only]
+    if writes and access.instance_profile is None:
+        raise OptionError(
+            "volumes",
+            f"sky.Volume(bucket={writes[0].bucket!r}, read_only=False): machines have no role that may write "
+            "there: name one, sky.AWS(instance_profile=...). Without it, public buckets can be read.",
+        )
     if access.instance_type and asked.accelerator is UNSET and not spec.accelerator:
         spec = replace(spec, accelerator=_accelerator_of(access.instance_type))
     return replace(spec, aws=access)

@@ -17,6 +17,7 @@ from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes
 from skyward_nb.words.offers import Need, Spot
+from skyward_nb.words.volume import Volume
 
 T = TypeVar("T")
 Stated: TypeAlias = T | UnsetType
@@ -64,7 +65,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options that are stated of a pool, by their names; the others are UNSET.
 
     None is a value: that of `accelerator=none` and `ranks_per_node=auto`. `image` is the name of an `Image`
-    until that is looked up in the notebook. Only Python code states `aws` and `adds_frameworks`.
+    until that is looked up in the notebook. Only Python code states `aws`, `volumes` and `adds_frameworks`.
     """
 
     pool: Stated[str] = UNSET
@@ -109,6 +110,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     apt: Stated[tuple[str, ...]] = UNSET
     env: Stated[dict[str, str]] = UNSET
     cluster: Stated[bool] = UNSET
+    volumes: Stated[tuple[Volume, ...]] = UNSET
     idle: Stated[float] = UNSET
     ttl: Stated[float] = UNSET
     keep: Stated[bool] = UNSET
