@@ -51,6 +51,8 @@ class CellPool(WholePool):
     def _live(self) -> Runner:
         with self._starting:
             pool, displays = self._cells.bring_up(self.name)
+            if pool.driver.runs_a_cell:
+                pool.driver.busy()
             if self._runner is None or self._runner.pool is not pool:
                 self._stage.share(displays)
                 self._workers.most = pool.spec.world_size
