@@ -98,7 +98,8 @@ def follow(
                 return
             if later:
                 with contextlib.suppress(OSError):  # it was dropped just now
-                    descriptor = os.open(part_path(pool_id, run, later[0]), os.O_RDONLY)
+                    path = part_path(pool_id, run, later[0])
+                    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
                     opened.callback(os.close, descriptor)
                     _begin(descriptor)
                     if later[0] > part + 1:

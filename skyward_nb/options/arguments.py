@@ -124,11 +124,11 @@ def specs_for(
             )
         own = {field: getattr(each, field) for field in each.__struct_fields__}
         stated = {field: value for field, value in own.items() if value is not None}
-        for one, other in (("spot", "allocation"), ("allocation", "spot")):
-            if one in stated and other not in stated:
-                arguments = {**arguments, other: None}
+        whole = {**arguments, **stated}
+        if {"spot", "allocation"} & {*stated}:  # they say the same thing
+            whole |= {"spot": each.spot, "allocation": each.allocation}
         try:
-            found.append(spec_for(default_name, plugins, **{**arguments, **stated}))
+            found.append(spec_for(default_name, plugins, **whole))
         except OptionError as error:
             raise OptionError(error.option, f"sky.Spec number {number}: {error.message}") from None
     return tuple(found)

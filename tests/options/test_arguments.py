@@ -85,18 +85,20 @@ def test_an_allocation_is_a_word_for_spot(allocation, spot):
 
 
 def test_specs_are_completed_by_the_arguments_of_the_pool():
-    aws, local = specs_for(
+    aws, local, other = specs_for(
         "x",
         [sky.plugins.torch()],
         [
             sky.Spec(provider=sky.AWS(region="us-east-1"), accelerator="L4", allocation="spot"),
             sky.Spec(provider=sky.Local(), nodes=3),
+            sky.Spec(provider="aws"),
         ],
         nodes=2,
         spot="auto",
         env={"A": "1"},
     )
     assert (aws.provider, aws.nodes, aws.spot, aws.accelerator.name) == ("aws", 2, "yes", "L4")
+    assert (other.spot, other.accelerator) == ("auto", None)
     assert (local.provider, local.nodes, local.accelerator) == ("local", 3, None)
     assert {each.name for each in (aws, local)} == {"x"}
     assert {each.framework for each in (aws, local)} == {("torch",)}
