@@ -292,10 +292,9 @@ def offers(
     if spec.spot == "cheapest":
         found.sort(key=lambda offer: _dollars(offer.price))
     most = math.inf if spec.max_hourly_cost is None else spec.max_hourly_cost
-    affordable = tuple(each for each in found if _dollars(each.price) <= most)
-    if not affordable:
+    if not (within := tuple(each for each in found if _dollars(each.price) <= most)):
         raise _too_dear(found, most)
-    return affordable
+    return within
 
 
 def _too_dear(found: Sequence[Offer], most: float) -> NothingFits:
