@@ -76,6 +76,10 @@ class CallDisplay:
         """The pool is up."""
         self._displays = PoolDisplays(pool, listens=self._loop is not None)
 
+    def share(self, displays: PoolDisplays) -> None:
+        """The pool is up, and its runs are shown by others, too."""
+        self._displays = displays
+
     @property
     def displays(self) -> PoolDisplays:
         """The displays of the pool's runs; there are such once it is up."""

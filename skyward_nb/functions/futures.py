@@ -82,7 +82,7 @@ class Workers:
     """At most so many threads, made when needed, that take work in order."""
 
     def __init__(self, most: int, name: str) -> None:
-        self._most = most
+        self.most = most
         self._name = name
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -106,7 +106,7 @@ class Workers:
             self._waiting.add(future)
             self._work.put(do)
             self._given += 1
-            if len(self._threads) < min(self._given, self._most):
+            if len(self._threads) < min(self._given, self.most):
                 thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
                 self._threads.append(thread)
                 thread.start()

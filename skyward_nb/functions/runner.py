@@ -188,8 +188,11 @@ class Runner:
             try:
                 with self._slots.alone(ranks, lambda: not pool.is_ready):
                     job.feeds.begin(ranks)
-                    with contextlib.suppress(PoolBusy):  # it broke just now
+                    try:
                         return execution.begin(self._request(job, ranks), calm)
+                    except PoolBusy:  # it broke just now, or a cell of the notebook runs
+                        if pool.driver.runs_a_cell:
+                            raise
             except SlotDeadlock as stuck:
                 self._settle(stuck)
             except SlotsClosed:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from skyward_nb.notebook.name_verbs import list_vars, pull, push
 from skyward_nb.notebook.named_pools import (
     adopted,
+    bring_up,
     earlier_kernels_pools,
     forgot,
     is_gone,
@@ -55,23 +56,7 @@ def up(session: Session, line: str) -> None:
         for said in [*notes, *([] if is_up else dry_lines(spec))]:
             print(said)
         return
-    display = session.display()
-    try:
-        pool, spec = session.finder.find(asked, display)
-        pool = pool or session.pools.start(spec, display)
-        if pool.spec != spec:
-            session.check_free(pool)
-            session.pools.become(pool, spec, display)
-    except SkyError as error:
-        if display.drawn:
-            display.fail(error)
-        raise
-    except KeyboardInterrupt:
-        display.end("interrupted", "Interrupted; nothing was started")
-        raise
-    display.end(
-        "finished", f"Pool {pool.spec.name} is up: {pool.spec}", notes=pool.runs.told_once()
-    )
+    bring_up(session, asked)
 
 
 def down(session: Session, line: str) -> None:

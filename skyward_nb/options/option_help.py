@@ -16,7 +16,7 @@ VERBS = {
     "cost": ("[pool=NAME]", "cost of pools: an hour, so far, and of pools that ended"),
     "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
     "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
-    "logs": ("[run=] [rank=] [node=]", "output of a run; node=: logs of machines; also lines=, save="),
+    "logs": ("[run=] [rank=] [node=]", "output of a run; node=: logs of machines; also lines=, save=, follow"),
     "attach": ("[pool=NAME] [detach]", "attach to a pool that another kernel left, and to its run"),
     "check": ("[hang] [pool=NAME]", "devices, versions, network, all-reduce; hang: where ranks are"),
     "restart": ("[pool=NAME]", "a new generation: new ranks without names"),

@@ -302,7 +302,7 @@ def _spell(value: object, option: str = "") -> str:
             return ",".join(map(str, value))
         case dict():
             return ",".join(f"{key}={item}" for key, item in masked(value).items()) or "none"
-        case float() if option == "max_cost":
+        case float() if option in ("max_cost", "max_hourly_cost"):
             return f"{value:g}"
         case float():
             return f"{value:g}s"

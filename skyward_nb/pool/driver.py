@@ -79,7 +79,13 @@ class Driver:
     def busy(self) -> NoReturn:
         """Raise `PoolBusy`."""
         name = self._context.spec.name
-        raise PoolBusy(name, f"pool {name!r} is running another cell; wait, or use pool=other")
+        what = "another cell" if self.runs_a_cell else "a function"
+        raise PoolBusy(name, f"pool {name!r} is running {what}; wait, or use pool=other")
+
+    @property
+    def runs_a_cell(self) -> bool:
+        """Whether something runs beside which nothing else can."""
+        return any(not run.is_call for run in self._state.runs.values())
 
     @contextlib.contextmanager
     def turn(self) -> Generator[None]:

@@ -183,7 +183,8 @@ def hourly_words(quote: Quote) -> str:
 
 def _row(nodes: int, offer: Offer) -> tuple[str, ...]:
     kind, price = offer.type, offer.price
-    gpus = [f"{kind.gpus} × {kind.gpu} {kind.gpu_memory:.0f} GB"] if kind.gpu else []
+    many = f"{kind.gpus * kind.gpu_part:g}"
+    gpus = [f"{many} × {kind.gpu} {kind.gpu_memory:.0f} GB"] if kind.gpu else []
     has = ", ".join([*gpus, f"{kind.cpus} cpus", f"{kind.memory:g} GB"])
     where = ", ".join(offer.zones[:2]) + ", …" * (len(offer.zones) > 2) or offer.region
     rate = offer.hourly(nodes)

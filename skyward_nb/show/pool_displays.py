@@ -100,6 +100,8 @@ class PoolDisplays:
     def give(self, now: RunDisplay, event: Event | None) -> None:
         """Give an event to `now`, the display of a run that goes on, or to that of an earlier run."""
         with self.lock:
+            if event is None:
+                self._book.flush_late()
             if isinstance(event, LeftOut):
                 self._lost += event.size
             if isinstance(event, Display) and event.update:
