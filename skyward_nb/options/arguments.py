@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from skyward_nb.options.accelerator_choices import AcceleratorChoice
-from skyward_nb.options.defaults import defaults, with_defaults
+from skyward_nb.options.defaults import defaults, for_new_pool
 from skyward_nb.options.host_access import OF_ACCESS
 from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.option_table import BY_NAME
@@ -92,7 +92,7 @@ def spec_for(
     for argument, value in arguments.items():
         asked = asked if value is None else _with_argument(asked, argument, value)
     known = [each for each in defaults(Path.cwd(), os.environ, {}) if each.option != "pool"]
-    whole = with_defaults(ParsedOptions(pool=asked), known).pool
+    whole = for_new_pool(ParsedOptions(pool=asked), known)
     if whole.chooses_frameworks:  # functions bring those that they use
         whole = whole.with_chosen(())
     return spec_of(PoolSpec(), whole.changed(pool=whole.pool or default_name))

@@ -20,6 +20,8 @@ OF_AWS = ("region", "zones", "instance_type", "ami", "subnet", "security_group",
 OF_RENTED = ("cpus", "memory", "spot", "max_cost", "confirm_above", "on_preempt")
 """Options that are fields of a spec, and only of use for rented machines."""
 
+_NEEDS = ("cpus", "memory")
+"""Options that a rehearsal of a program for rented machines notes."""
 _SILENT = ("max_cost", "confirm_above")
 """Options that free machines meet with any value."""
 _ZONE = re.compile(r"(.*\d)[a-z]")
@@ -38,9 +40,10 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     Raises `OptionError` for options that need `provider=aws`.
     """
     if spec.provider != "aws":
-        _check_none_asked(asked)
+        noted = _NEEDS if spec.simulate else ()
+        _check_none_asked(asked.without(noted))
         plain = PoolSpec()
-        unused = {name: getattr(plain, name) for name in OF_RENTED if name in asked.stated}
+        unused = {n: getattr(plain, n) for n in OF_RENTED if n in asked.stated and n not in noted}
         return replace(spec, aws=None, **unused)
     access = aws_of(spec.aws, asked)
     if asked.max_cost == 0:
