@@ -72,7 +72,7 @@ OPTIONS: tuple[Option, ...] = (
     _pool("mig", "3g.40gb", "MIG profile: a rank for each slice of an accelerator (none)",
           readers.alone(parse_mig), _PROFILES),
     _flag("pool", "partition", "cut idle GPUs into these slices while the pool lives"),
-    _pool("simulate", "", "the same ranks on CPU; simulate=cuda: torch says that it has CUDA",
+    _pool("simulate", "", "the same ranks on CPU (=cuda: and torch says it has CUDA)",
           readers.simulation, ("cuda", "yes", "no")),
     _choice("pool", "provider", "local|ssh|aws", "where nodes come from (ssh with hosts=, else local)"),
     _pool("hosts", "a,me@b:22|@file", "hosts to log in to by SSH: the nodes", readers.hosts),

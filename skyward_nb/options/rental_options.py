@@ -51,16 +51,21 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     if asked.yes:
         spec = replace(spec, confirm_above=None)
     if access.instance_type and asked.accelerator is UNSET and not spec.accelerator:
-        spec = replace(spec, accelerator=_accelerator_of(access.instance_type))
+        spec = replace(spec, accelerator=_accelerator_of(access.instance_type, spec.mig))
+    if spec.mig and asked.partition is UNSET and not spec.simulate:
+        spec = replace(spec, partition=True)  # new machines have GPUs that are not cut
     return replace(spec, aws=access)
 
 
-def _accelerator_of(instance_type: str) -> Accelerator | None:
-    """The accelerators of an instance type, if the shipped table has it."""
+def _accelerator_of(instance_type: str, mig: str | None) -> Accelerator | None:
+    """The accelerators of an instance type, if the shipped table has it; their memory says how they are cut."""
     from skyward_nb.providers.aws.price_table import shipped_types
 
     found = next((each for each in shipped_types() if each.name == instance_type), None)
-    return Accelerator(found.gpu, found.gpus) if found is not None and found.gpu else None
+    if found is None or not found.gpu:
+        return None
+    size = f"-{found.mig.memory.upper()}" if mig and found.mig else ""
+    return Accelerator(found.gpu + size, found.gpus)
 
 
 def _check_none_asked(asked: PoolOptions) -> None:

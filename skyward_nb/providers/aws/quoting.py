@@ -50,7 +50,8 @@ def hold(spec: PoolSpec, quote: Quote) -> None:
 
 def _key(spec: PoolSpec) -> bytes:
     return msgspec.json.encode(
-        (spec.aws, spec.accelerator, spec.simulate, spec.cpus, spec.memory, spec.spot, spec.nodes)
+        (spec.aws, spec.accelerator, spec.mig, spec.ranks_per_node, spec.simulate)
+        + (spec.cpus, spec.memory, spec.spot, spec.nodes)
     )
 
 
