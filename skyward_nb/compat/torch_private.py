@@ -115,9 +115,10 @@ def device_context() -> Any:
 
 def of_lazy_tensors() -> tuple[Any, str]:
     """The class of parameters of lazy modules, and its attribute that lists the functions they take."""
-    from torch.nn.parameter import UninitializedTensorMixin
+    from torch.nn import parameter
 
-    return UninitializedTensorMixin, "_allowed_methods"
+    module: Any = parameter
+    return module.UninitializedTensorMixin, "_allowed_methods"
 
 
 # ── how tensors are rebuilt ─────────────────────────────────────────────────────────────

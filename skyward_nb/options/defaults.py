@@ -83,7 +83,9 @@ def for_new_pool(asked: ParsedOptions, known: list[Default]) -> PoolOptions:
     if not pool.simulate or asked.pool.simulate is not UNSET:
         return pool
     is_here = pool.provider in (UNSET, "local")
-    return pool if is_here and pool.accelerator and _lacks_gpus(pool) else pool.without(["simulate"])
+    return (
+        pool if is_here and pool.accelerator and _lacks_gpus(pool) else pool.without(["simulate"])
+    )
 
 
 def _lacks_gpus(pool: PoolOptions) -> bool:

@@ -47,7 +47,10 @@ _NOTHING_OF_CUDA = (
     "reset_max_memory_cached", "reset_accumulated_memory_stats",
 )  # fmt: skip
 _MEMORY = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
-_OF_CPUS = ("'pin_memory' argument is set as true", "DTensor random operators may not have complete")
+_OF_CPUS = (
+    "'pin_memory' argument is set as true",
+    "DTensor random operators may not have complete",
+)
 """Beginnings of what torch remarks of CPUs, and would not of GPUs."""
 _BETWEEN_CPU_AND_CUDA = 15
 """The priority of a reader of stored tensors, between those of torch."""
@@ -130,8 +133,9 @@ def _made(gpus: SimulatedGpus) -> Iterator[tuple[Any, str, Any]]:
     ):
         for name in names:
             if hasattr(owner, name):
-                yield owner, name, _making(getattr(owner, name), name, gpus)
-    to, cuda = _moving(torch.Tensor.to, gpus), _to_cuda(gpus)
+                yield owner, name, _named(_making(getattr(owner, name), gpus), owner, name)
+    to = _named(_moving(torch.Tensor.to, gpus), torch.Tensor, "to")
+    cuda = _named(_to_cuda(gpus), torch.Tensor, "cuda")
     yield torch.Tensor, "to", to
     yield torch.Tensor, "cuda", cuda
     yield torch.nn.Module, "to", _moving(torch.nn.Module.to, gpus)
@@ -172,7 +176,7 @@ def _type(asked: Any) -> Any:
     return "cpu" if str(asked).partition(":")[0] == "cuda" else asked
 
 
-def _making(make: Callable[..., Any], name: str, gpus: SimulatedGpus) -> Callable[..., Any]:
+def _making(make: Callable[..., Any], gpus: SimulatedGpus) -> Callable[..., Any]:
     """A function of torch that makes tensors."""
 
     @functools.wraps(make)
@@ -183,8 +187,14 @@ def _making(make: Callable[..., Any], name: str, gpus: SimulatedGpus) -> Callabl
             kwargs["pin_memory"] = False
         return make(*args, **kwargs)
 
-    # It travels by its name, as torch's own does.
-    made.__module__, made.__qualname__ = "torch", made.__qualname__ or name
+    return made
+
+
+def _named(made: Any, owner: Any, name: str) -> Any:
+    """What takes the place of a name, to travel by that as torch's own does."""
+    is_class = isinstance(owner, type)
+    made.__module__ = owner.__module__ if is_class else owner.__name__
+    made.__qualname__ = f"{owner.__qualname__}.{name}" if is_class else name
     return made
 
 
@@ -247,6 +257,7 @@ def _cast(init: Callable[..., None]) -> Callable[..., None]:
 
 def _generator(gpus: SimulatedGpus) -> Any:
     """`torch.Generator`, whose instances are torch's own."""
+
     class OfClass(type):
         def __instancecheck__(cls, instance: Any) -> bool:
             return isinstance(instance, made)
@@ -256,8 +267,7 @@ def _generator(gpus: SimulatedGpus) -> Any:
             return made(_device(device, gpus))
 
     made = torch.Generator
-    Generator.__module__, Generator.__qualname__ = "torch", "Generator"
-    return Generator
+    return _named(Generator, torch, "Generator")
 
 
 def _pinned(self: Any, device: Any = None) -> Any:
@@ -274,6 +284,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 @functools.cache
 def _read_stored_tensors() -> None:
     """Have `torch.load` put what was stored on a GPU, or is to be there, into the CPU's memory."""
+
     def stored(_: Any) -> None:
         return None
 
@@ -375,9 +386,9 @@ def _of_devices(gpus: SimulatedGpus) -> Iterator[tuple[Any, dict[str, Any]]]:
         said = {"is_available": lambda: True} if gpus.is_said else {}
         return said | {
             "device_count": lambda: gpus.count,
-            "current_stream": lambda device=None: stream,  # noqa: ARG005
-            "synchronize": lambda device=None: None,  # noqa: ARG005
-            "set_stream": lambda stream: None,  # noqa: ARG005
+            "current_stream": lambda device=None: stream,
+            "synchronize": lambda device=None: None,
+            "set_stream": lambda stream: None,
             "empty_cache": lambda: None,
         }
 
@@ -389,27 +400,29 @@ def _of_devices(gpus: SimulatedGpus) -> Iterator[tuple[Any, dict[str, Any]]]:
             "current_device": lambda: current.index,
             "set_device": set_device,
             "device": OnDevice,
-            "get_device_name": lambda device=None: f"{gpus.name} (simulated)" * (index_of(device) >= 0),
-            "is_bf16_supported": lambda including_emulation=True: True,  # noqa: ARG005
+            "get_device_name": lambda device=None: (
+                f"{gpus.name} (simulated)" * (index_of(device) >= 0)
+            ),
+            "is_bf16_supported": lambda including_emulation=True: True,
             "Stream": SimulatedStream,
             "Event": SimulatedEvent,
             "stream": lambda stream: stream or contextlib.nullcontext(),
-            "default_stream": lambda device=None: stream,  # noqa: ARG005
+            "default_stream": lambda device=None: stream,
             "manual_seed": seed,
             "manual_seed_all": seed,
             "initial_seed": torch.initial_seed,
-            "get_rng_state": lambda device="cuda": torch.get_rng_state(),  # noqa: ARG005
+            "get_rng_state": lambda device="cuda": torch.get_rng_state(),
             "get_rng_state_all": lambda: [torch.get_rng_state()] * gpus.count,
-            "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),  # noqa: ARG005
+            "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
             "set_rng_state_all": lambda states: torch.set_rng_state(states[current.index]),
         },
     )
     yield torch.cuda.nvtx, dict.fromkeys(("range_push", "range_pop", "mark"), _nothing)
     indices = dict.fromkeys(("current_device_index", "current_device_idx"), lambda: current.index)
     indices |= dict.fromkeys(("set_device_index", "set_device_idx"), set_device)
-    memory = dict.fromkeys(_MEMORY, lambda device=None: 0)  # noqa: ARG005
+    memory = dict.fromkeys(_MEMORY, lambda device=None: 0)
     indices |= {"reset_peak_memory_stats": _nothing, "device_index": OnDevice}
-    kind = {"current_accelerator": lambda check_available=False: torch.device("cuda")}  # noqa: ARG005
+    kind = {"current_accelerator": lambda check_available=False: torch.device("cuda")}
     yield torch.accelerator, of_both() | indices | memory | (kind if gpus.is_said else {})
 
 

@@ -51,7 +51,9 @@ def simulation_notes(spec: PoolSpec, before: tuple[str, ...] | None = None) -> t
     notes: list[str] = []
     if "torch" in added:
         said = {"yes": "torch.cuda.is_available() says False: simulate=cuda has it say True"}
-        notes.append(f"cuda devices are the CPU; {said.get(spec.simulate, 'torch says there are some')}")
+        notes.append(
+            f"cuda devices are the CPU; {said.get(spec.simulate, 'torch says there are some')}"
+        )
         if spec.backend == "nccl":
             notes.append("gloo for backend=nccl")
     if "jax" in added:
@@ -72,5 +74,7 @@ def _of_needs(spec: PoolSpec) -> list[str]:
     """Needs of rented machines are kept for them."""
     if spec.provider == "aws":
         return []
-    needs = [f"{name}={need}" for name, need in (("cpus", spec.cpus), ("memory", spec.memory)) if need]
+    needs = [
+        f"{name}={need}" for name, need in (("cpus", spec.cpus), ("memory", spec.memory)) if need
+    ]
     return [f"{' '.join(needs)} holds for rented machines, not for these"] if needs else []
