@@ -26,7 +26,10 @@ def spec(line):
         (["torch==2.6.0+cu124", "numpy"], ("torch==2.6.0", "numpy")),
         (["torch", "--index-url", "https://download.pytorch.org/whl/cu126"], ("torch",)),
         (["torch --index-url https://download.pytorch.org/whl/cu121"], ("torch",)),
-        (["torch", "--extra-index-url=https://download.pytorch.org/whl/nightly/cu128/"], ("torch",)),
+        (
+            ["torch", "--extra-index-url=https://download.pytorch.org/whl/nightly/cu128/"],
+            ("torch",),
+        ),
         (["x", "--index-url", "https://a.b/simple"], ("x", "--index-url https://a.b/simple")),
         (["x", "-i https://a.b/simple"], ("x", "-i https://a.b/simple")),
         (["torch @ https://a.b/torch-2.6+cpu.whl"], ("torch @ https://a.b/torch-2.6+cpu.whl",)),
@@ -51,7 +54,9 @@ def test_what_is_simulated_is_said():
     assert simulation_notes(asked, ("torch",)) == (jax,)
     assert simulation_notes(spec("nodes=2")) == ()
     rented = spec("provider=aws accelerator=A100 simulate=cuda framework=torch cpus=8+")
-    assert simulation_notes(rented) == ("simulate: cuda devices are the CPU; torch says there are some",)
+    assert simulation_notes(rented) == (
+        "simulate: cuda devices are the CPU; torch says there are some",
+    )
 
 
 def test_backends_and_needs_are_kept_as_asked_and_refused_where_nothing_is_simulated():
