@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from skyward_nb.words.spec import PoolSpec
 
 _EXTRAS = re.compile(r"^([\w.\-]+)\s*\[([^\]]*)\]")
+_CUDA = re.compile(r"cu(da|\d)")
 _BUILD = re.compile(r"\+cu\d+\b")
 _INDEX = re.compile(r"(?:^|\s)(?:-i|--(?:extra-)?index-url)(?:[\s=]+(\S*))?$")
 _OF_CUDA = re.compile(r"/whl/(nightly/)?cu\d+/?$")
@@ -65,9 +66,9 @@ def simulation_notes(spec: PoolSpec, before: tuple[str, ...] | None = None) -> t
 
 
 def _of_packages(image: Image) -> list[str]:
-    asked, there = [masked_address(text) for text in image.pip], on_cpu(image).pip
-    changed = [text for text in asked if text not in there]
-    return [f"CPU packages for pip={' '.join(changed)}"] if changed else []
+    there = on_cpu(image).pip
+    changed = [text for text in image.pip if text not in there and _CUDA.search(text)]
+    return [f"CPU packages for pip={' '.join(map(masked_address, changed))}"] if changed else []
 
 
 def _of_needs(spec: PoolSpec) -> list[str]:

@@ -53,6 +53,8 @@ def test_what_is_simulated_is_said():
     assert needs == "simulate: cpus=8+ memory=32 holds for rented machines, not for these"
     assert simulation_notes(asked, ("torch",)) == (jax,)
     assert simulation_notes(spec("nodes=2")) == ()
+    own = spec('accelerator=A100 simulate pip="numpy git+https://me:word@a.b/x.git jax[cuda12]"')
+    assert simulation_notes(own) == ("simulate: CPU packages for pip=jax[cuda12]",)
     rented = spec("provider=aws accelerator=A100 simulate=cuda framework=torch cpus=8+")
     assert simulation_notes(rented) == (
         "simulate: cuda devices are the CPU; torch says there are some",
