@@ -223,7 +223,8 @@ def device_and_backend(info: InstanceInfo, asked: str) -> str:
 
 def _simulated(info: InstanceInfo, options: dict[str, str]) -> AbstractContextManager[None]:
     """CUDA devices on the CPU, as many as the rank would see."""
-    from skyward_nb.plugins.torch_simulation import SimulatedGpus, cuda_on_cpu
+    from skyward_nb.plugins.simulated_cuda import SimulatedGpus
+    from skyward_nb.plugins.torch_simulation import cuda_on_cpu
 
     count = int(options["gpus"])
     is_said = options["simulate"] == "cuda"

@@ -47,7 +47,8 @@ torch.nn.LazyLinear(2).cuda()(torch.ones(1, 2))
 
 @pytest.fixture(params=[False, True], ids=["simulate", "simulate=cuda"])
 def said(request):
-    from skyward_nb.plugins.torch_simulation import SimulatedGpus, cuda_on_cpu
+    from skyward_nb.plugins.simulated_cuda import SimulatedGpus
+    from skyward_nb.plugins.torch_simulation import cuda_on_cpu
 
     with cuda_on_cpu(SimulatedGpus(2, 1, "A100", request.param)):
         yield request.param
@@ -137,7 +138,8 @@ def test_stored_tensors_are_read_wherever_they_are_to_be(said):
 def test_functions_travel_by_name_and_are_the_same_in_each_generation():
     import torch
 
-    from skyward_nb.plugins.torch_simulation import SimulatedGpus, cuda_on_cpu
+    from skyward_nb.plugins.simulated_cuda import SimulatedGpus
+    from skyward_nb.plugins.torch_simulation import cuda_on_cpu
 
     before = torch.zeros, torch.Tensor.to, torch.Generator, torch.cuda.device_count
     seen = []

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from skyward_nb.providers.aws.mig_types import cut_alike, cut_remarks
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.catalogue import kind_of
 from skyward_nb.words.errors import NothingFits
-from skyward_nb.words.mig import slices_per_gpu, spell_profiles
 from skyward_nb.words.offers import Arch, InstanceType, Need, Offer, Price
 from skyward_nb.words.spec import PoolSpec
 
@@ -71,7 +71,7 @@ def fitting(
     wanted = None if spec.simulate else spec.accelerator
     if access.instance_type is not None:
         named = _named(access.instance_type, wanted, known, spec)
-        return MatchingTypes((named,), _cuts(wanted, named, spec) if wanted else ())
+        return MatchingTypes((named,), cut_remarks(wanted, named, spec) if wanted else ())
     if wanted is not None:
         return _with_accelerator(wanted, _of_needs(spec, known, Need(0, more=True)), known, spec)
     plain = [each for each in known if each.gpu is None and each.arch == arch]
@@ -102,7 +102,7 @@ def _named(
             "the two"
         )
     if wanted is not None:
-        _cut_alike(wanted, [found], spec)
+        cut_alike(wanted, [found], spec)
     for field, need in _needs(spec):
         has = getattr(found, field)
         if not need.met_by(has):
@@ -136,7 +136,7 @@ def _with_accelerator(
             f"accelerator={wanted.name}: no type of EC2 has it{hint} There is {_models(all_types)}",
             nearest=tuple(near),
         )
-    having = _cut_alike(wanted, having, spec)
+    having = cut_alike(wanted, having, spec)
     types = tuple(each.name for each in having)
     having = [each for each in having if _has_driver(each, spec)]
     if not having:
@@ -153,7 +153,7 @@ def _with_accelerator(
         )
     count = next(each for each in counts if each >= wanted.count)
     chosen = tuple(each for each in having if each.gpus == count)
-    cuts = _cuts(wanted, chosen[0], spec)
+    cuts = cut_remarks(wanted, chosen[0], spec)
     if count == wanted.count:
         return MatchingTypes(chosen, cuts)
     idle = f"{count - wanted.count} would be idle"
@@ -164,45 +164,6 @@ def _with_accelerator(
             f"{wanted} is asked for, and the smallest machine with it has {count}: {idle}. "
             f"accelerator={wanted.name}:{count} puts a rank on each",
         ),
-    )
-
-
-def _cut_alike(
-    wanted: Accelerator, having: list[InstanceType], spec: PoolSpec
-) -> list[InstanceType]:
-    """Of these types, those whose GPUs have the slices that are asked for, and as many."""
-    if spec.mig is None:
-        return having
-    many = slices_per_gpu(spec.mig, wanted)
-    found = [each for each in having if each.mig and each.mig.profiles.get(spec.mig) == many]
-    if found:
-        return found
-    models = {each.mig: each for each in having if each.mig}
-    has = "; ".join(
-        f"{each.name} has {model}, for {spell_profiles(model.profiles)}"
-        for model, each in models.items()
-    )
-    own = spec.aws.instance_type if spec.aws else None
-    whose = f"instance_type={own} has no" if own else "no type of EC2 has a"
-    raise NothingFits(
-        f"accelerator={wanted} mig={spec.mig}: {whose} GPU with {many} such slices. "
-        f"{has or 'MIG is not known of its GPUs'}",
-        nearest=tuple(each.name for each in models.values()),
-    )
-
-
-def _cuts(wanted: Accelerator, each: InstanceType, spec: PoolSpec) -> tuple[str, ...]:
-    """A remark on GPUs that are cut."""
-    if spec.mig is None or each.mig is None:
-        return ()
-    many = each.mig.profiles[spec.mig]
-    idle = spec.devices - spec.slots
-    left = f", and {idle} of {spec.devices} idle" * (idle > 0)
-    if not spec.partition:
-        return (f"partition=no: the image of the machines has to cut {each.mig} into {spec.mig}",)
-    return (
-        f"{wanted.count} × {each.mig} of each machine is cut into {many} × {spec.mig}: a rank on each "
-        f"slice{left}",
     )
 
 
