@@ -19,6 +19,7 @@ from skyward_nb.plugins.plugin_table import find_plugin, uses_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_address
+from skyward_nb.words.simulation import on_cpu
 from skyward_nb.words.spec import PoolSpec
 
 RUNNING = (
@@ -55,10 +56,11 @@ def check_minor(image: Image) -> None:
 
 def image_of(spec: PoolSpec) -> Image:
     """The image of a pool, with what its frameworks and volumes need; packages named by the user stay as named."""
-    asked = {name for text in spec.image.pip if (name := _name(text))}
+    image = on_cpu(spec.image) if spec.simulate else spec.image
+    asked = {name for text in image.pip if (name := _name(text))}
     needed = [text for use in uses_of(spec) for text in find_plugin(use.name).image]
     apt = volumes.PACKAGES if spec.volumes else ()
-    return spec.image.having(pip=[text for text in needed if _name(text) not in asked], apt=apt)
+    return image.having(pip=[text for text in needed if _name(text) not in asked], apt=apt)
 
 
 def requirements(image: Image, *, exactly: bool = True) -> tuple[str, ...]:

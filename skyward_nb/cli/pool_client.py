@@ -10,7 +10,7 @@ from typing import Any, cast
 from msgspec import UNSET
 
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.defaults import Default, with_defaults
+from skyward_nb.options.defaults import Default, for_new_pool
 from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.specs import extended, extended_by_choice, made_by_choice, spec_of
@@ -104,7 +104,7 @@ def open_pool(
     those of the code that will run there, where there is code. Raises `OptionError` or `PoolError`
     before anything is started.
     """
-    options = with_defaults(ParsedOptions(pool=stated), known).pool
+    options = for_new_pool(ParsedOptions(pool=stated), known)
     if choose_frameworks is None and AUTO in (options.framework, stated.framework):
         raise OptionError("framework", "framework=auto goes by what code imports: name one instead")
     choose_frameworks = choose_frameworks or _no_frameworks

@@ -103,6 +103,24 @@ def holds_hooks(attribute: object) -> bool:
     return "_hooks" in str(attribute)
 
 
+# ── devices ─────────────────────────────────────────────────────────────────────────────
+
+
+def device_context() -> Any:
+    """The class of what `with torch.device(...)` and `torch.set_default_device` enter."""
+    from torch.utils import _device
+
+    return _device.DeviceContext
+
+
+def of_lazy_tensors() -> tuple[Any, str]:
+    """The class of parameters of lazy modules, and its attribute that lists the functions they take."""
+    from torch.nn import parameter
+
+    module: Any = parameter
+    return module.UninitializedTensorMixin, "_allowed_methods"
+
+
 # ── how tensors are rebuilt ─────────────────────────────────────────────────────────────
 
 

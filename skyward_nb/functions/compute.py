@@ -97,7 +97,7 @@ class Compute(WholePool):
         confirm_above: float | None = None,
         yes: bool | None = None,
         name: str | None = None,
-        simulate: bool | None = None,
+        simulate: bool | Literal["cuda"] | None = None,
         trust_local_users: bool | None = None,
         quiet: bool = False,
     ) -> None:

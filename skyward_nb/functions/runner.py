@@ -35,6 +35,7 @@ from skyward_nb.reports.run_ending import RunEnding
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.words.errors import PoolBusy, PoolError, StartError
 from skyward_nb.words.ranks import count_ranks
+from skyward_nb.words.simulation import simulation_notes
 from skyward_nb.words.spec import PoolSpec
 
 _SETTLES = 0.5
@@ -226,12 +227,13 @@ class Runner:
 
     def _become(self, spec: PoolSpec, note: str = "") -> None:
         display = self._stage.display(f"Readying {','.join(spec.framework)}")
+        told = simulation_notes(spec, self.pool.spec.framework)
         try:
             lost = self.pool.become(spec, display.watch)
         except BaseException as error:
             display.fail(error)
             raise
-        notes = (note,) if note else ()
+        notes = (note, *told) if note else told
         notes += (f"lost with the earlier ranks: {', '.join(lost)}",) if lost else ()
         display.end("finished", f"Ranks are ready for {','.join(spec.framework)}", notes=notes)
 

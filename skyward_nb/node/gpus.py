@@ -26,7 +26,7 @@ def gpu_of(place: InstanceInfo, visible: str | None) -> str | None:
 
     An index, a UUID, or a MIG device's UUID; None where the rank has none.
     """
-    if not place.accelerators:
+    if not place.real_accelerators:
         return None
     slot = place.local_rank % place.accelerators
     if visible is None:
@@ -38,7 +38,12 @@ def gpu_of(place: InstanceInfo, visible: str | None) -> str | None:
 
 
 def devices_of(place: InstanceInfo, nodes: Collection[int]) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES of a rank: its node's share of the GPUs, if nodes share this machine."""
+    """CUDA_VISIBLE_DEVICES of a rank: its node's share of the GPUs, if nodes share this machine.
+
+    None of them where the pool's are simulated.
+    """
+    if place.simulated:
+        return {"CUDA_VISIBLE_DEVICES": ""}
     if not place.accelerators or len(nodes) == 1:
         return {}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -14,7 +14,7 @@ from skyward_nb.functions.notebook_names import NotebookNames
 from skyward_nb.notebook.cell_plugins import plugins_of
 from skyward_nb.notebook.cells import Cells
 from skyward_nb.notebook.pools import Pools
-from skyward_nb.options.defaults import Default, with_defaults
+from skyward_nb.options.defaults import Default, for_new_pool, with_defaults
 from skyward_nb.options.defaults import defaults as read_defaults
 from skyward_nb.options.framework_choice import (
     FrameworkChoice,
@@ -85,7 +85,7 @@ class PoolFinder:
             spec = spec_of(lost.spec, self._stated(asked))
             lost.check(spec)
             return None, spec, ()
-        options = self._with_image(with_defaults(asked, self.defaults(anew=True)).pool)
+        options = self._with_image(for_new_pool(asked, self.defaults(anew=True)))
         if not options.chooses_frameworks:
             return None, self._with_plugins(spec_of(PoolSpec(), options), cell), ()
         is_asked = options.framework == AUTO

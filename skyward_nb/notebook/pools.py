@@ -25,6 +25,7 @@ from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.words.errors import BudgetSpent, PoolError
 from skyward_nb.words.frameworks import lacking
 from skyward_nb.words.offers import Bill, spell_dollars
+from skyward_nb.words.simulation import simulation_notes
 from skyward_nb.words.spec import PoolSpec
 from skyward_nb.words.units import clock
 
@@ -276,8 +277,10 @@ class Pools:
 
     def become(self, pool: Pool, spec: PoolSpec, display: RunDisplay) -> None:
         """Add frameworks to a pool that is up, under `display`; raises `StartError` where they do not come up."""
-        added = lacking(spec.framework, pool.spec.framework)
+        before = pool.spec.framework
+        added = lacking(spec.framework, before)
         display.change(title=f"Readying {','.join(added)}", awaited=spec.world_size)
+        display.note(*simulation_notes(spec, before))
         if lost := pool.become(spec, display.watch):
             display.note(f"lost with the earlier ranks: {', '.join(lost)}")
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from skyward_nb.options.accelerator_choices import AcceleratorChoice
-from skyward_nb.options.defaults import defaults, with_defaults
+from skyward_nb.options.defaults import defaults, for_new_pool
 from skyward_nb.options.host_access import OF_ACCESS
 from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.option_table import BY_NAME
@@ -104,7 +104,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     max_hourly_cost: float | None = None
     max_cost: float | None = None
     ttl: TimeLike | None = None
-    simulate: bool | None = None
+    simulate: bool | Literal["cuda"] | None = None
 
 
 def specs_for(
@@ -151,7 +151,7 @@ def spec_for(
             read = _with_meant if argument in _MEANT else _with_argument
             asked = read(asked, argument, value)
     known = [each for each in defaults(Path.cwd(), os.environ, {}) if each.option != "pool"]
-    whole = with_defaults(ParsedOptions(pool=asked), known).pool
+    whole = for_new_pool(ParsedOptions(pool=asked), known)
     if whole.chooses_frameworks:  # functions bring those that they use
         whole = whole.with_chosen(())
     try:

@@ -19,13 +19,16 @@ from typing import Any
 
 import msgspec
 import platformdirs
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from skyward_nb.options.host_access import with_provider
 from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.option_table import BY_NAME, unknown_option
 from skyward_nb.options.rental_options import without_unused
-from skyward_nb.words.errors import OptionError
+from skyward_nb.words.errors import AcceleratorError, OptionError
+from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.spec import PoolSpec
 
 _PREFIX = "SKYWARD_"
 
@@ -69,6 +72,33 @@ def with_defaults(asked: ParsedOptions, known: list[Default]) -> ParsedOptions:
     weaker = ParsedOptions.of(values)
     pool = without_unused(with_provider(asked.pool).over(weaker.pool), asked.pool)
     return replace(asked, pool=pool, cell=asked.cell.over(weaker.cell))
+
+
+def for_new_pool(asked: ParsedOptions, known: list[Default]) -> PoolOptions:
+    """The options of a pool that is to be made; `simulate` as a default counts where GPUs are missing.
+
+    That is on this machine. Raises what `with_defaults` raises.
+    """
+    pool = with_defaults(asked, known).pool
+    if not pool.simulate or asked.pool.simulate is not UNSET:
+        return pool
+    is_here = pool.provider in (UNSET, "local")
+    return (
+        pool if is_here and pool.accelerator and _lacks_gpus(pool) else pool.without(["simulate"])
+    )
+
+
+def _lacks_gpus(pool: PoolOptions) -> bool:
+    """Whether this machine lacks the accelerators of a pool."""
+    from skyward_nb.providers.local import LocalProvider  # seldom, and takes a moment
+
+    shape = ("nodes", "accelerator", "mig", "partition", "ranks_per_node")
+    asked = {name: value for name in shape if (value := getattr(pool, name)) is not UNSET}
+    try:
+        LocalProvider().check(PoolSpec(**asked))
+    except AcceleratorError:
+        return True
+    return False
 
 
 def _may_have_default(name: str) -> bool:

@@ -11,6 +11,7 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS, parse_frameworks
 from skyward_nb.words.hosts import parse_host
 from skyward_nb.words.masking import masked_text
+from skyward_nb.words.spec import Simulate
 from skyward_nb.words.units import near_words
 
 Reader = Callable[[str, str], Any]
@@ -36,6 +37,18 @@ def flag(option: str, text: str) -> bool:
     if text.lower() in ("no", "false", "0"):
         return False
     raise OptionError(option, f"{option} is a flag: write it alone, or =no")
+
+
+def simulation(option: str, text: str) -> Simulate:
+    """`yes`, `cuda`, or "" for `no`."""
+    if text.lower() == "cuda":
+        return "cuda"
+    try:
+        return "yes" if flag(option, text) else ""
+    except OptionError:
+        raise OptionError(
+            option, f"{option}={text}: write it alone, or {option}=cuda, or {option}=no"
+        ) from None
 
 
 def choice(choices: Sequence[str]) -> Reader:

@@ -22,6 +22,8 @@ OF_RENTED = (
 )  # fmt: skip
 """Options that are fields of a spec, and only of use for rented machines."""
 
+_NEEDS = ("cpus", "memory")
+"""Options that a rehearsal of a program for rented machines notes."""
 _SILENT = ("max_cost", "max_hourly_cost", "confirm_above")
 """Options that free machines meet with any value."""
 _ZONE = re.compile(r"(.*\d)[a-z]")
@@ -40,7 +42,8 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     Raises `OptionError` for options that need `provider=aws`.
     """
     if spec.provider != "aws":
-        _check_none_asked(asked)
+        noted = _NEEDS if spec.simulate else ()
+        _check_none_asked(asked.without(noted))
         if spec.volumes:
             raise OptionError(
                 "volumes",
@@ -51,7 +54,7 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
         if gpu is not None and gpu.part < 1 and not spec.simulate:
             raise OptionError("accelerator", f"accelerator={gpu}: {other_ways(gpu)}")
         plain = PoolSpec()
-        unused = {name: getattr(plain, name) for name in OF_RENTED if name in asked.stated}
+        unused = {n: getattr(plain, n) for n in OF_RENTED if n in asked.stated and n not in noted}
         return replace(spec, aws=None, **unused)
     access = aws_of(spec.aws, asked)
     for option in ("max_cost", "max_hourly_cost"):
@@ -67,16 +70,21 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
             "there: name one, sky.AWS(instance_profile=...). Without it, public buckets can be read.",
         )
     if access.instance_type and asked.accelerator is UNSET and not spec.accelerator:
-        spec = replace(spec, accelerator=_accelerator_of(access.instance_type))
+        spec = replace(spec, accelerator=_accelerator_of(access.instance_type, spec.mig))
+    if spec.mig and asked.partition is UNSET and not spec.simulate:
+        spec = replace(spec, partition=True)  # new machines have GPUs that are not cut
     return replace(spec, aws=access)
 
 
-def _accelerator_of(instance_type: str) -> Accelerator | None:
-    """The accelerators of an instance type, if the shipped table has it."""
+def _accelerator_of(instance_type: str, mig: str | None) -> Accelerator | None:
+    """The accelerators of an instance type, if the shipped table has it; their memory says how they are cut."""
     from skyward_nb.providers.aws.price_table import shipped_types
 
     found = next((each for each in shipped_types() if each.name == instance_type), None)
-    return Accelerator(found.gpu, found.gpus) if found is not None and found.gpu else None
+    if found is None or not found.gpu:
+        return None
+    size = f"-{found.mig.memory.upper()}" if mig and found.mig else ""
+    return Accelerator(found.gpu + size, found.gpus)
 
 
 def _check_none_asked(asked: PoolOptions) -> None:

@@ -51,7 +51,7 @@ def spec_of(base: PoolSpec, asked: PoolOptions) -> PoolSpec:
     if spec.partition and not spec.mig:
         raise OptionError("partition", "partition cuts GPUs into slices, and needs mig=3g.40gb")
     _check_shares(spec)
-    if spec.backend == "nccl" and (spec.accelerator is None or spec.simulate):
+    if spec.backend == "nccl" and spec.accelerator is None:
         raise OptionError("backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo")
     if spec.simulate and spec.accelerator is None:
         raise OptionError("simulate", "simulate stands in for accelerator=..., which is missing")
@@ -294,6 +294,8 @@ def _differs(spec: PoolSpec, option: str, have: object, wanted: str) -> PoolErro
 
 def _spell(value: object, option: str = "") -> str:
     match value:
+        case "":
+            return "no"
         case None | ():
             return "none"
         case ((str(), int()), *_) as axes:

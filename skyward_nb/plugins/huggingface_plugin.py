@@ -52,7 +52,7 @@ class HuggingFacePlugin(PlainPlugin):
 
     def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
         """The token; and on CPU the word without which every rank would train a copy of its own."""
-        on_cpu = {} if info.accelerators else {_USE_CPU: "true"}
+        on_cpu = {} if info.real_accelerators else {_USE_CPU: "true"}
         token = options.get("token")
         return on_cpu | ({_TOKEN: token} if token else {})
 

@@ -116,7 +116,7 @@ def _share_out(place: RankContext) -> None:
     # Two at least: one that reads may wait for one that writes.
     tf.config.threading.set_inter_op_parallelism_threads(max(2, place.threads))
     with quiet():
-        gpus = tf.config.list_physical_devices("GPU") if place.info.accelerators else []
+        gpus = tf.config.list_physical_devices("GPU") if place.info.real_accelerators else []
         own = own_share(gpus, place.info)
         tf.config.set_visible_devices(own, "GPU")
         for gpu in own:

@@ -11,7 +11,7 @@ import os
 import socket
 import weakref
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -43,13 +43,17 @@ class TorchPlugin(PlainPlugin):
     """`torch`: `init_process_group` with nccl on GPUs, gloo on CPU."""
 
     def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
-        """`backend`, and `timeout` of its collectives in seconds."""
+        """`backend`, `timeout` of its collectives in seconds, and how many simulated `gpus` a rank sees."""
         del variant
         check_mesh(spec, spec.world_size, "ranks")
         timeout = spec.collective_timeout
         # NCCL joins slices of one GPU from 2.30 on, and by its own words for trials.
         backend = "gloo" if spec.mig and spec.backend == "auto" else spec.backend
-        return {"backend": backend} | ({"timeout": str(timeout)} if timeout else {})
+        more = {"timeout": str(timeout)} if timeout else {}
+        if spec.simulate and spec.accelerator is not None:
+            seen = 1 if spec.mig else spec.accelerator.count
+            more |= {"simulate": spec.simulate, "gpus": str(seen)}
+        return {"backend": backend} | more
 
     def preload(self, options: dict[str, str]) -> tuple[str, ...]:
         """What a first step of training would import."""
@@ -97,9 +101,11 @@ class TorchPlugin(PlainPlugin):
             limit = timedelta(seconds=float(timeout)) if timeout else None
             forming = Forming(info, store, backend, limit)
             del store
-            with forming.heeded(), groups_go_last():
+            with forming.heeded(), groups_go_last(), ExitStack() as simulation:
                 forming.form()
                 entered[self.name] = TorchGroup()
+                if "simulate" in options:
+                    simulation.enter_context(_simulated(info, options))
                 try:
                     yield
                 finally:
@@ -184,8 +190,8 @@ class TorchGroup:
 
         self._renew()
         if axes not in self._meshes:
-            # Of GPUs where the pool has some: those of a machine are not meant by `simulate`, say.
-            on_gpu = instance_info().accelerators > 0 or dist.get_backend() == "nccl"
+            # Of GPUs where the pool has some, not of those that a machine happens to have.
+            on_gpu = instance_info().real_accelerators > 0 or dist.get_backend() == "nccl"
             kind = "cuda" if on_gpu else "cpu"
             sizes, names = axes_of(axes, dist.get_world_size())
             self._meshes[axes] = init_device_mesh(kind, sizes, mesh_dim_names=names)
@@ -209,6 +215,8 @@ def device_and_backend(info: InstanceInfo, asked: str) -> str:
     """
     import torch
 
+    if info.simulated:
+        return "gloo"
     if not info.accelerators:
         return "gloo" if asked == "auto" else asked
     visible = torch.cuda.device_count()
@@ -230,6 +238,18 @@ def device_and_backend(info: InstanceInfo, asked: str) -> str:
             f"{info.node} see {visible}: use fewer ranks_per_node=, or backend=gloo"
         )
     return asked
+
+
+def _simulated(info: InstanceInfo, options: dict[str, str]) -> AbstractContextManager[None]:
+    """CUDA devices on the CPU, as many as the rank would see."""
+    from skyward_nb.plugins.simulated_cuda import SimulatedGpus
+    from skyward_nb.plugins.torch_simulation import cuda_on_cpu
+
+    count = int(options["gpus"])
+    is_said = options["simulate"] == "cuda"
+    return cuda_on_cpu(
+        SimulatedGpus(count, info.local_rank % count, info.accelerator or "GPU", is_said)
+    )
 
 
 def _as_known(make: Callable[..., Any]) -> Callable[..., Any]:

@@ -32,6 +32,7 @@ from skyward_nb.system.processes import noted
 from skyward_nb.words.errors import AcceleratorError, StartError
 from skyward_nb.words.image import Image
 from skyward_nb.words.mig import advice, is_called, most_of, slices_of, visible_cards
+from skyward_nb.words.simulation import on_cpu
 from skyward_nb.words.spec import PoolSpec
 
 _START_LIMIT = 30.0
@@ -173,7 +174,7 @@ class LocalProvider:
         if spec.image != Image():
             from skyward_nb.providers.installed import check_image  # seldom, and takes a moment
 
-            check_image(spec.image)
+            check_image(on_cpu(spec.image) if spec.simulate else spec.image)
         asked = spec.accelerator
         if asked is None or spec.simulate:
             return

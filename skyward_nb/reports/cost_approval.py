@@ -14,6 +14,7 @@ from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.words.errors import AccountError, NotAgreed
 from skyward_nb.words.offers import Offer, Quote, spell_dollars
+from skyward_nb.words.simulation import simulation_notes
 
 if TYPE_CHECKING:
     from skyward_nb.show.display import RunDisplay
@@ -43,8 +44,11 @@ def quote_for(spec: PoolSpec) -> Quote | None:
 def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
     """Ask for agreement to the cost of a pool about to start, and show it in the display.
 
+    It also tells what of the pool is simulated.
+
     Raises `NotAgreed` where nobody does, and what `quote_for` raises, before anything is rented.
     """
+    display.note(*simulation_notes(spec))
     if spec.provider != "aws":
         return
     from skyward_nb.providers.aws.quoting import hold
@@ -139,6 +143,7 @@ def dry_lines(spec: PoolSpec) -> list[str]:
     there are any. Raises what a start would raise at once for what the provider has not got.
     """
     PROVIDERS[spec.provider]().check(spec)
+    notes = simulation_notes(spec)
     try:
         quote = quote_for(spec)
     except AccountError as error:
@@ -148,8 +153,8 @@ def dry_lines(spec: PoolSpec) -> list[str]:
         quote = offline_quote(spec, region) if region is not None else None
         if quote is None or quote.first is None:
             raise
-        return [error.message, *quote_lines(spec, quote)]
-    return quote_lines(spec, quote) if quote is not None else []
+        return [*notes, error.message, *quote_lines(spec, quote)]
+    return [*notes, *(quote_lines(spec, quote) if quote is not None else ())]
 
 
 def quote_lines(spec: PoolSpec, quote: Quote) -> list[str]:

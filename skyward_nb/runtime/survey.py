@@ -44,7 +44,7 @@ def begin(frameworks: Iterable[str], word: bytes) -> RankFacts:
 def facts(frameworks: Iterable[str] = ()) -> RankFacts:
     """The report on this rank."""
     info = instance_info()
-    device, memory = _gpu(info) if info.accelerators else (_cpu(), _main_memory())
+    device, memory = _gpu(info) if info.real_accelerators else (_cpu(), _main_memory())
     versions, troubles = _versions(frameworks)
     cpus = len(os.sched_getaffinity(0))
     return RankFacts(
@@ -57,7 +57,7 @@ def facts(frameworks: Iterable[str] = ()) -> RankFacts:
         devices=_count(info),
         cpus=cpus,
         threads=_threads(cpus),
-        versions=versions | (_of_gpus() if info.accelerators else {}),
+        versions=versions | (_of_gpus() if info.real_accelerators else {}),
         troubles=troubles,
         joined=_joined(),
     )
@@ -81,7 +81,7 @@ def _count(info: InstanceInfo) -> int:
         import jax
 
         return jax.local_device_count()
-    return max(1, info.accelerators // info.workers_per_node) if "torch" not in entered else 1
+    return max(1, info.real_accelerators // info.workers_per_node) if "torch" not in entered else 1
 
 
 def _threads(cpus: int) -> int:

@@ -21,6 +21,7 @@ from skyward_nb.words.mig import GpuCard, commands
 PATIENCE = 120.0
 """Seconds that the tool may take: the driver initializes a GPU again when MIG is turned on or off."""
 
+_FORBIDDEN = "Insufficient Permissions"
 _NOTE = "slices.json"
 _MADE = re.compile(r"Successfully created GPU instance ID\s+(\d+) on GPU")
 _NONE = re.compile("No GPU instances found|No MIG-enabled devices found")
@@ -131,7 +132,15 @@ def _is_on(card: GpuCard) -> bool:
 
 
 def _run(command: str) -> str:
-    """The tool's output, also if it fails."""
+    """The tool's output, also if it fails; as root where it must be and `sudo` asks for no password."""
+    said = _ran(command)
+    if _FORBIDDEN in said and shutil.which("sudo"):
+        by_root = _ran(f"sudo -n {command}")
+        return said if by_root.startswith("sudo:") else by_root
+    return said
+
+
+def _ran(command: str) -> str:
     tool, *words = command.split()
     try:
         ran = subprocess.run(  # noqa: S603 - the driver's own tool, found in PATH

@@ -32,7 +32,7 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     `worker` is its slot in the node and equals `local_rank`; `accelerators` counts those of
     the node, or the slices that its ranks have, 0 on CPU; `generation` counts the process groups of the pool from 1; `mesh`
-    is the value of mesh=. Where nodes stand alone (`cluster` False), `rank` and `world_size` count
+    is the value of mesh=; `simulated` accelerators are not there, and the CPU stands in for them. Where nodes stand alone (`cluster` False), `rank` and `world_size` count
     the node's own ranks, which have no head and meet at the node's address.
     """
 
@@ -52,6 +52,7 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     mesh: Axes = ()
     cluster: bool = True
+    simulated: bool = False
 
     @property
     def is_head(self) -> bool:
@@ -64,6 +65,11 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.accelerators * self.total_nodes
 
     @property
+    def real_accelerators(self) -> int:
+        """Accelerators of the node that are there."""
+        return 0 if self.simulated else self.accelerators
+
+    @property
     def pool_rank(self) -> int:
         """The number of this rank among those of all nodes, even if nodes stand alone."""
         return self.node * self.workers_per_node + self.worker
@@ -73,7 +79,6 @@ def place(
     spec: PoolSpec, peers: tuple[Peer, ...], port: int, job_id: str, generation: int
 ) -> tuple[InstanceInfo, ...]:
     """Give every rank of `spec` its place; `peers` has one for each node, the head's first."""
-    real = spec.accelerator if spec.accelerator and not spec.simulate else None
     devices = spec.slots if spec.mig else spec.devices
     return tuple(
         InstanceInfo(
@@ -86,13 +91,14 @@ def place(
             local_rank=rank % spec.slots,
             head_addr=peers[0].address,
             head_port=port,
-            accelerators=devices if real else 0,
-            accelerator=real.name if real else None,
+            accelerators=devices,
+            accelerator=spec.accelerator.name if spec.accelerator else None,
             peers=peers,
             job_id=job_id,
             generation=generation,
             mesh=spec.mesh,
             cluster=spec.cluster,
+            simulated=bool(spec.simulate),
         )
         for rank in range(spec.world_size)
     )

@@ -6,6 +6,7 @@ https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.h
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from skyward_nb.words.errors import OptionError
 if TYPE_CHECKING:
     from skyward_nb.words.accelerators import Accelerator
 
+_LITTLE = 0.1
 _FORM = re.compile(r"\d+g\.\d+gb(\+me)?")
 
 
@@ -100,11 +102,21 @@ def slices_per_gpu(profile: str, accelerator: Accelerator) -> int:
     for model in models:
         if profile in model.profiles:
             return model.profiles[profile]
-    have = "; ".join(f"{model} has {_spell(model.profiles)}" for model in models)
+    have = "; ".join(f"{model} has {spell_profiles(model.profiles)}" for model in models)
     raise OptionError("mig", f"mig={profile} is not a profile of {accelerator.name}: {have}")
 
 
-def _spell(profiles: dict[str, int]) -> str:
+def card_model(name: str, gigabytes: float) -> MigModel | None:
+    """The model of cards of this name and memory; None without MIG, or of an unknown size."""
+    family = [model for model in MODELS if model.family == name.lower()]
+    sizes = {abs(int(model.memory.removesuffix("gb")) - gigabytes): model for model in family}
+    # Drivers and clouds report a little less, or more, than the makers.
+    near = min(sizes, default=math.inf)
+    return sizes[near] if near < _LITTLE * gigabytes else None
+
+
+def spell_profiles(profiles: dict[str, int]) -> str:
+    """Profiles, and the most slices of each: `3g.40gb (2)`."""
     return ", ".join(f"{profile} ({count})" for profile, count in profiles.items())
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.mig import MigModel, card_model
 from skyward_nb.words.units import clock
 
 _WARN = 0.8
@@ -72,6 +73,11 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
     efa: bool = False
     network_cards: int = 1
     nvme: float = 0.0
+
+    @property
+    def mig(self) -> MigModel | None:
+        """Its GPUs as MIG cuts them; None without MIG."""
+        return None if self.gpu is None else card_model(self.gpu, self.gpu_memory)
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes
 from skyward_nb.words.offers import Need, Spot
+from skyward_nb.words.spec import Simulate
 from skyward_nb.words.volume import Volume
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     accelerator: Stated[Accelerator | None] = UNSET
     mig: Stated[str | None] = UNSET
     partition: Stated[bool] = UNSET
-    simulate: Stated[bool] = UNSET
+    simulate: Stated[Simulate] = UNSET
     provider: Stated[str] = UNSET
     hosts: Stated[tuple[str, ...]] = UNSET
     user: Stated[str] = UNSET

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from skyward_nb.words.accelerators import Accelerator
@@ -14,6 +16,8 @@ from skyward_nb.words.mig import slices_per_gpu
 from skyward_nb.words.offers import Need, Spot
 from skyward_nb.words.volume import Volume
 
+Simulate = Literal["", "yes", "cuda"]
+"""Whether ranks on CPU stand in for those on GPUs; with `cuda`, torch says that there are GPUs."""
 IDLE_ELSEWHERE = 1800.0
 """Default lifetime of a pool on other machines without a client, in seconds."""
 
@@ -49,7 +53,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_hourly_cost: float | None = None
     confirm_above: float | None = 5.0
     on_preempt: OnPreempt = "tell"
-    simulate: bool = False
+    simulate: Simulate = ""
     framework: tuple[str, ...] = ()
     adds_frameworks: bool = False
     backend: str = "auto"
@@ -102,7 +106,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
         parts.append(f"on {self.nodes} node{'s' * (self.nodes != 1)}{alone}")
         if self.accelerator:
             cut = f"{self.accelerator}{f' cut into {self.mig}' if self.mig else ''}"
-            parts.append(f"{cut}{' simulated on CPU' * self.simulate}")
+            parts.append(f"{cut}{' simulated on CPU' * bool(self.simulate)}")
         if self.framework:
             parts.append(",".join(self.framework))
         if self.mesh:

@@ -170,6 +170,10 @@ def test_the_table_of_a_dry_run(api):
     assert " spot " in lines[2]
     assert any(line.startswith("max_cost=5 lasts for") for line in lines)
     assert "RunInstances" not in api.actions()
+    lines = dry_lines(spec("accelerator=A100:8 mig=3g.40gb nodes=2 region=us-east-1"))
+    assert "2 × p4de.24xlarge" in lines[1 + 1] and "/ h" in lines[2]
+    assert "8 × A100 80GB of each machine is cut into 2 × 3g.40gb: a rank on each slice" in lines
+    assert not any("p4d.24xlarge" in line for line in lines)
     assert dry_lines(spec_of(PoolSpec(), PoolOptions())) == []
     with pytest.raises(AcceleratorError, match="provider=aws rents such"):
         dry_lines(spec_of(PoolSpec(), PoolOptions(accelerator=parse_accelerator("B200:64"))))

@@ -39,6 +39,7 @@ _CELLS = "cells by the numbers that people know"
 _GROUPS = "process groups that are cut and formed anew"
 _FSDP = "gradients that an interrupted step has left"
 _TENSORS = "tensors that travel"
+_SIMULATION = "CUDA devices that are the CPU"
 _BARS = "loops shown as bars"
 _SEEDS = "weights that begin alike on all ranks"
 _JOINING = "a worker of the pool's cluster"
@@ -148,6 +149,8 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("torch.nn.modules.module:Module._buffers", "names of what cannot be packed"),
         Part("torch.nn.modules.module:Module._forward_hooks", "models that go home"),
         Part("torch._C._autograd:_profiler_enabled", "recordings beside a profiler of the cell's"),
+        Part("torch.utils._device:DeviceContext", _SIMULATION, "device"),
+        Part("torch.nn.parameter:UninitializedTensorMixin._allowed_methods", _SIMULATION),
         Part("torch._dynamo:optimize", "a forge that has imported what ranks need"),
         Part("torch.distributed.tensor._redistribute:logger", "a remark that each rank would make"),
         Part("torch.nn.parallel.distributed:DistributedDataParallel.process_group", "groups that end last"),

@@ -96,11 +96,23 @@ def test_a_kernel_that_is_killed_leaves_nothing_after_the_lease(no_leaks):
 
 
 def test_simulate_gives_the_ranks_an_accelerator_would(fresh):
-    ran = fresh.run(
-        "%%sky_remote accelerator=A100:2 nodes=2 simulate\n"
-        "import skyward_nb as sky\ni = sky.instance_info()\n(i.node, i.worker, i.accelerators)"
+    line = (
+        "%%sky_remote accelerator=A100:2 nodes=2 simulate cpus=8+ memory=32 pip=msgspec[cuda12]\n"
     )
-    assert ran.result == "[0] (0, 0, 0)\n[1] (0, 1, 0)\n[2] (1, 0, 0)\n[3] (1, 1, 0)"
+    ran = fresh.run(
+        f"{line}import os, skyward_nb as sky\ni = sky.instance_info()\n"
+        "(i.node, i.worker, i.accelerators, i.accelerator, os.environ['CUDA_VISIBLE_DEVICES'])"
+    )
+    assert ran.result == "\n".join(
+        f"[{rank}] ({rank // 2}, {rank % 2}, 2, 'A100', '')" for rank in range(4)
+    )
+    assert "simulate: CPU packages for pip=msgspec[cuda12]" in ran.picture
+    assert "simulate: cpus=8+ memory=32 holds for rented machines" in ran.picture
+    assert fresh.run(f"{line}1").status == "ok", "the same line fits the pool that is up"
+    assert (
+        "up with simulate=yes, and simulate=cuda"
+        in fresh.run("%%sky_remote simulate=cuda\n1").error[1]
+    )
 
 
 def test_env_reaches_the_ranks_before_any_code(fresh):

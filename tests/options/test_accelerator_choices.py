@@ -139,7 +139,7 @@ def test_a_pool_of_the_api_takes_them():
 def test_slices_are_asked_for_in_one_way():
     gpus = sky.accelerators.A100(mig="3g.40gb")
     asked = options_of([sky.plugins.mig("3g.40gb"), sky.plugins.torch()], gpus)
-    spec = spec_of(PoolSpec(), asked.changed(simulate=True))
+    spec = spec_of(PoolSpec(), asked.changed(simulate="yes"))
     assert (spec.mig, spec.world_size) == ("3g.40gb", 2)
     with pytest.raises(
         OptionError, match=r"A100\(mig='3g.40gb'\) and sky.plugins.mig\(profile='1g"

@@ -44,7 +44,7 @@ def test_what_plugins_ask_of_a_pool(choices, options):
 
 def test_a_pool_is_made_of_it():
     asked = options_of([mig("3g.40gb"), torch(backend="gloo")], "A100")
-    spec = spec_of(PoolSpec(), asked.changed(simulate=True))
+    spec = spec_of(PoolSpec(), asked.changed(simulate="yes"))
     assert (spec.world_size, spec.backend, spec.framework) == (2, "gloo", ("torch",))
 
 

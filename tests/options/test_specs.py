@@ -112,6 +112,10 @@ def test_what_joins_ranks_is_refused_where_nodes_stand_alone(asked, says):
 
 def test_slices_and_variables_are_had_by_nodes_that_stand_alone():
     made = spec(
-        cluster=False, accelerator=Accelerator("A100"), mig="3g.40gb", simulate=True, env={"A": "1"}
+        cluster=False,
+        accelerator=Accelerator("A100"),
+        mig="3g.40gb",
+        simulate="yes",
+        env={"A": "1"},
     )
     assert (made.cluster, made.world_size) == (False, 2)

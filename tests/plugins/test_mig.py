@@ -67,7 +67,7 @@ def test_mig_is_readied_first_and_not_where_it_is_simulated():
     mig, torch = uses_of(spec)
     assert (mig.name, torch.name) == ("mig", "torch")
     assert mig.options == {"profile": "3g.40gb", "accelerator": "A100"}
-    simulated = spec_of(PoolSpec(), PoolOptions(**{**A100, "mig": "3g.40gb", "simulate": True}))
+    simulated = spec_of(PoolSpec(), PoolOptions(**{**A100, "mig": "3g.40gb", "simulate": "yes"}))
     assert uses_of(simulated) == ()
     assert simulated.world_size == 2
 
@@ -79,7 +79,7 @@ def test_mig_is_readied_first_and_not_where_it_is_simulated():
         ({"partition": True}, "needs mig="),
         ({**A100, "mig": "3g.41gb"}, r"3g\.40gb \(2\)"),
         ({**A100, "mig": "3g.40gb", "ranks_per_node": 3}, "cut into 2 × 3g.40gb"),
-        ({**A100, "mig": "3g.40gb", "ranks_per_node": 3, "simulate": True}, "2 × 3g.40gb"),
+        ({**A100, "mig": "3g.40gb", "ranks_per_node": 3, "simulate": "yes"}, "2 × 3g.40gb"),
         ({**A100, "mig": "3g.40gb", "env": {"CUDA_VISIBLE_DEVICES": "0"}}, "each its slice"),
     ],
 )
@@ -97,7 +97,7 @@ def test_torch_joins_slices_by_gloo_unless_it_is_told_otherwise(backend, formed)
     assert torch.options["backend"] == formed
 
 
-@pytest.mark.parametrize("more", [{}, {"simulate": True}, {"ranks_per_node": 1}])
+@pytest.mark.parametrize("more", [{}, {"simulate": "yes"}, {"ranks_per_node": 1}])
 def test_jax_has_one_device_a_rank(more):
     asked = {**A100, "mig": "3g.40gb", "framework": ("jax",), **more}
     jax = uses_of(spec_of(PoolSpec(), PoolOptions(**asked)))[-1]

@@ -59,6 +59,22 @@ def test_the_tools_own_words_where_it_refuses(nvidia, tmp_path):
     assert nvidia.asked() == ["-i 0 -mig 0"]
 
 
+@pytest.mark.parametrize("password", [False, True])
+def test_who_may_not_cut_does_it_by_sudo_if_that_asks_for_no_password(nvidia, tmp_path, password):
+    nvidia.have(gpu(0, mig="Disabled"), refuses={"mig 1": "Insufficient Permissions"})
+    says = 'echo "sudo: a password is required"; exit 1'
+    as_root = """[ "$1" = -n ] && shift && sed -i 's/"mig 1"/"-"/' "$FAKE_NVIDIA" && exec "$@\""""
+    sudo = tmp_path / "bin" / "sudo"
+    sudo.write_text(f"#!/bin/sh\n{says if password else as_root}\n")
+    sudo.chmod(0o755)
+    if password:
+        with pytest.raises(PartitionFailed, match="Unable to enable MIG Mode"):
+            cut(tmp_path, *tool.cards(), "3g.40gb", 2)
+        return
+    cut(tmp_path, *tool.cards(), "3g.40gb", 2)
+    assert nvidia.profiles == [["3g.40gb", "3g.40gb"]]
+
+
 def test_a_mode_that_is_pending_is_taken_back_and_nothing_is_reset(nvidia, tmp_path):
     nvidia.have(gpu(0, mig="Disabled"), pending="In use by another client")
     with pytest.raises(PartitionFailed, match=r"pending enable state .*In use by another client"):

@@ -44,12 +44,14 @@ def test_environment_is_torchruns_and_skypilots():
     assert msgspec.json.decode(env["COMPUTE_POOL"], type=InstanceInfo) == info
 
 
-def test_simulated_accelerators_give_ranks_but_are_not_there():
-    spec = PoolSpec(accelerator=Accelerator("A100", 4), simulate=True)
+def test_simulated_accelerators_are_counted_as_asked_but_are_not_there():
+    spec = PoolSpec(accelerator=Accelerator("A100", 4), simulate="yes")
     infos = place(spec, (Peer(0, "127.0.0.1"),), 1, "job", 1)
     assert len(infos) == 4
-    assert infos[0].accelerators == 0
-    assert infos[0].accelerator is None
+    assert (infos[0].accelerators, infos[0].accelerator) == (4, "A100")
+    assert environment(infos[0])["SKYPILOT_NUM_GPUS_PER_NODE"] == "4"
+    assert infos[0].simulated
+    assert infos[0].real_accelerators == 0
 
 
 def test_nodes_that_stand_alone_are_worlds_of_their_own():

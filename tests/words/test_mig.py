@@ -126,7 +126,7 @@ def test_a_gpu_is_called_by_part_of_its_name_or_by_its_memory():
 def test_ranks_of_a_pool_are_its_slices():
     spec = PoolSpec(accelerator=Accelerator("A100", 2), mig="2g.20gb", nodes=2)
     assert (spec.slots, spec.devices, spec.world_size) == (6, 6, 12)
-    assert PoolSpec(accelerator=Accelerator("A100"), mig="1g.10gb", simulate=True).world_size == 7
+    assert PoolSpec(accelerator=Accelerator("A100"), mig="1g.10gb", simulate="yes").world_size == 7
     assert "A100:2 cut into 2g.20gb" in str(spec)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from skyward_nb.providers.aws.mig_types import cut_alike, cut_remarks
 from skyward_nb.words.accelerators import Accelerator, other_ways
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.catalogue import kind_of
@@ -74,7 +75,8 @@ def fitting(
     access = spec.aws or AWSAccess()
     wanted = None if spec.simulate else spec.accelerator
     if access.instance_type is not None:
-        return MatchingTypes((_named(access.instance_type, wanted, known, spec),))
+        named = _named(access.instance_type, wanted, known, spec)
+        return MatchingTypes((named,), cut_remarks(wanted, named, spec) if wanted else ())
     if wanted is not None:
         return _with_accelerator(wanted, _of_needs(spec, known, Need(0, more=True)), known, spec)
     plain = [each for each in known if each.gpu is None and each.arch == arch]
@@ -104,6 +106,8 @@ def _named(
             f"instance_type={name} has {has}, and accelerator={wanted} is asked for: leave out one of "
             "the two"
         )
+    if wanted is not None:
+        cut_alike(wanted, [found], spec)
     for field, need in _needs(spec):
         has = getattr(found, field)
         if not need.met_by(has):
@@ -139,8 +143,9 @@ def _with_accelerator(
             f"accelerator={wanted.name}: no type of EC2 has it{hint} There is {_models(all_types)}",
             nearest=tuple(near),
         )
+    having = cut_alike(wanted, having, spec)
     types = tuple(each.name for each in having)
-    why = _why_undriven(having[0])
+    why = _NO_DRIVER if having[0].gpu_part == 1 else _NO_PART_DRIVER
     having = [each for each in having if _has_driver(each, spec)]
     if not having:
         raise NothingFits(f"accelerator={wanted} ({', '.join(types)}): {why}", nearest=types)
@@ -156,12 +161,14 @@ def _with_accelerator(
         )
     count = next(each for each in counts if each >= wanted.count)
     chosen = tuple(each for each in having if each.gpus == count)
+    cuts = cut_remarks(wanted, chosen[0], spec)
     if count == wanted.count:
-        return MatchingTypes(chosen)
+        return MatchingTypes(chosen, cuts)
     idle = f"{count - wanted.count} would be idle"
     return MatchingTypes(
         chosen,
         (
+            *cuts,
             f"{wanted} is asked for, and the smallest machine with it has {count}: {idle}. "
             f"accelerator={wanted.name}:{count} puts a rank on each",
         ),
@@ -173,10 +180,6 @@ def _has_driver(each: InstanceType, spec: PoolSpec) -> bool:
     is_own = spec.aws is not None and spec.aws.ami is not None
     family = each.name.partition(".")[0]
     return is_own or not each.gpus or (family not in _UNDRIVEN and each.gpu_part == 1)
-
-
-def _why_undriven(each: InstanceType) -> str:
-    return _NO_DRIVER if each.gpu_part == 1 else _NO_PART_DRIVER
 
 
 def _parts(types: Iterable[InstanceType]) -> str:
@@ -374,14 +377,8 @@ def _nowhere(
 ) -> NothingFits:
     names = ", ".join(each.name for each in types[:4])
     regions = ", ".join(stock.region for stock in stocks)
-    offered = sorted(
-        {
-            zone
-            for stock in stocks
-            for each in types
-            for zone in (stock.zones or {}).get(each.name, ())
-        }
-    )
+    of_types = ((stock.zones or {}).get(each.name, ()) for stock in stocks for each in types)
+    offered = sorted({zone for zones_of_type in of_types for zone in zones_of_type})
     if offered:
         return NothingFits(
             f"zones={','.join(zones)}: {names} can be had in {', '.join(offered)}, and not in those",

@@ -27,6 +27,11 @@ from skyward_nb.words.spec import PoolSpec
 
 _HOLDS = 900.0
 """Seconds for which a quote holds, so that a launch has the price that was agreed to."""
+_OF_QUOTES = (
+    "aws", "accelerator", "mig", "partition", "ranks_per_node", "simulate", "cpus", "memory", "spot", "nodes",
+    "max_hourly_cost",
+)  # fmt: skip
+"""What of a pool's spec its quote depends on."""
 _quotes: dict[bytes, tuple[float, Quote]] = {}
 
 
@@ -49,12 +54,7 @@ def hold(spec: PoolSpec, quote: Quote) -> None:
 
 
 def _key(spec: PoolSpec) -> bytes:
-    return msgspec.json.encode(
-        (
-            (spec.aws, spec.accelerator, spec.simulate, spec.cpus, spec.memory, spec.nodes),
-            (spec.spot, spec.max_hourly_cost),
-        )
-    )
+    return msgspec.json.encode([getattr(spec, name) for name in _OF_QUOTES])
 
 
 def offline_quote(spec: PoolSpec, region: str) -> Quote:

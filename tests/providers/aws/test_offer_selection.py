@@ -62,6 +62,15 @@ def stock(region, types, zones, spot=None):
         ("", "c6a.large"),
         ("instance_type=t3.medium", "t3.medium"),
         ("accelerator=A100 simulate", "c6a.large"),
+        ("accelerator=A100 mig=3g.40gb", "p4de.24xlarge"),
+        ("accelerator=A100:8 mig=3g.40gb", "p4de.24xlarge"),
+        ("accelerator=A100 mig=3g.20gb", "p4d.24xlarge"),
+        ("accelerator=A100 mig=1g.10gb", "p4de.24xlarge"),  # 7 ranks; 40 GB cards have 4 of these
+        ("accelerator=A100-40GB mig=1g.10gb", "p4d.24xlarge"),
+        ("accelerator=H100 mig=1g.10gb", "p5.4xlarge"),
+        ("accelerator=H200:8 mig=3g.71gb", "p5en.48xlarge"),
+        ("accelerator=A100 mig=3g.40gb simulate", "c6a.large"),
+        ("instance_type=p4d.24xlarge mig=3g.20gb", "p4d.24xlarge"),
     ],
 )
 def test_the_cheapest_that_fits_comes_first(line, first):
@@ -91,9 +100,29 @@ def test_a_larger_machine_is_taken_where_there_is_none_smaller_and_that_is_said(
     assert not fit("accelerator=A100:8").remarks
 
 
+def test_new_machines_are_cut_and_that_is_said():
+    line = "accelerator=A100:8 mig=3g.40gb nodes=2"
+    (said,) = fit(line).remarks
+    assert said == "8 × A100 80GB of each machine is cut into 2 × 3g.40gb: a rank on each slice"
+    assert spec(line).partition
+    assert spec(line).world_size == 32
+    assert "3 of 7 idle" in fit("accelerator=H100 mig=1g.10gb ranks_per_node=4").remarks[0]
+    assert "has to cut A100 80GB" in fit(f"{line} partition=no").remarks[0]
+    assert not spec("accelerator=A100 mig=3g.40gb simulate").partition
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
+        (
+            "accelerator=H100 mig=3g.47gb",
+            "no type of EC2 has a GPU with 2 such slices. p5.4xlarge has H100 80GB, for 1g.10gb (7), ",
+        ),
+        (
+            "accelerator=A100 mig=3g.40gb instance_type=p4d.24xlarge",
+            "instance_type=p4d.24xlarge has no GPU with 2 such slices. p4d.24xlarge has A100 40GB, for "
+            "1g.5gb (7)",
+        ),
         ("accelerator=V100:8", "p3dn.24xlarge): AWS has no image any more whose driver"),
         ("instance_type=p3dn.24xlarge", "p3dn.24xlarge: AWS has no image any more whose driver"),
         ("accelerator=A100:16", "nodes=2 accelerator=A100:8 has as many in all"),
