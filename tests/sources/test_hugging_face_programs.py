@@ -59,7 +59,7 @@ def make_model(folder):
     return os.environ["HF_TOKEN"]
 
 
-@sky.integrations.transformers()
+@sky.integrations.transformers(backend="nccl")
 @sky.compute
 def fine_tune(folder, output):
     import torch

@@ -21,7 +21,7 @@ def pool(tmp_path_factory):
             provider=sky.Local(),
             nodes=2,
             accelerator="H100",
-            pip=["jax", "keras>=3.2"],
+            pip=["keras>=3.2", "jax[cuda12]"],
             env={"KERAS_BACKEND": "jax"},
             simulate=True,
         ) as pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 from later import needs
@@ -32,6 +33,60 @@ def test_the_variables_of_skypilot(no_leaks, tmp_path):
     assert first[:4] == ["127.0.0.1\n127.0.0.1", "2", "0", "0"]
     assert second[2] == "1"
     assert first[4] == second[4] != ""
+
+
+def test_gpus_are_counted_as_asked(no_leaks, tmp_path):
+    """Four nodes with four GPUs each are one line."""
+    found = run(
+        tmp_path,
+        "import os\nprint(os.environ['SKYPILOT_NUM_GPUS_PER_NODE'], os.environ['WORLD_SIZE'])\n",
+        "nodes=4",
+        "accelerator=L4:4",
+        "cpus=8+",
+        "simulate",
+    )
+    assert found == {"4 16": list(range(16))}
+
+
+RUN = r"""
+MASTER_ADDR=$(echo "$SKYPILOT_NODE_IPS" | head -n1)
+torchrun --nnodes=$SKYPILOT_NUM_NODES --nproc_per_node=$SKYPILOT_NUM_GPUS_PER_NODE {how} main.py
+"""
+HOW = {
+    "static": "--master_addr=$MASTER_ADDR --master_port={port} --node_rank=$SKYPILOT_NODE_RANK",
+    "rdzv": "--rdzv_backend=c10d --rdzv_endpoint=$MASTER_ADDR:{port} --rdzv_id $SKYPILOT_TASK_ID",
+}
+"""The two ways in which a task file's `run:` starts a program of torch."""
+
+
+@pytest.mark.torch
+@pytest.mark.extensive
+@needs("torch")
+@pytest.mark.parametrize("how", HOW)
+def test_torchrun_within_a_script_of_each_node(no_leaks, tmp_path, how):
+    (tmp_path / "main.py").write_text(
+        "import os, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "total = torch.ones(1)\ndist.all_reduce(total)\n"
+        "print(total.item(), os.environ['LOCAL_WORLD_SIZE'], flush=True)\n"
+        "dist.destroy_process_group()\n"
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    block = RUN.format(how=HOW[how].format(port=port))
+    found = run(
+        tmp_path,
+        "import os, subprocess, sys\nfrom pathlib import Path\n"
+        "path = f\"{Path(sys.executable).parent}:{os.environ['PATH']}\"\n"
+        f"subprocess.run(['bash', '-ec', {block!r}], env=os.environ | {{'PATH': path}}, check=True)\n",
+        "nodes=2",
+        "accelerator=L4:2",
+        "ranks_per_node=1",
+        "simulate",
+        "framework=none",
+    )
+    assert found["4.0 2"] == [0, 0, 1, 1] or found["4.0 2"] == [0, 1]
 
 
 @needs("jax")

@@ -70,7 +70,7 @@ def test_the_first_program_trains_one_model(pool):
 
         info = sky.instance_info()
         torch.manual_seed(info.node)
-        model = torch.nn.Linear(4, 1)
+        model = torch.nn.Linear(4, 1).cuda()
         if dist.is_initialized():
             model = DDP(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -122,6 +122,18 @@ def decorated_above():
     import torch.distributed as dist
 
     return dist.is_initialized(), dist.get_world_size(), dist.get_backend()
+
+
+@sky.integrations.torch(backend="nccl")
+@sky.compute
+def decorated_with_nccl():
+    import torch
+    import torch.distributed as dist
+
+    torch.cuda.set_device(sky.instance_info().local_rank)
+    total = torch.ones(1, device="cuda")
+    dist.all_reduce(total)
+    return dist.is_initialized(), int(total.item()), dist.get_backend()
 
 
 @sky.compute
@@ -287,6 +299,10 @@ def test_checkpointed_activations_have_the_same_gradients(pool):
         return [each.grad.flatten().tolist() for each in model.parameters()]
 
     assert gradients(True) @ pool == gradients(False) @ pool
+
+
+def test_nccl_is_gloo_where_gpus_are_simulated(pool):
+    assert decorated_with_nccl() @ pool == [(True, 2, "gloo")] * 2
 
 
 def test_variables_of_nccl_may_be_set_in_the_function(pool):
