@@ -132,10 +132,11 @@ def _with_accelerator(
             f"plugin here supports. Those of NVIDIA can: {_models(all_types)}"
         )
     having = [each for each in known if _is(each, wanted)]
-    if wanted.part < 1 and not any(_is(each, wanted) for each in all_types):
+    anywhere = [each for each in all_types if _is(each, wanted)]
+    if wanted.part < 1 and not anywhere:
         raise NothingFits(f"accelerator={wanted}: {_parts(all_types)}; {other_ways(wanted)}")
-    if not having and any(_is(each, wanted) for each in all_types):
-        raise NothingFits(*_nearest(spec, [each for each in all_types if _is(each, wanted)]))
+    if not having and anywhere:
+        raise NothingFits(*_nearest(spec, anywhere))
     if not having:
         near = difflib.get_close_matches(wanted.name, _names(all_types), n=2, cutoff=0.7)
         hint = f"; did you mean {' or '.join(near)}?" if near else "."
@@ -145,7 +146,7 @@ def _with_accelerator(
         )
     having = cut_alike(wanted, having, spec)
     types = tuple(each.name for each in having)
-    why = _NO_DRIVER if having[0].gpu_part == 1 else _NO_PART_DRIVER
+    why = _why_undriven(having[0])
     having = [each for each in having if _has_driver(each, spec)]
     if not having:
         raise NothingFits(f"accelerator={wanted} ({', '.join(types)}): {why}", nearest=types)
@@ -180,6 +181,10 @@ def _has_driver(each: InstanceType, spec: PoolSpec) -> bool:
     is_own = spec.aws is not None and spec.aws.ami is not None
     family = each.name.partition(".")[0]
     return is_own or not each.gpus or (family not in _UNDRIVEN and each.gpu_part == 1)
+
+
+def _why_undriven(each: InstanceType) -> str:
+    return _NO_DRIVER if each.gpu_part == 1 else _NO_PART_DRIVER
 
 
 def _parts(types: Iterable[InstanceType]) -> str:
