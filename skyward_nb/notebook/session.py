@@ -36,7 +36,7 @@ from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.reports.execution import Execution, execute
 from skyward_nb.reports.found_pools import choose, notebook_of
 from skyward_nb.reports.rank_failures import show
-from skyward_nb.reports.results import RankResults
+from skyward_nb.reports.results import RankResults, UnreturnedValue
 from skyward_nb.reports.run_ending import conclude
 from skyward_nb.show.canvas_choice import canvas_of
 from skyward_nb.show.display import RunDisplay, spell_result
@@ -291,7 +291,22 @@ class Session:
         writes: frozenset[str],
     ) -> object:
         displays, names = self.pools.displays(pool), self.shell.user_ns
-        return conclude(displays, outcome, display, options, names, writes)
+        value = conclude(displays, outcome, display, options, names, writes)
+        if isinstance(value, RankResults):
+            self._show_unreturned(pool, cast("RankResults[Any]", value))
+        return value
+
+    def _show_unreturned(self, pool: Pool, results: RankResults[Any]) -> None:
+        """Have values show themselves that came back and could not be rebuilt here."""
+        waiting = {
+            rank: value
+            for rank, value in zip(results.ranks, results, strict=True)
+            if isinstance(value, UnreturnedValue) and not value.shown
+        }
+        if waiting:
+            with contextlib.suppress(SkyError):  # their words are in the picture
+                for rank, text in self.ask(pool, "last_value", "shown_last()", (*waiting,)).items():
+                    waiting[rank].shown = text
 
     def _request(self, cell: Cell | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
         ranks = parse_ranks("ranks", options.ranks, spec.world_size)

@@ -46,6 +46,11 @@ class CellOptions:
         values = {_FIELDS.get(name, name): value for name, value in given.items()}
         return cls(**values, stated=tuple(given))
 
+    @property
+    def asks_for_value(self) -> bool:
+        """Whether the run's value is asked for, not just shown where it can be."""
+        return bool(self.out) or "gather" in self.stated or self.gather == "head"
+
     def over(self, weaker: CellOptions) -> CellOptions:
         """These options, completed by weaker ones."""
         stated = tuple(dict.fromkeys((*weaker.stated, *self.stated)))

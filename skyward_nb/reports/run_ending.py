@@ -17,7 +17,7 @@ from skyward_nb.pickling.payload import map_all, unpack
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import RankDone
-from skyward_nb.protocol.message_parts import Packed
+from skyward_nb.protocol.message_parts import RUN_VALUE, Packed, Unsendable
 from skyward_nb.reports.exception_groups import show_groups
 from skyward_nb.reports.execution import concluding
 from skyward_nb.reports.rank_failures import (
@@ -31,7 +31,7 @@ from skyward_nb.reports.rank_failures import (
     why_stopped,
 )
 from skyward_nb.reports.rejections import rejection_of
-from skyward_nb.reports.results import RankResults
+from skyward_nb.reports.results import RankResults, UnreturnedValue
 from skyward_nb.reports.run_notes import (
     crashed_waiting,
     deaths,
@@ -94,6 +94,7 @@ class RunEnding:
         self._goes_on = goes_on
         self._store = pool.store
         self._broken: dict[tuple[str, str], list[int]] = {}
+        self._wants_value = True
         self._source = source or sources(get_ipython())
         self._where = whereabouts_of(outcome, self._source)
 
@@ -164,9 +165,10 @@ class RunEnding:
                 if target == name:
                     self._pool.ledger.bound_here(name, self._user_ns[name], each)
         packed = {rank: end.value for rank, end in done.items() if end.value is not None}
-        if not packed:
-            return None
-        results = self._gather(packed, "the run's value")
+        results: RankResults[Any] = self._gather(packed, RUN_VALUE)
+        self._wants_value = options.asks_for_value
+        if not self._wants_value and (unreturned := self._unreturned()):
+            results = results.with_values(unreturned)
         if not results:
             return None
         value = results.head if head_only else results
@@ -176,6 +178,22 @@ class RunEnding:
                 self._pool.ledger.bound_here(out, value, packed)
         nothing = all(each is None for each in results)
         return None if nothing else value
+
+    def _unreturned(self) -> dict[int, UnreturnedValue]:
+        """What stands for the values that stay on their ranks, which a note tells; nobody asked for them."""
+        found: dict[int, UnreturnedValue] = {}
+        whys: list[str] = []
+        for rank, end in sorted(self._outcome.done.items()):
+            for bad in (each for each in end.unsendable if each.name == RUN_VALUE):
+                found[rank] = UnreturnedValue(bad.shown)
+                whys.append(self._not_packed(bad, rank).message)
+        for name, reason in [key for key in self._broken if key[0] == RUN_VALUE]:
+            ranks = self._broken.pop((name, reason))
+            found |= {rank: UnreturnedValue() for rank in ranks}
+            whys.append(f"{name} cannot be rebuilt in the notebook: {reason}")
+        if whys:
+            self._display.note(f"stays on the ranks: {whys[0].partition(chr(10))[0]}")
+        return found
 
     def _values(self, name: str) -> RankResults[Any]:
         ends = self._outcome.done.items()
@@ -214,16 +232,8 @@ class RunEnding:
         lacking: dict[str, list[int]] = {}
         for rank, end in sorted(self._outcome.done.items()):
             for bad in end.unsendable:
-                if bad.size:
-                    return ResultTooLarge(bad.name, bad.size, self._outcome.limit or 0, rank)
-                advice = (
-                    "It stays on the ranks: bring what can travel, or make a part of it there and "
-                    "bring that. A cell that ends with `;` brings nothing."
-                )
-                if self._outcome.apart:
-                    advice = "It stays on the ranks: return what can travel, or a part of it."
-                reason = f"{bad.reason} (on rank {rank})" if bad.reason else f"on rank {rank}"
-                return PayloadError(bad.name, bad.path, bad.type_name, reason, advice)
+                if self._wants_value or bad.name != RUN_VALUE:
+                    return self._not_packed(bad, rank)
             for name in end.missing:
                 lacking.setdefault(name, []).append(rank)
         for (name, reason), ranks in self._broken.items():
@@ -233,6 +243,18 @@ class RunEnding:
         for name, ranks in lacking.items():
             return OptionError("pull", f"pull={name}: no such name on {count_ranks(ranks)}")
         return None
+
+    def _not_packed(self, bad: Unsendable, rank: int) -> PayloadError:
+        if bad.size:
+            return ResultTooLarge(bad.name, bad.size, self._outcome.limit or 0, rank)
+        advice = (
+            "It stays on the ranks: bring what can travel, or make a part of it there and "
+            "bring that. A cell that ends with `;` brings nothing."
+        )
+        if self._outcome.apart:
+            advice = "It stays on the ranks: return what can travel, or a part of it."
+        reason = f"{bad.reason} (on rank {rank})" if bad.reason else f"on rank {rank}"
+        return PayloadError(bad.name, bad.path, bad.type_name, reason, advice)
 
     # ── the other ends ──────────────────────────────────────────────────────────────────
 
