@@ -35,6 +35,26 @@ def forgot(session: Session, name: str) -> bool:
     return pool is not None
 
 
+def is_here(session: Session, name: str | None) -> str:
+    """In words that the pool to attach is this notebook's and up, if no other one can be meant; else ""."""
+    pools = session.pools
+    mine = [pools[each] for each in pools if pools.live(each)]
+    mine = [pool for pool in mine if name in (None, pool.spec.name, pool.pool_id)]
+    others = [left for left in pools.others() if name in (None, left.entry.spec.name)]
+    if not mine or any(left.is_free for left in others):
+        return ""
+    lines: list[str] = []
+    for pool in mine:
+        which = "" if pool.spec.name == "default" else f" pool={pool.spec.name}"
+        work = pools.background.get(pool.spec.name)
+        runs = f"; {work.name} runs there in the background" if work and not work.is_over else ""
+        here = f"pool {pool.spec.name!r} is up in this notebook: {pool.spec}{runs}"
+        lines.append(
+            f"{here}. %%sky_remote{which} runs a cell on it, and there is nothing to attach"
+        )
+    return "\n".join(lines)
+
+
 def is_gone(session: Session, name: str) -> bool:
     """Whether the pool of this name was lost, and no pool of this notebook has that name."""
     if session.pools.live(name) is not None or session.pools.lost(name) is None:

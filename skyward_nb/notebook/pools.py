@@ -252,9 +252,17 @@ class Pools:
         """Pools elsewhere whose machines did not answer when asked who is `there`."""
         return silent(there, self._mine())
 
-    def start(self, spec: PoolSpec, display: RunDisplay) -> Pool:
-        """Bring a pool up under `display`; raises `NotAgreed` where nobody agrees to what it costs."""
+    def start(self, spec: PoolSpec, display: RunDisplay, replaced: Pool | None = None) -> Pool:
+        """Bring a pool up under `display`, in the place of one that is `replaced`, if any.
+
+        Raises `NotAgreed` where nobody agrees to what it costs.
+        """
         make_sure(spec, display)
+        if replaced is not None:
+            lost = replaced.ledger.names_made_on_ranks()
+            gone = f"; gone with its ranks: {', '.join(lost)}" if lost else ""
+            self.take_down(spec.name)
+            display.note(f"pool {spec.name} ({replaced.spec}) was taken down for this one{gone}")
         display.change(title=f"Starting {spec}", awaited=spec.world_size)
         pool = Pool(
             spec,

@@ -20,7 +20,7 @@ from skyward_nb.functions.notebook_names import NotebookNames
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.cells import Cells
 from skyward_nb.notebook.dry_runs import dry_run
-from skyward_nb.notebook.pool_finder import PoolFinder
+from skyward_nb.notebook.pool_finder import MeantPool, PoolFinder
 from skyward_nb.notebook.pools import Pools
 from skyward_nb.notebook.run_handle import RunHandle
 from skyward_nb.notebook.value_history import ValueHistory
@@ -83,14 +83,15 @@ class Session:
         display = self.display(quiet=options.quiet)
         display.change(most_text=MOST_TEXT if options.text is None else options.text)
         with _trouble_shown(display, "the cell did not begin on the ranks"):
-            pool, spec = self.finder.find(asked, display, cell)
+            meant = self.finder.find(asked, display, cell)
+            spec = meant.spec
             check_profile(spec, options.profile)
             request = self._request(cell, options, spec)
             if options.dry_run:
-                dry_run(request, pool, spec, display, self.cells.source_of)
+                dry_run(request, meant, display, self.cells.source_of)
                 return None
             _show_only(display, options, spec.world_size)
-            pool = self._made_ready(pool, spec, asked, display)
+            pool = self._made_ready(meant, asked, display)
             ran_on = f"Running on {spell_result(request.ranks, spec.world_size)}"
             if options.detach:
                 return self._detach(pool, request, display, options, cell.names.writes)
@@ -98,17 +99,17 @@ class Session:
         value = self._conclude(pool, outcome, display, options, cell.names.writes)
         return self.values.returned(value, request.number, outcome.returned_bytes)
 
-    def _made_ready(
-        self, pool: Pool | None, spec: PoolSpec, asked: ParsedOptions, display: RunDisplay
-    ) -> Pool:
+    def _made_ready(self, meant: MeantPool, asked: ParsedOptions, display: RunDisplay) -> Pool:
         """The pool as its spec is to be: started, or with the frameworks that it lacked.
 
         A framework that nobody asks for and that does not come up is told, and the cell runs without.
         """
+        pool, spec = meant.pool, meant.spec
         try:
+            if (busy := pool or meant.replaced) is not None:
+                self.check_free(busy)
             if pool is None:
-                return self.pools.start(spec, display)
-            self.check_free(pool)
+                return self.pools.start(spec, display, meant.replaced)
             if pool.spec != spec:
                 self.pools.become(pool, spec, display)
         except StartError as error:

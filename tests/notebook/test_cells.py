@@ -640,7 +640,7 @@ def test_the_kernel_is_as_before(notebook):
 
 def test_status_restart_and_help(notebook):
     ran = notebook.run("%sky status")
-    assert "4 ranks on 4 nodes" in ran.stdout
+    assert "4 ranks (local)" in ran.stdout
     rank_cell(notebook, "soon_gone = 1")
     ran = notebook.run("%sky restart")
     assert "is ready after" in ran.picture

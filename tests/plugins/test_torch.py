@@ -241,7 +241,7 @@ def test_the_state_of_a_sharded_model(spread):
         "(torch.Size([4, 4]), 'Tensor')"
     )
     ran = spread.run("%%sky_remote\nm.state_dict() if r == 0 else None", timeout=20)
-    assert "rank 1 sent home nothing of it" in ran.traceback
+    assert "rank 1 sent home nothing of it" in ran.picture
 
 
 # ── user code that forms its own ────────────────────────────────────────────────────────
