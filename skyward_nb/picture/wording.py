@@ -219,6 +219,8 @@ def remarks(view: RunView) -> tuple[str, ...]:
         if slow := imbalance(view.ranks, view.ran_from):
             found.append(slow)
     else:
+        if view.hang:
+            found.append(view.hang)
         if view.bill is not None and (budget := view.bill.warning(view.wall + view.now)):
             found.append(budget)
         if len(view.ranks) > EACH_RANK and (late := behind(view.ranks)):

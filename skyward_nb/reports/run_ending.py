@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from IPython.core.getipython import get_ipython
 
-from skyward_nb.hangs.hang import spell_span
-from skyward_nb.hangs.rank_locations import Source, whereabouts
+from skyward_nb.hangs.hang import sentence, spell_span
+from skyward_nb.hangs.rank_locations import RankLocation, Source, whereabouts
 from skyward_nb.hangs.stacks import threads
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.pickling.payload import map_all, unpack
@@ -39,6 +39,7 @@ from skyward_nb.reports.run_notes import (
     of_a_collective_timeout,
     of_an_old_group,
     run_notes,
+    stalled,
     whereabouts_of,
 )
 from skyward_nb.reports.run_profiles import profiles_of, told
@@ -325,10 +326,22 @@ class RunEnding:
         is_kept = self._goes_on and not self._outcome.began_anew
         kept = "; namespaces kept on all ranks" if is_kept else ""
         words = f"Interrupted on {count_ranks(self._outcome.ranks)}{kept}"
+        notes = (*self._waited_for(), *notes)
         self._display.end("interrupted", words, notes=notes)
         error = KeyboardInterrupt()
         show(error, [f"KeyboardInterrupt: {words}", *notes])
         return error
+
+    def _waited_for(self) -> tuple[str, ...]:
+        """For whom ranks waited before the interrupt, as the picture had it, or for ranks that had ended."""
+        if self._display.hang:
+            return (self._display.hang,)
+        outcome = self._outcome
+        waiting = {rank: RankLocation(waits_in=name) for rank, name in outcome.waited_in.items()}
+        had_ended = [r for r, end in outcome.done.items() if r not in waiting and not end.interrupted]
+        if had_ended and {*waiting, *had_ended} == {*outcome.ranks}:
+            return (sentence(stalled(outcome, waiting, self._pool.ranks)),) if waiting else ()
+        return ()
 
     def _run_notes(self) -> tuple[str, ...]:
         """What else there is to say of the run, whatever became of it."""

@@ -61,6 +61,8 @@ class RunDisplay:
         """Hears all that ranks print and display."""
         self.is_aside = False
         """Whether its run is none of a cell."""
+        self.hang: str = ""
+        """For whom ranks waited when the run last went on no more, in the past tense."""
         self.first_run: int = 0
         """The number of its run, once the cell runs: what comes for earlier ones is not its own."""
 
