@@ -180,7 +180,7 @@ def bar_row(bars: Sequence[Progress], state: str, idle: float) -> BarRow:
     done = sum(bar.done for bar in bars) / len(bars)
     seconds = sum(bar.seconds for bar in bars) / len(bars)
     rate = f" · {_rate(done / seconds, first.unit)}" if done > 0 and seconds > 0.05 else ""
-    note = f" · {first.note}" if first.note and len(bars) == 1 else ""
+    note = f" · {first.note}" if first.note and {bar.note for bar in bars} == {first.note} else ""
     low, high = min(bar.done for bar in bars), max(bar.done for bar in bars)
     counts = _count(low, first.unit)
     counts += f" to {_count(high, first.unit)}" if low != high else ""

@@ -192,6 +192,7 @@ class Driver:
         """
         self._context.check_open()
         if not self._state.runs:
+            self._lines.begin_listening()  # nobody says anything between cells
             self.look_shortly(watch, 0)
         return self._state.losses
 
