@@ -32,6 +32,7 @@ from skyward_nb.reports.rank_failures import (
 )
 from skyward_nb.reports.rejections import rejection_of
 from skyward_nb.reports.results import RankResults, UnreturnedValue
+from skyward_nb.reports.rewrapping import wrapping_lines
 from skyward_nb.reports.run_notes import (
     crashed_waiting,
     deaths,
@@ -346,13 +347,18 @@ class RunEnding:
     def _run_notes(self) -> tuple[str, ...]:
         """What else there is to say of the run, whatever became of it."""
         pool = self._pool
-        return run_notes(
+        notes = run_notes(
             self._outcome,
             pool.generation,
             self._where,
             pool.spec.framework,
             goes_on=self._goes_on,
         )
+        history = getattr(get_ipython(), "history_manager", None)
+        if self._outcome.was_reformed and self._goes_on and history is not None:
+            lines = wrapping_lines(history.input_hist_raw)
+            notes += (f"to wrap again on the ranks: {'; '.join(lines)}",) if lines else ()
+        return notes
 
     def _spilled(self) -> Iterator[str]:
         """A word on what found no room in memory."""

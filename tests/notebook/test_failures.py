@@ -418,11 +418,16 @@ def looks_soon(grouped):
 
 @in_torch
 def test_a_hang_stands_in_the_picture_by_itself_and_in_the_interrupts_message(looks_soon):
+    wrap = "DDP = torch.nn.parallel.DistributedDataParallel\nmodel = DDP(torch.nn.Linear(1, 1))"
+    assert looks_soon.run(f"%%sky_remote\n{wrap}").status == "ok"
     says = "ranks 0-2 wait in barrier for rank 3, which has finished"
     ran = looks_soon.stopped("%%sky_remote\nif rank != 3: dist.barrier()", says)
     assert ran.error[0] == "KeyboardInterrupt"
     assert "\nranks 0-2 waited in barrier for rank 3, which had finished\n" in ran.traceback
     assert says not in ran.picture, "it is over"
+    assert "to wrap again on the ranks: model = DDP(model.module)" in ran.traceback
+    line = "model = DDP(model.module)\nmodel(torch.ones(1)).sum().backward()"
+    assert looks_soon.run(f"%%sky_remote\n{line}").status == "ok"
 
 
 @in_torch
