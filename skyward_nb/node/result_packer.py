@@ -12,8 +12,8 @@ from skyward_nb.pickling.payload import pack, spread_parts
 from skyward_nb.protocol.commands import Run
 from skyward_nb.protocol.events import RankDone, ShardedResult
 from skyward_nb.protocol.message_parts import RUN_VALUE, Packed, Unsendable
-from skyward_nb.store.blobs import BlobStore
 from skyward_nb.runtime.last_value import shown
+from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.bounds import bounded
 from skyward_nb.words.errors import PayloadError
 from skyward_nb.words.profile import CommProfile

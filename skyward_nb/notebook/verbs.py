@@ -16,6 +16,7 @@ from skyward_nb.notebook.named_pools import (
     live_pool,
     warnings_printed,
 )
+from skyward_nb.notebook.pool_finder import MeantPool
 from skyward_nb.notebook.report_verbs import check, cost, logs, status
 from skyward_nb.notebook.session import Session
 from skyward_nb.options.option_help import help_text, unknown_verb
@@ -51,23 +52,15 @@ def up(session: Session, line: str) -> None:
         if option not in ("dry_run", "replace"):
             raise OptionError(option, unknown_option(option, ("pool",)))
     if asked.cell.dry_run:
-        meant = session.finder.resolve(asked)
-        if meant.pool is not None:
-            print(f"pool {meant.spec.name} is up: {meant.spec}")
-        else:
-            place = f", in the place of {meant.replaced.spec}" if meant.replaced else ""
-            print(f"a pool would be started: {meant.spec}{place}")
-        for said in [*meant.notes, *(() if meant.pool else dry_lines(meant.spec))]:
-            print(said)
+        _print_plan(session.finder.resolve(asked))
         return
     display = session.display()
     try:
         meant = session.finder.find(asked, display)
-        if meant.replaced is not None:
-            session.check_free(meant.replaced)
+        if (busy := meant.replaced or meant.pool) and busy.spec != meant.spec:
+            session.check_free(busy)
         pool = meant.pool or session.pools.start(meant.spec, display, meant.replaced)
         if pool.spec != meant.spec:
-            session.check_free(pool)
             session.pools.become(pool, meant.spec, display)
     except SkyError as error:
         if display.drawn:
@@ -79,6 +72,17 @@ def up(session: Session, line: str) -> None:
     display.end(
         "finished", f"Pool {pool.spec.name} is up: {pool.spec}", notes=pool.runs.told_once()
     )
+
+
+def _print_plan(meant: MeantPool) -> None:
+    """Print what `up` would do."""
+    if meant.pool is not None:
+        print(f"pool {meant.spec.name} is up: {meant.spec}")
+    else:
+        place = f", in the place of {meant.replaced.spec}" if meant.replaced else ""
+        print(f"a pool would be started: {meant.spec}{place}")
+    for said in [*meant.notes, *(() if meant.pool else dry_lines(meant.spec))]:
+        print(said)
 
 
 def down(session: Session, line: str) -> None:

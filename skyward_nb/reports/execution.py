@@ -108,13 +108,16 @@ class Execution:
             halt = stalled(self.run.outcome(), running, self.pool.ranks, is_past=False)
             self._show_hang(halt if is_a_hang(halt) else None)
         elif event is None and self._run is not None:
-            if ranks := self._hang.ranks_to_ask(self.run.state.running, now):
+            ranks = self._hang.ranks_to_ask(self.run.state.running, now)
+            if ranks:
                 self.pool.driver.inspect(ranks)
 
     def _show_hang(self, halt: StalledRun | None) -> None:
         if halt is not None or self.display.hang:
-            self.display.hang = sentence(dataclasses.replace(halt, is_past=True)) if halt else ""
-            self.display.change(hang=sentence(halt) if halt else "")
+            with self._displays.lock:
+                past = dataclasses.replace(halt, is_past=True) if halt else None
+                self.display.hang = sentence(past) if past else ""
+                self.display.change(hang=sentence(halt) if halt else "")
 
     def begin(self, request: RunRequest, calm: contextlib.ExitStack | None = None) -> None:
         """Send what the run needs and let it run; `calm` and errors as of `Pool.begin`."""
@@ -122,6 +125,7 @@ class Execution:
         self._displays.begin(self.display, request.ranks, self._title, number, among=self._among)
         try:
             self._run = self.pool.begin(request, self.watch, calm)
+            self._hang.progressed(time.monotonic())
         except BaseException:
             self._displays.end(self.display, number)
             raise

@@ -339,7 +339,9 @@ class RunEnding:
             return (self._display.hang,)
         outcome = self._outcome
         waiting = {rank: RankLocation(waits_in=name) for rank, name in outcome.waited_in.items()}
-        had_ended = [r for r, end in outcome.done.items() if r not in waiting and not end.interrupted]
+        had_ended = [
+            r for r, end in outcome.done.items() if r not in waiting and not end.interrupted
+        ]
         if had_ended and {*waiting, *had_ended} == {*outcome.ranks}:
             return (sentence(stalled(outcome, waiting, self._pool.ranks)),) if waiting else ()
         return ()

@@ -1,5 +1,7 @@
 """What a person types in the first hour, and what is shown: words of other tools, names of pools, Tab."""
 
+import re
+
 import pytest
 from kernels import ready
 
@@ -69,6 +71,26 @@ def test_values_come_before_pythons_own_names_and_pools_by_name(notebook):
     assert completed(notebook, "%sky down de") == ["default"]
     assert "exit" not in completed(notebook, "%%sky_remote out=")
     assert completed(notebook, "%%sky_remote zork") == ["zork"]
+
+
+def test_ipythons_own_open_is_not_sent_and_the_users_is(notebook):
+    code = "import os\nopen(os.devnull).read()"
+    ran = notebook.run(f"%%sky_remote ranks=0\n{code}")
+    assert ran.result == "[0] ''"
+    assert "open" not in ran.html
+    notebook.run("def open(name): return 'mine'")
+    assert notebook.run("%%sky_remote ranks=0\nopen('x')").result == "[0] 'mine'"
+    notebook.run("del open")
+
+
+def test_pip_runs_once_on_a_machine_each_time_it_is_asked_for(notebook):
+    ran = notebook.run("%%sky_remote\n%pip --version")
+    assert len(re.findall(r"\[[01]\] pip \d", ran.picture)) == 1, ran.picture
+    assert "[0-1] pip" not in ran.picture
+    ran = notebook.run(
+        "%%sky_remote\nif sky.rank(): get_ipython().run_line_magic('pip', '--version')"
+    )
+    assert "[1] pip " in ran.picture, "another run"
 
 
 def test_replace_makes_the_pool_anew_in_one_step_and_says_what_is_lost(notebook):

@@ -42,7 +42,7 @@ def test_a_script_after_the_words_of_others():
 
 def test_no_accelerator_and_one_without_a_name():
     assert parse("accelerator=cpu").pool.accelerator is None
-    with pytest.raises(OptionError, match="which one.*accelerator=A100"):
+    with pytest.raises(OptionError, match=r"which one.*accelerator=A100"):
         parse("accelerator=gpu:2")
 
 
