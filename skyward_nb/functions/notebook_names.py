@@ -41,7 +41,7 @@ class NotebookNames(Mapping[str, Any]):
         return value
 
     def __contains__(self, name: object) -> bool:
-        if name == "open" and _is_ipythons(self._namespace.get(name)):
+        if name == "open" and _is_ipythons(self._namespace.get("open")):
             return False
         return name in self._namespace and not _IPYTHONS_OWN.fullmatch(str(name))
 

@@ -37,6 +37,6 @@ class PipOnce(PackagingMagics):
             fcntl.flock(done, fcntl.LOCK_EX)
             done.seek(0)
             if key not in done.read().splitlines():
-                super().pip(line)
+                super().pip(line)  # pyright: ignore[reportCallIssue] - the decorator is untyped
                 print(key, file=done)
         importlib.invalidate_caches()

@@ -118,7 +118,7 @@ def check(session: Session, line: str) -> None:
     what, _, rest = line.strip().partition(" ")
     if what not in CHECKS:
         name = parse_verb("check", line).pool.name
-        near = near_words(name, CHECKS) if name == what else ""
+        near = near_words(what, CHECKS) if name == what else ""
         if name and near and session.pools.live(name) is None:
             raise OptionError(what, f"%sky check {what}: there is no pool of this name{near}")
         _survey(session, line)

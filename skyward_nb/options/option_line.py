@@ -103,7 +103,9 @@ def parse_verb(verb: str, line: str, *, words: int = 0) -> ParsedOptions:
     Of a verb that names a pool, a bare word is its name; `%sky down all` has a word of its own.
     """
     taken = TAKES[verb]
-    scopes = tuple(dict.fromkeys(("pool", *(BY_NAME[option].scope for option in taken))))
+    scopes: tuple[Scope, ...] = tuple(
+        dict.fromkeys(("pool", *(BY_NAME[option].scope for option in taken)))
+    )
     if verb in NAMES_A_POOL:
         asked = parse_words(_split(line), scopes=scopes, words=1, is_word=_is_a_name)
         if asked.rest and (verb, asked.rest) != ("down", ("all",)):
