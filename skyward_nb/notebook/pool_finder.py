@@ -50,6 +50,8 @@ _WENT_ON = (
     "(%sky restart empties them)"
 )
 
+_REPLACE = "With `replace` on the line it is taken down, and the new one made, in one step."
+
 
 @dataclass(frozen=True)
 class MeantPool:
@@ -97,9 +99,9 @@ class PoolFinder:
         if pool is not None:
             try:
                 return MeantPool(pool, *self._extended(pool.spec, asked, cell))
-            except PoolError:
+            except PoolError as error:
                 if not with_defaults(asked, self.defaults()).cell.replace:
-                    raise
+                    raise PoolError(name, f"{error.message} {_REPLACE}") from None
             spec = self._with_plugins(spec_of(pool.spec, self._stated(asked)), cell)
             return MeantPool(None, spec, replaced=pool)
         if (lost := self._pools.lost(name)) is not None:

@@ -294,8 +294,8 @@ def _differs(spec: PoolSpec, option: str, have: object, wanted: str) -> PoolErro
     return PoolError(
         spec.name,
         f"pool {spec.name!r} is up with {option}={_spell(have, option)}, and {wanted}. "
-        f"Either `replace` on the line, which takes it down and makes the new one (as after "
-        f"`%sky down pool={spec.name}`), or take another: pool=NAME. Left out, the pool is used as it is.",
+        f"Either `%sky down pool={spec.name}` first, or take another: pool=NAME. Left out, the "
+        "pool is used as it is.",
     )
 
 

@@ -95,7 +95,7 @@ def test_pip_runs_once_on_a_machine_each_time_it_is_asked_for(notebook):
 
 def test_replace_makes_the_pool_anew_in_one_step_and_says_what_is_lost(notebook):
     ran = notebook.run("%%sky_remote nodes=1\n1")
-    assert "`replace` on the line" in ran.traceback
+    assert "With `replace` on the line it is taken down" in ran.traceback
     dry = notebook.run("%%sky_remote nodes=1 replace dry_run\n1")
     assert "1 rank (local), in the place of 2 ranks (local)" in dry.picture
     ran = notebook.run("%%sky_remote nodes=1 replace\n'made' in globals()")
