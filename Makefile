@@ -11,7 +11,7 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-
 # Tests start thousands of processes that import the package: what is compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all soak soak-kernel chaos durations messages check format lint types imports schema notebooks bench faults cloud-faults minors deps constraints clean
+.PHONY: demo test test-all gpu soak soak-kernel chaos durations messages check format lint types imports schema notebooks bench faults cloud-faults minors deps constraints clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
@@ -21,6 +21,9 @@ test: tools  ## what the tests need, and the tests
 
 test-all: tools  ## every test there is, every fault and every call of AWS that can go wrong
 	$(PYTEST) --all
+
+gpu: $(STAMPS)/gpu  ## the tests that need an NVIDIA GPU; where there is none each is skipped, with its reason
+	$(BIN)/python -m pytest -m gpu -rs
 
 soak: tools  ## `make soak N=20`: the tests N times in a row, every second time on a machine that is shaken
 	$(BIN)/python tests/soak.py $(or $(N),20) $(PYTEST)
@@ -58,7 +61,7 @@ schema: $(STAMPS)/demo  ## the JSON schema of the record for front ends, made fr
 	$(BIN)/python -m skyward_nb.picture.record > skyward_nb/picture/run.schema.json
 
 notebooks: $(STAMPS)/demo
-	$(BIN)/python notebooks/execute.py notebooks/[0-9]*.ipynb
+	$(BIN)/python notebooks/execute.py notebooks/[0-9]*.ipynb notebooks/sources.ipynb
 
 bench: build/bench/bin/python  ## the speeds, side by side with the peers, in one run and one environment
 	.ci/install $< --torch '.[aws-test]' --requirement tests/benchmarks/peers.txt
@@ -105,6 +108,10 @@ $(STAMPS)/test: pyproject.toml constraints.txt | $(STAMPS)/demo
 $(STAMPS)/lint: pyproject.toml constraints.txt | $(STAMPS)/demo
 	$(INSTALL) --torch '.[demo,test,arrays,frameworks,loops,lab-test,aws-test,lint]'
 	@mkdir -p $(STAMPS) && touch $@
+
+# JAX brings its CUDA libraries by an extra; torch from a registry has them, if it is no build for CPUs alone.
+$(STAMPS)/gpu: $(STAMPS)/test
+	@if command -v nvidia-smi >/dev/null; then $(INSTALL) '.[gpu]' 'jax[cuda12]' && touch $@; fi
 
 $(STAMPS)/chromium: .ci/chromium | $(BIN)/python
 	@.ci/chromium

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from skyward_nb.functions.function import PendingFunction, function, gather
     from skyward_nb.functions.function import function as compute
     from skyward_nb.functions.function_marks import silent, stderr, stdout
+    from skyward_nb.functions.get_pool import get_pool
     from skyward_nb.notebook.run_handle import RunHandle
     from skyward_nb.options.accelerator_choices import NVIDIA, Accelerator, accelerators
-    from skyward_nb.options.arguments import AWS, SSH, Local
+    from skyward_nb.options.arguments import AWS, SSH, Local, Spec
     from skyward_nb.reports.rank_failures import RankFailure
     from skyward_nb.reports.results import RankResults
     from skyward_nb.runtime.accumulate import accumulate
@@ -60,7 +61,8 @@ if TYPE_CHECKING:
     )
     from skyward_nb.words.image import Image
     from skyward_nb.words.info import InstanceInfo
-    from skyward_nb.words.pool_options import Options
+    from skyward_nb.words.pool_options import Options, Worker
+    from skyward_nb.words.volume import Volume
 
 __version__ = "0.1.0"
 
@@ -104,8 +106,11 @@ _HOMES = {
     "RuntimeFolderError": "words.errors",
     "SSH": "options.arguments",
     "SkyError": "words.errors",
+    "Spec": "options.arguments",
     "StartError": "words.errors",
     "TakenBack": "words.errors",
+    "Volume": "words.volume",
+    "Worker": "words.pool_options",
     "accelerators": "options.accelerator_choices",
     "accumulate": "runtime.accumulate",
     "barrier": "runtime.sync",
@@ -114,6 +119,7 @@ _HOMES = {
     "full_state": "runtime.parallelize",
     "function": "functions.function",
     "gather": "functions.function",
+    "get_pool": "functions.get_pool",
     "instance_info": "runtime.instance",
     "is_head": "runtime.instance",
     "log": "runtime.progress",
@@ -169,8 +175,11 @@ __all__ = [
     "RunTimeout",
     "RuntimeFolderError",
     "SkyError",
+    "Spec",
     "StartError",
     "TakenBack",
+    "Volume",
+    "Worker",
     "accelerators",
     "accumulate",
     "barrier",
@@ -180,6 +189,7 @@ __all__ = [
     "full_state",
     "function",
     "gather",
+    "get_pool",
     "instance_info",
     "integrations",
     "is_head",

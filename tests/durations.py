@@ -58,6 +58,7 @@ STARTS = {
     "notebook": "kernels and pools",
     "plugins": "pools with torch, JAX, Keras and TensorFlow",
     "pool": "pools of local ranks",
+    "sources": "pools with torch, JAX and Hugging Face",
     "providers": "an sshd on loopback",
     "runtime": "ranks with torch, in some files",
     "store": "stores on tmpfs, sockets",

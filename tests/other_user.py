@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -47,7 +48,7 @@ def other_user_runs(code: str, *args: object, imports: str = "", uid: int = UID)
     `imports` run before it is that user, as Python may be in a folder of root's.
     """
     becomes = _BECOMES.format(uid=uid) if uid != os.geteuid() else ""
-    before = f"import encodings.idna, socket, sys\n{imports}\n{becomes}\n"
+    before = f"import encodings.idna, socket, sys\n{imports}\n{becomes}\nprint('begins')\n"
     with subprocess.Popen(
         [sys.executable, "-uc", before + code, *map(str, args)],
         stdout=subprocess.PIPE,
@@ -65,10 +66,13 @@ def other_user_runs(code: str, *args: object, imports: str = "", uid: int = UID)
 def as_another_user(
     code: str, *args: object, imports: str = "", seconds: float = 120, uid: int = UID
 ) -> str:
-    """What this code prints as another user, until its end or for so many seconds."""
+    """What this code prints as another user, until its end or for so many seconds after the imports."""
     with other_user_runs(code, *args, imports=imports, uid=uid) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "begins\n"
+        end = threading.Timer(seconds, running.kill)
+        end.start()
         try:
-            return running.communicate(timeout=seconds)[0]
-        except subprocess.TimeoutExpired:
-            running.kill()
-            return running.communicate()[0]
+            return running.stdout.read()
+        finally:
+            end.cancel()

@@ -1,4 +1,4 @@
-"""Debian packages on a machine: those that an image names are installed, if the user may do that."""
+"""Debian packages on a machine: an image's packages are installed, if the user may do that."""
 
 from __future__ import annotations
 

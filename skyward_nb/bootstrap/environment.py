@@ -141,10 +141,7 @@ async def _ready(
     seen = await shell.run(script, data=data, limit=_LIMIT)
     if image.apt:
         await install_packages(
-            shell,
-            image.apt,
-            seen.out,
-            lambda text: tell("packages", masked_address(text), False),
+            shell, image.apt, seen.out, lambda text: tell("packages", masked_address(text), False)
         )
         tell("packages", "", True)
     if wanted is None:

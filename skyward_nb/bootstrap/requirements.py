@@ -14,6 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from skyward_nb.bootstrap import volumes
 from skyward_nb.plugins.plugin_table import find_plugin, uses_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.image import Image
@@ -53,10 +54,11 @@ def check_minor(image: Image) -> None:
 
 
 def image_of(spec: PoolSpec) -> Image:
-    """The image of a pool, with what its frameworks need; packages asked for by name stay as asked."""
+    """The image of a pool, with what its frameworks and volumes need; packages named by the user stay as named."""
     asked = {name for text in spec.image.pip if (name := _name(text))}
     needed = [text for use in uses_of(spec) for text in find_plugin(use.name).image]
-    return spec.image.having(pip=[text for text in needed if _name(text) not in asked])
+    apt = volumes.PACKAGES if spec.volumes else ()
+    return spec.image.having(pip=[text for text in needed if _name(text) not in asked], apt=apt)
 
 
 def requirements(image: Image, *, exactly: bool = True) -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""What a cell's text says: its lines, and the names it reads and writes. Pure."""
+"""The text of a cell: its lines, and the names it reads and writes. Pure."""

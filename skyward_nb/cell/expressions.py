@@ -18,7 +18,7 @@ from typing import Any
 from skyward_nb.cell import magic_syntax, scopes
 from skyward_nb.cell.name_state import Body, NameState, join
 from skyward_nb.cell.name_tracker import UNSEEN, NameTracker
-from skyward_nb.cell.scopes import Scope, kids
+from skyward_nb.cell.scopes import Comprehension, Scope, kids
 
 _AT_NAME = re.compile(r"@([^\W\d]\w*)")
 _SHELL = {"user_ns", "user_global_ns", "run_cell", "run_cell_async", "run_code"}
@@ -121,7 +121,7 @@ class ExpressionVisitor(NameTracker, ABC):
         self.evaluate(*scopes.defaults(node))
         return self.body(node, lambda: scopes.function_scope(node), [ast.Expr(node.body)])
 
-    def _comprehension(self, node: scopes.Comprehension) -> None:
+    def _comprehension(self, node: Comprehension) -> None:
         """In the order of its first turn: sources, targets and conditions, then the element."""
         first, *others = node.generators
         self.evaluate(first.iter)

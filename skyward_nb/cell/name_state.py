@@ -1,4 +1,4 @@
-"""What is known of names at one point of a cell, and what bodies will do once they run. Pure."""
+"""Knowledge of names at one point of a cell, and the effects of bodies once they run. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class NameState:
 
 
 def join(states: Iterable[NameState]) -> NameState:
-    """What is known where ways meet; the dead ones do not count, unless all are."""
+    """The state in which branches meet; dead ones do not count, unless all are dead."""
     states = list(states)
     alive = [state for state in states if not state.dead] or states[:1]
     first, *others = alive

@@ -1,4 +1,4 @@
-"""What happens to names while code is followed: used, bound, deleted, given a body. Pure."""
+"""Events of names while code is followed: used, bound, deleted, given a body. Pure."""
 
 from __future__ import annotations
 

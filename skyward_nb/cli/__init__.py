@@ -1,6 +1,6 @@
 """`skyward-nb`: this user's pools at a terminal, and scripts on them.
 
-It reads words, calls what `reports` offers and prints what that returns: nothing is worked out here.
+It parses arguments, calls functions of `reports` and prints their results: nothing is decided here.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _do(command: str, options: list[str], rest: list[str], as_json: bool) -> int
 
 
 def _document(error: BaseException, said: str, *, as_json: bool) -> None:
-    """Print what takes the place of the document that was asked for, if one was."""
+    """Print the error in place of the requested document, if one was requested."""
     if as_json:
         from skyward_nb.cli.documents import Trouble, Troubled, show
 

@@ -16,14 +16,7 @@ from msgspec.structs import replace
 
 from skyward_nb.cli.phrases import at_terminal
 from skyward_nb.options.option_line import LogOptions, ParsedOptions
-from skyward_nb.reports.found_pools import (
-    FoundPool,
-    choose,
-    forget,
-    forgotten,
-    others,
-    unanswered,
-)
+from skyward_nb.reports.found_pools import FoundPool, choose, forget, forgotten, others, unanswered
 from skyward_nb.words.errors import OptionError, PoolError, spell_size
 from skyward_nb.words.offers import spell_dollars
 from skyward_nb.words.ranks import parse_ranks
@@ -32,6 +25,7 @@ if TYPE_CHECKING:
     from skyward_nb.logs.log_files import StoredRun
 
 _ANY_WORLD = 1 << 16
+_PAUSE = 0.1
 
 
 def status(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
@@ -64,6 +58,7 @@ def logs(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     """Print the output of a run, save it, or list the runs."""
     from skyward_nb.reports.run_logs import (
         find_run,
+        follow_log,
         log_json,
         print_log,
         runs_of,
@@ -73,6 +68,10 @@ def logs(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
 
     options, pool = asked.logs, asked.pool.name
     word = next(iter(asked.rest), "")
+    if options.follow and as_json:
+        raise OptionError(
+            "follow", "follow prints lines as they come, and --json one document: use one"
+        )
     if options.save and as_json:
         raise OptionError("save", "save= writes lines of text, and --json prints: use one of them")
     if options.node:
@@ -92,7 +91,10 @@ def logs(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     else:
         if not run:
             print(spell_run(kept, time.time()), file=sys.stderr)
-        print_log(kept, ranks, options.lines, most=None)
+        if options.follow:
+            follow_log(kept, ranks, options.lines, lambda: time.sleep(_PAUSE), most=None)
+        else:
+            print_log(kept, ranks, options.lines, most=None)
     return 0
 
 

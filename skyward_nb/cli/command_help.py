@@ -98,7 +98,7 @@ def _options(names: Iterable[str]) -> list[str]:
 
 
 def _told(document: type) -> Iterator[str]:
-    """What a document is, and its keys; those of what is in it stand below, by where they are."""
+    """A document and its keys; those of nested objects stand below, by their paths."""
     yield from _wrapped(_sentence(document), 2)
     for path, keys, sentence in _keys(types.type_info(document), ""):
         yield from _wrapped(f"{path}: {keys}" if path else keys, 4, 2)
@@ -107,7 +107,7 @@ def _told(document: type) -> Iterator[str]:
 
 
 def _keys(of: types.Type, path: str) -> Iterator[tuple[str, str, str]]:
-    """Where an object is in a document, its keys, and what it is; then those within it."""
+    """The path of an object in a document, its keys and its meaning; then those within it."""
     match of:
         case types.StructType(fields=fields) | types.DataclassType(fields=fields):
             yield path, ", ".join(field.encode_name for field in fields), _sentence(of.cls)

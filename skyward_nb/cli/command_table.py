@@ -15,7 +15,7 @@ POOL = tuple(option.name for option in OPTIONS if option.scope == "pool" and opt
 
 @dataclass(frozen=True)
 class Command:
-    """How a command is written, what it does, its options, and how many bare words it takes.
+    """A command: its syntax, its purpose, its options, and the number of bare words it takes.
 
     If it has `words`, the bare words are among these.
     """
@@ -54,7 +54,7 @@ def read(command: str, words: list[str]) -> ParsedOptions:
             words,
             scopes=("pool", "cell", "verb"),
             words=row.most_words,
-            is_word=lambda word: word in row.words if row.words else _is_bare(word),
+            is_word=lambda word: word in row.words if row.words else _is_bare(word, row.takes),
         )
     except OptionError as error:
         if error.option in BY_NAME:
@@ -73,5 +73,6 @@ def read(command: str, words: list[str]) -> ParsedOptions:
     return asked
 
 
-def _is_bare(word: str) -> bool:
-    return not word.startswith("-") and "=" not in word
+def _is_bare(word: str, takes: tuple[str, ...]) -> bool:
+    is_flag = word in takes and BY_NAME[word].is_flag
+    return not (is_flag or word.startswith("-") or "=" in word)

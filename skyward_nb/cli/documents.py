@@ -32,7 +32,7 @@ class Log(LogRow, frozen=True, kw_only=True):
 
 
 class Nodes(msgspec.Struct, frozen=True):
-    """What was said of machines of a pool; `hosts` tells which nodes each is.
+    """Log entries of the machines of a pool; `hosts` gives the nodes of each.
 
     `left_out` lines before these were not asked for.
     """

@@ -1,4 +1,4 @@
-"""A visit to a pool without a notebook: to one that is up, which stays, or to one made for it alone."""
+"""The client of a pool without a notebook: of one that is up and stays, or of one made for this client."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from skyward_nb.words.spec import PoolSpec
 
 
 class PoolClient:
-    """A pool that is up, and the runs of this visit there; `is_guest` when others made it."""
+    """A pool that is up, and the runs of this client; `is_guest` when another client made it."""
 
     def __init__(self, pool: Pool, *, is_guest: bool) -> None:
         self.pool = pool
@@ -41,12 +41,12 @@ class PoolClient:
 
     @property
     def stays(self) -> bool:
-        """Whether the pool is there after the visit."""
+        """Whether the pool outlives this client."""
         return self.is_guest or self.pool.spec.keep
 
     def run(self, request: RunRequest, display: RunDisplay, title: str = "") -> object:
-        """Run under a display and return the value; raises what ended the run."""
-        # What it imports is not needed to bring a pool up.
+        """Run under a display and return the value; raises the error that ended the run."""
+        # Its imports are not needed to start a pool.
         from skyward_nb.reports.run_ending import conclude
 
         world = self.pool.spec.world_size
@@ -54,13 +54,13 @@ class PoolClient:
         try:
             outcome = execute(self._displays, request, display, title)
         except SkyError as error:
-            display.end("failed", error.message.partition("\n")[0])
+            display.fail(error)
             raise
         options = CellOptions(timeout=request.card.timeout)
         return conclude(self._displays, outcome, display, options, {}, goes_on=False)
 
     def ask(self, module: str, call: str, ranks: tuple[int, ...] = ()) -> Mapping[int, Any]:
-        """By rank, the value of a call of a module of the runtime; raises what a run raises."""
+        """By rank, the value of a call of a module of the runtime; raises as a run does."""
         ranks = ranks or self.pool.ranks
         card = RunCard(began=time.time(), name="skyward-nb check")
         request = RunRequest.question(module, call, ranks, card)
@@ -69,7 +69,7 @@ class PoolClient:
         return dict(zip(ranks, values, strict=False))
 
     def begin_afresh(self) -> tuple[str, ...]:
-        """Have ranks of their own for what is run, where others have left names; which went."""
+        """Begin new ranks if others have left names there; returns those names."""
         ranks = self.pool.ranks
         request = RunRequest(None, 0, {}, ranks, push=(), lists_names=True)
         done = self.pool.run(request, lambda _: None).done.values()
@@ -98,7 +98,7 @@ def open_pool(
     program: str,
     choose_frameworks: Callable[[], FrameworkChoice] | None = None,
 ) -> Generator[PoolClient]:
-    """The pool that is meant by what is `stated` and by defaults, for as long as this lasts.
+    """The pool that the `stated` options and the defaults name, while inside.
 
     That is the one of the name that is given, if it is up; else one is made. `choose_frameworks` tells
     those of the code that will run there, where there is code. Raises `OptionError` or `PoolError`
@@ -132,7 +132,7 @@ def open_pool(
         yield there
     except SkyError as error:
         if display.drawn and display.view.ended is None:
-            display.end("failed", error.message.partition("\n")[0])
+            display.fail(error)
         raise
     finally:
         if there is not None:
@@ -144,9 +144,9 @@ def open_pool(
 
 
 def take_down(left: FoundPool, program: str) -> Pool:
-    """End a pool that nobody conducts; the pool, closed.
+    """End a pool without a client; returns the pool, closed.
 
-    Raises `PoolError` when it is gone, or somebody does.
+    Raises `PoolError` when it is gone, or has a client.
     """
     pool = _found(left, program)
     pool.attach(lambda _: None)

@@ -32,7 +32,7 @@ INTERRUPTED = 130
 
 
 class RankEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How a script ended on a rank, and what it logged last; null for what is not finite."""
+    """The end of a script on a rank, and its last metrics; null for those that are not finite."""
 
     rank: int
     node: int
@@ -88,7 +88,7 @@ class Script:
             ) from None
 
     def frameworks(self) -> FrameworkChoice:
-        """What it imports, for `framework=auto`."""
+        """Its imports, for `framework=auto`."""
         path = self.path / "__main__.py" if self.path.is_dir() else self.path
         text = path.read_text(errors="replace") if path.suffix == ".py" else ""
         folder = path.parent
@@ -190,7 +190,7 @@ def _exit_code(state: str, error: BaseException | None) -> int:
 
 
 def _shown(error: BaseException) -> Iterator[str]:
-    """How an exception reads: as its rank showed it; nothing more of a `sys.exit`."""
+    """The lines of an exception as its rank showed it; none for a `sys.exit`."""
     if isinstance(error, SystemExit):
         return
     render = getattr(error, "_render_traceback_", None)

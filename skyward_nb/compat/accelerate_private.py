@@ -18,7 +18,7 @@ def knows_a_group() -> bool:
 
 
 def known() -> dict[str, Any]:
-    """What it knows of an Accelerator's processes, by the names it has for that."""
+    """Accelerate's state of its processes, by its own names."""
     from accelerate.state import AcceleratorState
 
     return AcceleratorState._shared_state

@@ -44,7 +44,7 @@ _DATA = 94
 """SSH_MSG_CHANNEL_DATA."""
 _BLOCK, _LEAST_PADDING = 16, 4
 _HEADER = struct.Struct(">BBII")
-"""What is before the data: the padding's length, the kind, the channel, the data's length."""
+"""The header before the data: the padding's length, the kind, the channel, the data's length."""
 _HEAD = _HEADER.size
 _AT_ONCE = 3
 """Packets that are written together: of more, memory is got from the system anew each time."""
@@ -124,7 +124,7 @@ class GcmSealer:
 
 
 def _padded(length: int) -> int:
-    """How many bytes are sealed of a packet with so many bytes of data: whole blocks."""
+    """The encrypted size of a packet with so many bytes of data: whole blocks."""
     padding = -(_HEAD + length) % _BLOCK
     return _HEAD + length + padding + (_BLOCK if padding < _LEAST_PADDING else 0)
 
@@ -184,13 +184,13 @@ def heed_transport(
 # ── OpenSSH's config, and host keys ─────────────────────────────────────────────────────
 
 Config = SSHConfig
-"""What `read_config` gives: `get(word, default)` is what OpenSSH's config says."""
+"""The result of `read_config`: `get(word, default)` is the value in OpenSSH's config."""
 
 
 def read_config(
     files: Sequence[str], own_name: str, user: str | None, host: str, port: int | None
 ) -> Config:
-    """What these files say of a host.
+    """The config of a host in these files.
 
     Raises `asyncssh.ConfigParseError` for what OpenSSH would not take, and OSError.
     """

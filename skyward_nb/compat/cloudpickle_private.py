@@ -26,7 +26,7 @@ by_value_modules: set[str] = _inside._PICKLE_BY_VALUE_MODULES
 take_function_apart: Callable[[Any, types.FunctionType], Any] = (
     cloudpickle.Pickler._dynamic_function_reduce
 )
-"""What a pickler does with a function that travels by value."""
+"""The pickler's method for a function that travels by value."""
 make_function: Callable[..., types.FunctionType] = _inside._make_function
 """Of code, globals, name, defaults and the cells it closes over."""
 fill_function: Callable[..., Any] = _inside._function_setstate
@@ -40,7 +40,7 @@ submodules_used: Callable[[types.CodeType, list[types.ModuleType]], Any] = (
 globals_read: Callable[[types.CodeType], Any] = _inside._extract_code_globals
 """Names of globals that code reads or writes."""
 cell_contents: Callable[[types.CellType], Any] = _inside._get_cell_contents
-"""What is in a variable that is closed over; something of cloudpickle's own if nothing is."""
+"""The content of a closure's cell; a marker of cloudpickle if it is empty."""
 make_cell: Callable[[], types.CellType] = _inside._make_empty_cell
 """A variable to be closed over, with nothing in it."""
 

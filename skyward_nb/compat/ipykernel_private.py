@@ -11,5 +11,5 @@ from typing import Any
 
 
 def shutdown_reply(kernel: object) -> dict[str, Any] | None:
-    """What a kernel will answer to the request to end, which says whether it restarts; None before that."""
+    """The kernel's answer to the request to end, which says whether it restarts; None before that."""
     return getattr(kernel, "_shutdown_message", None)

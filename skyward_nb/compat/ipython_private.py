@@ -53,7 +53,7 @@ def show_files_plainly(more_lines: int) -> None:
 
 
 def print_by_repr() -> Callable[..., None]:
-    """What `IPython.lib.pretty` prints an object with that it has no way of its own for."""
+    """The function with which `IPython.lib.pretty` prints objects of unknown types."""
     from IPython.lib.pretty import _repr_pprint
 
     return _repr_pprint

@@ -1,4 +1,4 @@
-"""ipywidgets' private name: how a front end is told of a widget.
+"""ipywidgets' private name: how a front end displays a widget.
 
 Where it is missing, AttributeError: nothing is shown live.
 

@@ -26,6 +26,8 @@ TRAINERS = (
     "keras.src.backend.jax.trainer",
 )
 """Modules with the trainer of a backend."""
+RESULTS = "_get_metrics_result_or_logs"
+"""The trainers' method that gives the logs of an epoch, and of an evaluation."""
 SAVING = "keras.src.saving.saving_lib"
 """The module that saves models."""
 SAVES = ("save_model", "save_weights_only", "_save_model_to_fileobj")

@@ -43,7 +43,7 @@ def be_patient(workers: int, *, join: float, silence: float) -> None:
 
 
 def server() -> Any:
-    """What this worker's server was started with: its `cluster`, and its `task_index` there."""
+    """The arguments of this worker's server: its `cluster`, and its `task_index` there."""
     return context()._collective_ops_server_def
 
 
@@ -61,7 +61,7 @@ def see_own_devices(task: int) -> None:
 
 
 def begin_anew(server: Any) -> None:
-    """Have collectives work again that were aborted, on the servers that there are."""
+    """Enable collectives again that were aborted, on the same servers."""
     from tensorflow.python import pywrap_tfe
 
     here = context()
@@ -79,7 +79,7 @@ def abort_collectives(why: str) -> None:
 
 
 def cancellable() -> Any:
-    """What cancels, by `start_cancel()`, every function that is called until another takes its place."""
+    """A manager whose `start_cancel()` cancels every function called until another manager replaces it."""
     from tensorflow.python.eager import cancellation
 
     manager = cancellation.CancellationManager()
@@ -138,7 +138,7 @@ def begin_keys_at(key: int) -> None:
 
 
 def number_collectives_from(more: int) -> None:
-    """Have strategies that there are number their next collectives from so many above the first."""
+    """Let existing strategies number their next collectives from this many above the first."""
     from tensorflow.python.distribute import cross_device_utils
 
     first = cross_device_utils.INSTANCE_KEY_START_NUMBER + more
@@ -156,5 +156,5 @@ def all_reduce() -> Callable[[Any, int, int, int], Any]:
 
 
 def processes_of(strategy: Any) -> int:
-    """How many processes a strategy joins."""
+    """The number of processes in a strategy."""
     return int(getattr(strategy.extended, "_num_workers", 1))

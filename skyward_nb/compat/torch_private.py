@@ -1,6 +1,6 @@
 """torch's private names: its process groups, what FSDP keeps, how tensors are rebuilt, its profiler.
 
-torch itself is imported by whoever calls. What asks for process groups finds none where they are not
+The caller imports torch. What asks for process groups finds none where they are not
 imported; `making_groups` changes nothing where torch makes them in another way. Else, where a name is
 missing, AttributeError says which: the group is not formed, the value not packed.
 
@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 MODULE_TABLES = ("_modules", "_parameters", "_buffers")
-"""Where a module keeps what it shows as its attributes."""
+"""The dictionaries of a module's submodules, parameters and buffers."""
 COMPILER = "torch._dynamo"
 """The module that a first step of training would import."""
 REDISTRIBUTION = "torch.distributed.tensor._redistribute"
@@ -51,17 +51,17 @@ def abort_group(group: Any) -> None:
 
 
 def collectives_begun(group: Any) -> int:
-    """How many collectives were begun on a group; raises RuntimeError for backends that do not count."""
+    """The number of collectives begun on a group; raises RuntimeError for backends that do not count."""
     return group._get_sequence_number_for_group()
 
 
 def timeout_of(backend: str) -> timedelta:
-    """How long collectives of this backend may take where nobody says it."""
+    """The default time limit of collectives of this backend."""
     return group_module()._get_default_timeout(backend)
 
 
 def ways_to_meet() -> dict[str, Callable[..., Any]]:
-    """What has ranks meet, by the scheme of the URL that says where; to be changed in place."""
+    """The rendezvous functions by the scheme of their URL; to be changed in place."""
     return sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
 
 
@@ -112,7 +112,7 @@ def is_of_a_new_type(make: Callable[..., Any]) -> bool:
 
 
 def rebuild_of_a_new_type(untyped: Any, *rest: Any) -> Any:
-    """What torch rebuilds of such a tensor's memory and the rest of its parts."""
+    """The tensor that torch rebuilds from its memory and its other parts."""
     import torch
 
     rebuild: Any = torch._utils._rebuild_tensor_v3  # pyright: ignore[reportAttributeAccessIssue]

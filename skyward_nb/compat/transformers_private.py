@@ -12,7 +12,7 @@ from typing import Any
 
 
 def tensor_plan(model: Any) -> Mapping[str, str]:
-    """How a model says that its layers are split: a word for each name, of which `*` is a part."""
+    """A model's own plan of split layers: a word for each pattern of names, with `*`."""
     return getattr(model, "_tp_plan", None) or {}
 
 

@@ -75,15 +75,11 @@ class AsyncCompute:
 
     @overload
     async def map(
-        self,
-        function: Callable[..., PendingFunction[R]],
-        *items: Iterable[Any],
+        self, function: Callable[..., PendingFunction[R]], *items: Iterable[Any]
     ) -> list[R]: ...
     @overload
     async def map(
-        self,
-        function: Callable[..., Coroutine[Any, Any, R]],
-        *items: Iterable[Any],
+        self, function: Callable[..., Coroutine[Any, Any, R]], *items: Iterable[Any]
     ) -> list[R]: ...
     @overload
     async def map(self, function: Callable[..., R], *items: Iterable[Any]) -> list[R]: ...
@@ -103,7 +99,7 @@ async def _stopped(going: Sequence[asyncio.Future[Any]]) -> None:
 
 
 async def _awaited(future: PoolFuture[R]) -> R:
-    """What a future gives, or raises; cancelling who awaits cancels it.
+    """The result of a future; cancelling the task that awaits it cancels the future.
 
     A StopIteration leaves it as it leaves any coroutine, as the cause of a RuntimeError: a future of
     asyncio takes none, and who awaited that would wait forever.

@@ -1,4 +1,4 @@
-"""Where what a pool's functions show goes: under the cell in a notebook, else as lines of text.
+"""Displays of a pool's functions: under the cell in a notebook, else as lines of text.
 
 In a notebook only its main thread draws. What runs in other threads there is drawn by the main
 thread when it waits for a future, or by the kernel's own loop between cells.
@@ -25,7 +25,7 @@ from skyward_nb.view.run_view import RunView
 
 
 class LaterCanvas:
-    """Draws on another canvas, from the main thread alone, and only the last view of those that came."""
+    """Draws on another canvas, from the main thread alone, and only the latest view."""
 
     waits = False
 
@@ -76,6 +76,10 @@ class CallDisplay:
         """The pool is up."""
         self._displays = PoolDisplays(pool, listens=self._loop is not None)
 
+    def share(self, displays: PoolDisplays) -> None:
+        """The pool is up, and its runs are shown by others, too."""
+        self._displays = displays
+
     @property
     def displays(self) -> PoolDisplays:
         """The displays of the pool's runs; there are such once it is up."""
@@ -83,7 +87,7 @@ class CallDisplay:
         return self._displays
 
     def display(self, title: str) -> RunDisplay:
-        """A display for what begins now in this thread."""
+        """A display for the call that begins now in this thread."""
         canvas = canvas_of(self._shell)
         if self._loop is not None and not _is_main():
             canvas = LaterCanvas(canvas, self._draw_soon)
@@ -130,7 +134,7 @@ class CallDisplay:
                 self._later.popleft().draw_now()
 
     def close(self) -> None:
-        """Nothing is shown any more."""
+        """Stop showing."""
         self.draw_later()
 
 

@@ -17,21 +17,23 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from IPython.core.getipython import get_ipython
 
+from skyward_nb.functions.alternatives import check_selection, dry_run_lines, first_that_starts
 from skyward_nb.functions.call_display import CallDisplay
 from skyward_nb.functions.executors import joblib_on
-from skyward_nb.functions.function_marks import marks_of
 from skyward_nb.functions.futures import Workers
 from skyward_nb.functions.notebook_names import namespace_of
-from skyward_nb.functions.rank_set import CallService, RankSet, Target
+from skyward_nb.functions.rank_set import CallService, WholePool
 from skyward_nb.functions.runner import Runner
 from skyward_nb.options.arguments import (
     AWS,
     SSH,
     AcceleratorLike,
+    Allocation,
     Local,
     MeshLike,
+    Spec,
     TimeLike,
-    spec_for,
+    specs_for,
 )
 from skyward_nb.options.plugin_options import has_jobs
 from skyward_nb.plugins.choices import PluginChoice
@@ -40,11 +42,12 @@ from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.reports.cost_approval import make_sure
 from skyward_nb.reports.source_lines import source_finder
 from skyward_nb.reports.tracebacks import shortened
-from skyward_nb.runtime.function_calls import raw_of
+from skyward_nb.show.display import RunDisplay
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.image import Image
-from skyward_nb.words.pool_options import Options
+from skyward_nb.words.pool_options import Options, Worker
 from skyward_nb.words.spec import PoolSpec
+from skyward_nb.words.volume import Volume
 
 if TYPE_CHECKING:
     from skyward_nb.functions.asynchronous import AsyncCompute
@@ -55,23 +58,27 @@ _here: weakref.WeakSet[Compute] = weakref.WeakSet()
 """The pools of this process that were started."""
 
 
-class Compute(RankSet):
+class Compute(WholePool):
     """A pool of ranks for functions; `with` starts it, and ends it however the block is left.
 
+    Of several `sky.Spec(...)` the cheapest that can be had is used, or with `selection="first"` the first.
     Raises `OptionError` for arguments that contradict one another, before anything starts.
     """
 
     @shortened
     def __init__(
         self,
-        *,
+        *specs: Spec,
+        selection: Literal["cheapest", "first"] | None = None,
         provider: Local | SSH | AWS | str | None = None,
         nodes: int | None = None,
         accelerator: AcceleratorLike | None = None,
         image: Image | None = None,
+        volumes: Sequence[Volume] | None = None,
         plugins: Iterable[PluginChoice | Callable[[], PluginChoice]] = (),
         options: Options | None = None,
         ranks_per_node: int | Literal["auto"] | None = None,
+        worker: Worker | None = None,
         mesh: MeshLike | None = None,
         python: str | None = None,
         pip: str | Sequence[str] | None = None,
@@ -79,12 +86,14 @@ class Compute(RankSet):
         env: Mapping[str, str] | None = None,
         cpus: float | str | None = None,
         memory: float | str | None = None,
-        spot: Literal["auto", "yes", "no"] | bool | None = None,
+        spot: Literal["auto", "yes", "no", "cheapest"] | bool | None = None,
+        allocation: Allocation | None = None,
         on_preempt: Literal["tell", "replace"] | None = None,
         ttl: TimeLike | None = None,
         idle: TimeLike | None = None,
         grace: TimeLike | None = None,
         max_cost: float | None = None,
+        max_hourly_cost: float | None = None,
         confirm_above: float | None = None,
         yes: bool | None = None,
         name: str | None = None,
@@ -93,15 +102,20 @@ class Compute(RankSet):
         quiet: bool = False,
     ) -> None:
         plugins = tuple(plugins) if isinstance(plugins, Iterable) else plugins  # pyright: ignore[reportUnnecessaryIsInstance]
-        self._spec = spec_for(
+        check_selection(selection, specs)
+        self._selection: Literal["cheapest", "first"] = selection or "cheapest"
+        self._specs = specs_for(
             f"compute-{next(_numbers)}",
             plugins,
+            specs,
             provider=provider,
             nodes=nodes,
             accelerator=accelerator,
             image=image,
+            volumes=volumes,
             options=options,
             ranks_per_node=ranks_per_node,
+            worker=worker,
             mesh=mesh,
             python=python,
             pip=pip,
@@ -110,17 +124,20 @@ class Compute(RankSet):
             cpus=cpus,
             memory=memory,
             spot=spot,
+            allocation=allocation,
             on_preempt=on_preempt,
             ttl=ttl,
             idle=idle,
             grace=grace,
             max_cost=max_cost,
+            max_hourly_cost=max_hourly_cost,
             confirm_above=confirm_above,
             yes=yes,
             simulate=simulate,
             trust_local_users=trust_local_users,
             name=name,
         )
+        self._spec = self._specs[0]
         self.name: str = self._spec.name
         self._has_jobs = has_jobs(plugins)
         self._within = ExitStack()
@@ -227,70 +244,37 @@ class Compute(RankSet):
             )
         shell = get_ipython()
         namespace_of(shell)
-        provider = PROVIDERS[self._spec.provider]()
-        program = "" if shell is not None else Path(sys.argv[0]).name or "Python"
-        pool = Pool(self._spec, provider, source_finder(shell), program=program)
-        pool.context.in_python = True
         display = self._stage.display(f"Starting {self.spec}")
-        display.change(awaited=self.spec.world_size)
         try:
-            make_sure(self._spec, display)
-            pool.start(display.watch)
+            pool = first_that_starts(self._specs, self._selection, display, self._bring_up)
         except BaseException as error:
             _here.discard(self)
             display.end(
                 "failed", str(error).partition("\n")[0] or "Interrupted; nothing was started"
             )
             raise
-        display.end("finished", f"Pool {self.name} is up: {self.spec}")
+        self._spec = pool.spec
+        self._workers.most = pool.spec.world_size
+        display.end("finished", f"Pool {self.name} is up: {pool.spec}")
         atexit.register(self.close)
         self._stage.open(pool)
         return Runner(pool, self._stage)
 
-    # ── where ───────────────────────────────────────────────────────────────────────────
+    @staticmethod
+    def _bring_up(spec: PoolSpec, display: RunDisplay) -> Pool:
+        shell = get_ipython()
+        program = "" if shell is not None else Path(sys.argv[0]).name or "Python"
+        pool = Pool(spec, PROVIDERS[spec.provider](), source_finder(shell), program=program)
+        pool.context.in_python = True
+        display.change(title=f"Starting {spec}", awaited=spec.world_size)
+        make_sure(spec, display)
+        pool.start(display.watch)
+        return pool
 
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """All ranks."""
-        return tuple(range(self.spec.world_size))
-
-    @property
-    def head(self) -> Target:
-        """Rank 0: `call >> pool.head`."""
-        return self.rank(0)
-
-    def node(self, number: int) -> Target:
-        """The ranks of one node: `call >> pool.node(2)` runs on one of them, `@` on all."""
-        if not 0 <= number < self.spec.nodes:
-            raise IndexError(
-                f"pool {self.name!r} has nodes 0-{self.spec.nodes - 1}, and no node {number}"
-            )
-        first = number * self.spec.slots
-        return Target(
-            self, self._calls, tuple(range(first, first + self.spec.slots)), f"node({number})"
-        )
-
-    def rank(self, number: int) -> Target:
-        """One rank: `call >> pool.rank(3)`."""
-        if number not in self.ranks:
-            raise IndexError(
-                f"pool {self.name!r} has ranks 0-{self.ranks[-1]}, and no rank {number}"
-            )
-        return Target(self, self._calls, (number,), f"rank({number})")
-
-    # ── running ─────────────────────────────────────────────────────────────────────────
-
-    @property
-    def compute(self) -> Compute:
-        """The pool itself."""
-        return self
-
-    def _ready(self, *functions: Callable[..., Any]) -> Runner:
-        """The runner of the pool, whose ranks are ready for the frameworks of these functions."""
-        runner = self._live()
-        raw = tuple(map(raw_of, functions))
-        runner.ready(tuple(use for each in raw for use in marks_of(each).uses), raw)
-        return runner
+    def dry_run(self) -> None:
+        """Print what would be started, in the order in which it is tried, and for which price; nothing is started."""
+        for line in dry_run_lines(self._specs, self._selection):
+            print(line)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return PoolElsewhere, (self.name,)
@@ -298,6 +282,12 @@ class Compute(RankSet):
     def __repr__(self) -> str:
         how = "closed" if self._closed else "up" if self._runner is not None else "not started"
         return f"<sky.Compute {self.name}: {self.spec}, {how}>"
+
+
+def started(name: str) -> Compute | None:
+    """The pool of this name that this process has started and not closed."""
+    with _naming:
+        return next((each for each in _here if each.name == name and not each._closed), None)
 
 
 class PoolElsewhere:

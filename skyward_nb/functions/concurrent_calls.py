@@ -1,4 +1,4 @@
-"""Calls that go on side by side, for one thread: those that have ended wait until they are asked for."""
+"""Calls that go on side by side, for one thread: calls that have ended wait to be taken."""
 
 from __future__ import annotations
 

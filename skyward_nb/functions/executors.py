@@ -67,9 +67,16 @@ def joblib_on(ranks: RankSet) -> Generator[None]:
         import joblib
     except ImportError:
         raise MissingDependency("joblib", "sky.plugins.joblib()", "pip install joblib") from None
-    joblib.register_parallel_backend(BACKEND, _backend())
+    register()
     with joblib.parallel_config(backend=BACKEND, ranks=ranks):
         yield
+
+
+def register() -> None:
+    """Have `joblib.parallel_backend("skyward")` mean ranks: `ranks=`, or those of the notebook's pool."""
+    import joblib
+
+    joblib.register_parallel_backend(BACKEND, _backend())
 
 
 @functools.cache
@@ -85,13 +92,15 @@ def _backend() -> type:
 
         supports_retrieve_callback = True
 
-        def __init__(self, ranks: RankSet, **kwargs: Any) -> None:
+        def __init__(self, ranks: RankSet | None = None, **kwargs: Any) -> None:
+            from skyward_nb.functions.get_pool import get_pool
+
             super().__init__(**kwargs)
-            self._ranks = ranks
-            self._executor = RankExecutor(ranks)
+            self._ranks = get_pool() if ranks is None else ranks
+            self._executor = RankExecutor(self._ranks)
 
         def effective_n_jobs(self, n_jobs: int | None) -> int:
-            """As many jobs at once as are asked for, at most one for each rank."""
+            """The number of jobs at once: as requested, at most one for each rank."""
             most = len(self._ranks.ranks)
             if n_jobs == 0:
                 raise ValueError("n_jobs == 0 in Parallel has no meaning")
@@ -106,7 +115,7 @@ def _backend() -> type:
             return future
 
         def retrieve_result_callback(self, future: Future[Any]) -> Any:
-            """What a batch returned; raises what a job raised."""
+            """The values of a batch; raises the error of a job."""
             return future.result()
 
         def abort_everything(self, ensure_ready: bool = True) -> None:

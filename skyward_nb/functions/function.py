@@ -11,14 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterator,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future
 from types import ModuleType
 from typing import (
@@ -29,6 +22,7 @@ from typing import (
     Literal,
     NoReturn,
     ParamSpec,
+    Self,
     TypeVar,
     TypeVarTuple,
     overload,
@@ -44,6 +38,7 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+V_co = TypeVar("V_co", covariant=True)
 S = TypeVar("S")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -151,9 +146,7 @@ def _look_up(module: ModuleType, name: str) -> Any:
 
 
 @overload
-def function(
-    raw: Callable[P, AsyncGenerator[T, S]],
-) -> Function[P, Generator[T, S, None]]: ...
+def function(raw: Callable[P, AsyncGenerator[T, S]]) -> Function[P, Generator[T, S, None]]: ...
 @overload
 def function(raw: Callable[P, Coroutine[Any, Any, R]]) -> Function[P, R]: ...
 @overload
@@ -240,73 +233,52 @@ class PendingFunction(Generic[R_co]):
         return f"<{self.function.name}(...), not run: >> pool, @ pool, > pool or .local()>"
 
 
-class PendingGroup(Generic[*Ts]):
-    """Calls to be made side by side, made by `&`; their values come as a tuple."""
+class _SideBySide(Generic[V_co]):
+    """Calls to be made side by side, with `V_co` as the type of all their values."""
+
+    _made_by = "(a & b)"
 
     def __init__(self, calls: tuple[PendingFunction[Any], ...]) -> None:
         self.calls = calls
 
-    def local(self) -> tuple[*Ts]:
+    def local(self) -> V_co:
         """Make them here, one after another."""
         return tuple(call.local() for call in self.calls)  # type: ignore[return-value]
 
-    def with_timeout(self, seconds: float) -> PendingGroup[*Ts]:
+    def with_timeout(self, seconds: float) -> Self:
         """The same calls, each stopped after so many seconds."""
-        return PendingGroup(tuple(call.with_timeout(seconds) for call in self.calls))
+        return type(self)(tuple(call.with_timeout(seconds) for call in self.calls))
+
+    @overload
+    def __rshift__(self, pool: RankSet) -> V_co: ...
+    @overload
+    def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, V_co]: ...
+    @shortened
+    def __rshift__(self, pool: Any) -> Any:
+        return _doer(pool, ">>").run_all(self.calls)
+
+    @shortened
+    def __gt__(self, pool: RankSet | AsyncCompute) -> Future[V_co]:
+        return _doer(pool, ">").submit_all(self.calls)
+
+    def __matmul__(self, pool: object) -> NoReturn:
+        raise _not_on_every_rank(self._made_by)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.calls)} calls, not run: >> pool, > pool or .local()>"
+
+
+class PendingGroup(_SideBySide[tuple[*Ts]], Generic[*Ts]):
+    """Calls to be made side by side, made by `&`; their values come as a tuple."""
 
     def __and__(self, other: PendingFunction[S]) -> PendingGroup[*Ts, S]:
         return PendingGroup((*self.calls, _pending(other, "&")))
 
-    @overload
-    def __rshift__(self, pool: RankSet) -> tuple[*Ts]: ...
-    @overload
-    def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, tuple[*Ts]]: ...
-    @shortened
-    def __rshift__(self, pool: Any) -> Any:
-        return _doer(pool, ">>").run_all(self.calls)
 
-    @shortened
-    def __gt__(self, pool: RankSet | AsyncCompute) -> Future[tuple[*Ts]]:
-        return _doer(pool, ">").submit_all(self.calls)
-
-    def __matmul__(self, pool: object) -> NoReturn:
-        raise _not_on_every_rank("(a & b)")
-
-    def __repr__(self) -> str:
-        return f"<{len(self.calls)} calls, not run: >> pool, > pool or .local()>"
-
-
-class PendingGather(Generic[R_co]):
+class PendingGather(_SideBySide[tuple[R_co, ...]], Generic[R_co]):
     """Calls of one kind to be made side by side, made by `sky.gather`."""
 
-    def __init__(self, calls: tuple[PendingFunction[R_co], ...]) -> None:
-        self.calls = calls
-
-    def local(self) -> tuple[R_co, ...]:
-        """Make them here, one after another."""
-        return tuple(call.local() for call in self.calls)
-
-    def with_timeout(self, seconds: float) -> PendingGather[R_co]:
-        """The same calls, each stopped after so many seconds."""
-        return PendingGather(tuple(call.with_timeout(seconds) for call in self.calls))
-
-    @overload
-    def __rshift__(self, pool: RankSet) -> tuple[R_co, ...]: ...
-    @overload
-    def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, tuple[R_co, ...]]: ...
-    @shortened
-    def __rshift__(self, pool: Any) -> Any:
-        return _doer(pool, ">>").run_all(self.calls)
-
-    @shortened
-    def __gt__(self, pool: RankSet | AsyncCompute) -> Future[tuple[R_co, ...]]:
-        return _doer(pool, ">").submit_all(self.calls)
-
-    def __matmul__(self, pool: object) -> NoReturn:
-        raise _not_on_every_rank("sky.gather(...)")
-
-    def __repr__(self) -> str:
-        return f"<{len(self.calls)} calls, not run: >> pool, > pool or .local()>"
+    _made_by = "sky.gather(...)"
 
 
 class PendingStream(Generic[R_co]):

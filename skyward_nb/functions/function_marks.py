@@ -1,7 +1,7 @@
 """What decorators of a function say: plugins that it uses, output that is shown.
 
 They stand above or below `@sky.function`, or without it on functions that cells call. Plugins change nothing
-of the function itself: `marks_of` tells of them, and of the output, to whoever calls it on a pool. Where it is
+of the function itself: `marks_of` tells of them, and of the output, to its caller on a pool. Where it is
 called in a cell, the function hides its own output.
 """
 
@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any, Literal, Never, TypeVar, cast, overload
 
 from skyward_nb.options.plugin_options import options_of
 from skyward_nb.plugins.choices import PluginChoice
-from skyward_nb.runtime.output_gate import showing
+from skyward_nb.runtime.output_gate import showing, within
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo, as_seen
 from skyward_nb.words.units import near_words
@@ -118,12 +119,22 @@ def _show_only(name: str, fn: F, streams: tuple[str, ...], only: Only) -> F:
     """The function, marked as shown by some ranks only, and hiding its own output where a cell calls it."""
     raw = _plain(name, fn)
     marks = marks_of(raw)
-    gated = showing(raw, streams, only)
     now = {stream: (*getattr(marks, stream), only) for stream in streams}
-    setattr(gated, _MARKS, replace(marks, **now))
+    return _in_place(fn, raw, showing(raw, streams, only), replace(marks, **now))
+
+
+def run_within(fn: F, name: str, enter: Callable[[], AbstractContextManager[None]]) -> F:
+    """The function, which runs within what this makes, for the decorator of this name."""
+    raw = _plain(name, fn)
+    return _in_place(fn, raw, within(raw, enter), marks_of(raw))
+
+
+def _in_place(fn: F, raw: FunctionType, wrapped: FunctionType, marks: Marks) -> F:
+    """What takes the place of the function that a decorator stands above."""
+    setattr(wrapped, _MARKS, marks)
     if raw is fn:
-        return cast("F", gated)
-    cast("Any", fn).raw = gated
+        return cast("F", wrapped)
+    cast("Any", fn).raw = wrapped
     return fn
 
 
@@ -158,7 +169,7 @@ def _checked(only: Any) -> Only:
 
 
 def _rank(rank: Any, only: Any) -> int:
-    """A rank's number, of what was written."""
+    """The number of a rank that `only` names."""
     if not isinstance(rank, bool):
         try:
             number = operator.index(rank)

@@ -79,10 +79,10 @@ class PoolFuture(Future[R]):
 
 
 class Workers:
-    """Threads that do what is given to them, in order, as many at once as there are; made when needed."""
+    """At most so many threads, made when needed, that take work in order."""
 
     def __init__(self, most: int, name: str) -> None:
-        self._most = most
+        self.most = most
         self._name = name
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -94,7 +94,7 @@ class Workers:
     def submit(
         self, future: PoolFuture[Any], work: Callable[[Callable[[Callable[[], None]], None]], Any]
     ) -> None:
-        """Have `work` done for a future; it is given what takes how to stop it."""
+        """Have `work` done for a future; it gets a function that registers how to stop it."""
 
         def do() -> None:
             with self._lock:
@@ -106,7 +106,7 @@ class Workers:
             self._waiting.add(future)
             self._work.put(do)
             self._given += 1
-            if len(self._threads) < min(self._given, self._most):
+            if len(self._threads) < min(self._given, self.most):
                 thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -144,7 +144,7 @@ def _fulfil(
 ) -> None:
     try:
         value = work(future.stops_by)
-    except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+    except BaseException as error:  # noqa: BLE001 - the future's `result` raises it
         interrupted = isinstance(error, KeyboardInterrupt)
         future.set_exception(CancelledError() if interrupted else error)
     else:

@@ -6,13 +6,15 @@ takes what the plugin of its name takes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
-from skyward_nb.functions.function_marks import used_by
+from skyward_nb.functions.function_marks import run_within, used_by
 from skyward_nb.plugins import choices
 from skyward_nb.plugins.choices import Backend, KerasBackend, PluginChoice
+from skyward_nb.runtime import keras_settings
 
 __all__ = ["huggingface", "jax", "keras", "tensorflow", "torch", "transformers"]
 
@@ -48,10 +50,31 @@ def jax(fn: Any = None, /) -> Any:
 @overload
 def keras(fn: F, /) -> F: ...
 @overload
-def keras(*, backend: KerasBackend | None = None) -> Callable[[F], F]: ...
-def keras(fn: Any = None, /, *, backend: KerasBackend | None = None) -> Any:
-    """Have Keras there on its backend when the function starts, as `sky.plugins.keras` does."""
-    return _decorate(fn, "keras", choices.keras(backend=backend))
+def keras(
+    *, backend: KerasBackend | None = None, seed: int | None = None, average: bool = True
+) -> Callable[[F], F]: ...
+def keras(
+    fn: Any = None,
+    /,
+    *,
+    backend: KerasBackend | None = None,
+    seed: int | None = None,
+    average: bool = True,
+) -> Any:
+    """Have Keras there on its backend when the function starts, as `sky.plugins.keras` does.
+
+    With a `seed`, each call begins with it, on all ranks alike.
+    """
+    choices.keras(backend=backend, seed=seed, average=average)
+    choice = choices.keras(backend=backend)
+    if seed is None and average:
+        return _decorate(fn, "keras", choice)
+
+    def mark(fn: F) -> F:
+        enter = functools.partial(keras_settings.during, seed, average)
+        return run_within(used_by(fn, "integrations.keras()", choice), "integrations.keras", enter)
+
+    return mark if fn is None else mark(fn)
 
 
 @overload

@@ -73,7 +73,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def _lean(function: Function[..., Any]) -> Callable[..., Any]:
-    """What to send for a function: itself alone, where a label stands for it."""
+    """The object to send for a function: itself alone, if a label stands for it."""
     return function.raw if is_definition(function.raw) else function
 
 

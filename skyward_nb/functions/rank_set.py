@@ -1,4 +1,4 @@
-"""Where functions run: `RankSet`, the ranks of a whole pool or a part of them."""
+"""Where functions run: `RankSet`, the ranks of a whole pool or a part of them, and `WholePool`, which knows its parts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 from skyward_nb.functions.executors import RankExecutor
 from skyward_nb.functions.function import PendingFunction, streams
+from skyward_nb.functions.function_marks import marks_of
 from skyward_nb.functions.futures import PoolFuture, Workers, joined
 from skyward_nb.functions.mapping import run_map
 from skyward_nb.functions.packed_calls import pack_call
@@ -17,9 +18,7 @@ from skyward_nb.functions.runner import Runner
 from skyward_nb.pool.outcome import ActiveRun
 from skyward_nb.reports.tracebacks import shortened
 from skyward_nb.runtime.function_calls import raw_of
-
-if TYPE_CHECKING:
-    from skyward_nb.functions.compute import Compute
+from skyward_nb.words.spec import PoolSpec
 
 R = TypeVar("R")
 
@@ -43,7 +42,7 @@ class RankSet(ABC):
 
     @property
     @abstractmethod
-    def compute(self) -> Compute:
+    def compute(self) -> WholePool:
         """The pool that has these ranks."""
 
     @property
@@ -146,11 +145,67 @@ class RankSet(ABC):
         return RankExecutor(self)
 
 
+class WholePool(RankSet):
+    """All ranks of a pool, and its parts: `head`, `node(2)`, `rank(3)`."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def spec(self) -> PoolSpec:
+        """The spec of the pool."""
+
+    @abstractmethod
+    def _live(self) -> Runner:
+        """The runner of the pool, which is up."""
+
+    @property
+    def compute(self) -> Self:
+        """The pool itself."""
+        return self
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks."""
+        return tuple(range(self.spec.world_size))
+
+    @property
+    def head(self) -> Target:
+        """Rank 0: `call >> pool.head`."""
+        return self.rank(0)
+
+    def node(self, number: int) -> Target:
+        """The ranks of one node: `call >> pool.node(2)` runs on one of them, `@` on all."""
+        if not 0 <= number < self.spec.nodes:
+            raise IndexError(
+                f"pool {self.name!r} has nodes 0-{self.spec.nodes - 1}, and no node {number}"
+            )
+        first = number * self.spec.slots
+        return Target(
+            self, self._calls, tuple(range(first, first + self.spec.slots)), f"node({number})"
+        )
+
+    def rank(self, number: int) -> Target:
+        """One rank: `call >> pool.rank(3)`."""
+        if number not in self.ranks:
+            raise IndexError(
+                f"pool {self.name!r} has ranks 0-{self.ranks[-1]}, and no rank {number}"
+            )
+        return Target(self, self._calls, (number,), f"rank({number})")
+
+    def _ready(self, *functions: Callable[..., Any]) -> Runner:
+        """The runner of the pool, whose ranks are ready for the frameworks of these functions."""
+        runner = self._live()
+        raw = tuple(map(raw_of, functions))
+        runner.ready(tuple(use for each in raw for use in marks_of(each).uses), raw)
+        return runner
+
+
 class Target(RankSet):
     """Some ranks of a pool; takes calls by `>>`, `@` and `>`."""
 
     def __init__(
-        self, compute: Compute, calls: CallService, ranks: tuple[int, ...], name: str
+        self, compute: WholePool, calls: CallService, ranks: tuple[int, ...], name: str
     ) -> None:
         super().__init__(calls)
         self._compute = compute
@@ -158,7 +213,7 @@ class Target(RankSet):
         self._name = name
 
     @property
-    def compute(self) -> Compute:
+    def compute(self) -> WholePool:
         """The pool that has these ranks."""
         return self._compute
 

@@ -1,4 +1,4 @@
-"""Which ranks of a pool are free, and who is next: first come, first served."""
+"""Which ranks of a pool are free, and which thread is next: first come, first served."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class SlotDeadlock(Exception):
-    """Who would wait holds what it would wait for; `ranks` are those."""
+    """A thread would wait for `ranks` that it holds itself."""
 
     def __init__(self, ranks: Iterable[int]) -> None:
         self.ranks: frozenset[int] = frozenset(ranks)
@@ -17,7 +17,7 @@ class SlotDeadlock(Exception):
 
 
 class SlotsClosed(Exception):
-    """Nobody gets a rank any more."""
+    """No thread gets a rank any more: the pool is closed."""
 
 
 class RankSlots:
@@ -28,7 +28,7 @@ class RankSlots:
         self._busy: dict[int, int | None] = {}
         """Ranks that are taken, and the thread that alone can set them free, if it is one."""
         self._resting: set[int] = set()
-        """Ranks that are taken by who waits until nothing runs."""
+        """Ranks claimed by a thread that waits until nothing runs."""
         self._is_alone = False
         self._is_closed = False
         self._queue: deque[object] = deque()
@@ -55,7 +55,7 @@ class RankSlots:
                 self._changed.notify_all()
 
     def try_claim(self, ranks: Collection[int]) -> tuple[int, ...]:
-        """Take one of these ranks if one is free and nobody waits before; none else."""
+        """Take one of these ranks if one is free and no thread waits for it; else none."""
         with self._changed:
             found = () if self._queue else self._choose(ranks, False)
             self._busy.update(dict.fromkeys(found))
@@ -69,20 +69,20 @@ class RankSlots:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Send away who waits for ranks, and who comes for them from now on."""
+        """Refuse ranks to the threads that wait for them, and to all later ones."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
     def held_by_this_thread(self, ranks: Iterable[int]) -> None:
-        """Only this thread will set these ranks free, by what it does next."""
+        """Note that only this thread will release these ranks."""
         with self._changed:
             self._busy.update(dict.fromkeys(ranks, threading.get_ident()))
             self._changed.notify_all()
 
     @contextmanager
     def alone(self, mine: Collection[int], is_needed: Callable[[], bool]) -> Generator[None]:
-        """While inside, nothing runs: whoever else has ranks waits for the same.
+        """While inside, nothing runs: other threads that have ranks wait for the same.
 
         Waits for that as long as it `is_needed`. Raises what `claim` does.
         """

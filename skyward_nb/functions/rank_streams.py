@@ -32,7 +32,7 @@ class Feeds:
         self.error: BaseException | None = None
         """What one of them raised."""
         self._given: dict[tuple[int, int], str] = {}
-        """By rank and generator, what of it lies in the store: until the next one is asked for."""
+        """By rank and generator, its value in the store: until the next one is requested."""
 
     def stand_in(self, value: object) -> object:
         """What to send in the place of an argument."""
@@ -102,7 +102,7 @@ class StreamRun:
         execution.handlers[Yielded] = self._take
 
     def next_of(self, rank: int) -> Any:
-        """The next value of a rank; StopIteration with what its generator returned, or what the run raised."""
+        """The next value of a rank; raises StopIteration with its generator's return value, or the run's error."""
         queue = self.waiting[rank]
         if not queue and not self._is_over:
             self._owned()
@@ -118,7 +118,7 @@ class StreamRun:
         raise StopIteration(self.end().get(rank))
 
     def settle(self, seconds: float) -> bool:
-        """Whether its ranks are free, or get free within so many seconds, without anybody taking values."""
+        """Whether its ranks are free within so many seconds, if no further values are taken."""
         if not self._is_over:
             until = time.monotonic() + seconds
             self._pool.runs.await_any((self._run,), self._hear, lambda: time.monotonic() > until)
@@ -126,9 +126,9 @@ class StreamRun:
         return self._is_over
 
     def _end_if_over(self) -> None:
-        """Set its ranks free once all generators are at their end, whoever still takes their values."""
+        """Set its ranks free once all generators are at their end, even if values are still to be taken."""
         if self._run.is_over and not self._is_over:
-            with contextlib.suppress(BaseException):  # whoever comes to the end gets it
+            with contextlib.suppress(BaseException):  # the one that reads to the end gets it
                 self.end()
 
     def _ended_well(self, rank: int) -> bool:
@@ -162,7 +162,7 @@ class StreamRun:
         return _stowed(self._pool, what, rank)
 
     def end(self) -> Mapping[int, Any]:
-        """What the generators returned, once all are over; raises what the run raised."""
+        """The return values of the generators, once all are over; raises the run's error."""
         if self._error is not None:
             raise self._error
         if self._ended is None:

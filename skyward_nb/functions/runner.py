@@ -188,8 +188,11 @@ class Runner:
             try:
                 with self._slots.alone(ranks, lambda: not pool.is_ready):
                     job.feeds.begin(ranks)
-                    with contextlib.suppress(PoolBusy):  # it broke just now
+                    try:
                         return execution.begin(self._request(job, ranks), calm)
+                    except PoolBusy:  # it broke just now, or a cell of the notebook runs
+                        if pool.driver.runs_a_cell:
+                            raise
             except SlotDeadlock as stuck:
                 self._settle(stuck)
             except SlotsClosed:
@@ -198,7 +201,7 @@ class Runner:
     def ready(
         self, uses: tuple[PluginChoice, ...], functions: Sequence[Callable[..., Any]]
     ) -> None:
-        """Have the ranks readied for what functions use, if they are not: a new generation then.
+        """Prepare the ranks for the frameworks that functions use, if they are not: by a new generation.
 
         That are the plugins that their decorators name; of a pool that was made without any, also the
         frameworks that they import. Raises `OptionError` where that contradicts what the pool is made with.
@@ -226,7 +229,7 @@ class Runner:
         try:
             lost = self.pool.become(spec, display.watch)
         except BaseException as error:
-            display.end("failed", str(error).partition("\n")[0] or "Interrupted")
+            display.fail(error)
             raise
         notes = (note,) if note else ()
         notes += (f"lost with the earlier ranks: {', '.join(lost)}",) if lost else ()

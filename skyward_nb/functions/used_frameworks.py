@@ -29,7 +29,7 @@ class UsedFrameworks:
         )
 
     def of(self, functions: Sequence[Callable[..., Any]]) -> FrameworkChoice:
-        """What they use, of what is installed here."""
+        """The frameworks that they use, of those installed here."""
         found = [choice for each in functions if (choice := self._of(each)).words]
         if len(found) < 2:
             return found[0] if found else FrameworkChoice((), "")

@@ -1,1 +1,1 @@
-"""Where ranks are and for whom they wait, read from stacks. Pure."""
+"""Places of ranks, and the ranks that they wait for, read from stacks. Pure."""

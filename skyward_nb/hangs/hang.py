@@ -40,7 +40,7 @@ class StalledRun:
 
 
 def sentence(halt: StalledRun) -> str:
-    """Who waits where and for whom, in one sentence; "" when no rank runs."""
+    """Which rank waits where and for which, in one sentence; "" when no rank runs."""
     waiting = _waiting(halt.running)
     others = {rank: at for rank, at in halt.running.items() if at.waits_in not in waiting}
     if not halt.running:
@@ -86,7 +86,7 @@ def report(halt: StalledRun) -> str:
 
 
 def doing(at: RankLocation, ranks: Sequence[int]) -> str:
-    """What ranks did that had to be killed: `was in Cell In[4], line 7: time.sleep(60)`."""
+    """The work of ranks that had to be killed: `was in Cell In[4], line 7: time.sleep(60)`."""
     halt = StalledRun({})
     if at.waits_in:
         return f"waited in {at.waits_in}" + (f", {at.place}" if at.place else "")

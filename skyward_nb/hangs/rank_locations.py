@@ -1,4 +1,4 @@
-"""Where a rank is in the user's code, by the stacks of its threads. Pure.
+"""The place of a rank in the user's code, by the stacks of its threads. Pure.
 
 Decides which frames are shown; `hang` speaks of several ranks together.
 """
@@ -19,6 +19,7 @@ _HERE = str(Path(__file__).parent.parent)
 _OURS = re.compile(
     rf"^{re.escape(_HERE)}[\\/]|-packages[\\/](skyward_nb|IPython|ipykernel)[\\/]|[\\/]importlib[\\/]|^<(%sky|frozen .*)>"
 )
+_LIBRARIES = re.compile(r"(?:site|dist)-packages[\\/]|[\\/]lib[\\/]python3[^\\/]*[\\/]")
 _INNERMOST = 3
 _MOST_FRAMES = 16
 _MOST_THREADS = 3
@@ -62,7 +63,7 @@ class SourceLocation:
 
 @dataclass(frozen=True)
 class RankLocation:
-    """Where a rank is: the collective it `waits_in`, or "", and its frames, innermost first.
+    """The place of a rank: the collective it `waits_in`, or "", and its frames, innermost first.
 
     `more` outer frames are left out. `busy` is its work where no code of the user is on its stack.
     `threads` are the other threads that run the user's code. All are empty if the rank did not answer.
@@ -81,7 +82,7 @@ class RankLocation:
 
     @property
     def place(self) -> str:
-        """Where in the user's code it is, in short: `Cell In[4], line 7: time.sleep(60)`."""
+        """Its place in the user's code, in short: `Cell In[4], line 7: time.sleep(60)`."""
         own = next((spot for spot in self.spots if spot.is_users), None)
         if own is not None:
             place = f"{own.where}, line {own.line}"
@@ -90,7 +91,7 @@ class RankLocation:
 
 
 def whereabouts(text: str, source: Source, told: str = "") -> RankLocation:
-    """Where a rank is, by its stacks in the format of `faulthandler`.
+    """The place of a rank, by its stacks in the format of `faulthandler`.
 
     `told` is the collective that the rank itself reported: a stack does not contain the name of native
     code that the user calls.
@@ -146,13 +147,10 @@ def _spot(frame: stacks.StackFrame, source: Source) -> SourceLocation:
         where, text = known
         return SourceLocation(where, frame.line, frame.function, _cut(text.strip()), is_users=True)
     if is_library(frame.file):
-        return SourceLocation(_in_short(frame.file), frame.line, frame.function)
+        # Without the folders that all libraries are in.
+        short = _LIBRARIES.split(frame.file)[-1]
+        return SourceLocation(short, frame.line, frame.function)
     return SourceLocation(PurePath(frame.file).name, frame.line, frame.function, is_users=True)
-
-
-def _in_short(file: str) -> str:
-    """A library's file without the folders that all libraries are in."""
-    return re.split(r"(?:site|dist)-packages[\\/]|[\\/]lib[\\/]python3[^\\/]*[\\/]", file)[-1]
 
 
 def _our_work(frames: Iterable[stacks.StackFrame]) -> str:

@@ -1,1 +1,1 @@
-"""What ranks print and machines say, on disk."""
+"""Output of ranks and words of machines, on disk."""

@@ -22,7 +22,7 @@ from skyward_nb.logs.log_files import (
     part_path,
     read_header,
 )
-from skyward_nb.protocol.events import Display, Output
+from skyward_nb.protocol.events import Display, Event, Output
 from skyward_nb.protocol.frames import FrameError, Frames, event_frames, node_frames
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.node_log_entry import NodeLogEntry
@@ -58,19 +58,60 @@ def read(pool_id: str, run: int, ranks: Collection[int] | None = None) -> Iterat
     A line is whole, however it was printed, unless it has more than a million characters. Lines without
     an end come last.
     """
-    lines = _Lines()
+    lines = _Lines(ranks)
     with contextlib.ExitStack() as opened:
         parts = _open_parts(pool_id, run, opened)
         if not parts:
             yield _note(f"nothing of run {pool_id}/{run} is on disk")
             return
         for found in _in_parts(parts, event_frames):
-            if isinstance(found, MissingOutput):
-                yield from lines.ended()
-                yield _note(found.text)
-            elif isinstance(found, (Output, Display)) and (ranks is None or found.rank in ranks):
-                yield from lines.of(found)
+            yield from lines.of(found)
         yield from lines.ended()
+
+
+def follow(
+    pool_id: str, run: int, ranks: Collection[int] | None, pause: Callable[[], None]
+) -> Iterator[LogLine | None]:
+    """The lines of a run as `read` gives them, and those that come, until it is over.
+
+    None stands for a moment at which all that is on disk was read; `pause` is called after it.
+    """
+    lines = _Lines(ranks)
+    part, frames = 0, event_frames()
+    with contextlib.ExitStack() as opened:
+        parts = _open_parts(pool_id, run, opened)
+        if not parts or parts[0][0] != 0:
+            yield _note(f"nothing of run {pool_id}/{run} is on disk")
+            return
+        head = descriptor = parts[0][1]
+        _begin(head)
+        while True:
+            # Asked for first: a part that has another one after it is whole, as is a run that is over.
+            is_over, there = not goes_on(head), kept(pool_id, run)
+            later = [each for each in (there.parts if there else ()) if each > part]
+            try:
+                while data := os.read(descriptor, _CHUNK):
+                    for found in frames.feed(data):
+                        yield from lines.of(found)
+            except (FrameError, OSError, ValueError, RecursionError) as error:
+                yield from lines.of(MissingOutput(f"{_spell_part(part)} is damaged: {error}"))
+                return
+            if later:
+                with contextlib.suppress(OSError):  # it was dropped just now
+                    path = part_path(pool_id, run, later[0])
+                    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+                    opened.callback(os.close, descriptor)
+                    _begin(descriptor)
+                    if later[0] > part + 1:
+                        text = _spell_dropped(None, head_too=False)
+                        yield from lines.of(MissingOutput(text))
+                    part, frames = later[0], event_frames()
+            elif is_over:
+                yield from lines.ended()
+                return
+            else:
+                yield None
+                pause()
 
 
 def read_nodes(pool_id: str) -> Iterator[NodeLogEntry | MissingOutput]:
@@ -145,12 +186,18 @@ def _in_part(
 class _Lines:
     """Joins printed text to lines, for each rank and stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Collection[int] | None) -> None:
+        self._ranks = ranks
         self._begun: dict[tuple[int, Stream], list[str]] = {}
         self._lengths: dict[tuple[int, Stream], int] = {}
 
-    def of(self, event: Output | Display) -> Iterator[LogLine]:
-        """The lines that end with this event."""
+    def of(self, event: Event | MissingOutput) -> Iterator[LogLine]:
+        """The lines that end with this event, if it is of these ranks, or at this gap."""
+        if isinstance(event, MissingOutput):
+            yield from self.ended()
+            yield _note(event.text)
+        if not isinstance(event, (Output, Display)) or not self._wants(event.rank):
+            return
         if isinstance(event, Display):
             for line in _display_lines(event):
                 yield LogLine(event.rank, "display", line)
@@ -165,6 +212,9 @@ class _Lines:
             self._lengths[key] = self._lengths.get(key, 0) + len(rest)
             if self._lengths[key] > LONGEST_LINE:
                 yield LogLine(*key, self._take(key))
+
+    def _wants(self, rank: int) -> bool:
+        return self._ranks is None or rank in self._ranks
 
     def _take(self, key: tuple[int, Stream]) -> str:
         self._lengths.pop(key, None)

@@ -89,6 +89,12 @@ class Logbook:
         for log in list(self._runs.values()):
             self._flush(log)
 
+    def flush_late(self) -> None:
+        """Write what has waited for a second: who reads the log of a run that goes on has it, too."""
+        for log in list(self._runs.values()):
+            if log.held and time.monotonic() - log.written > _LATE:
+                self._flush(log)
+
     def close(self) -> None:
         """Write the buffered output and close all files."""
         self.flush()

@@ -1,4 +1,4 @@
-"""What the ranks of a pool have of the notebook's names, and what must be sent for a cell.
+"""Which of the notebook's names the ranks of a pool have, and which must be sent for a cell.
 
 The rule: a name is sent when its content in the notebook has changed since it was last sent to a rank;
 otherwise the rank keeps its own. A cell that assigns a name on a rank makes the rank's value the newer
@@ -40,7 +40,7 @@ class _Entry:
     """The state of one label: a name's or a definition's."""
 
     marks: dict[int, ContentMark] = field(default_factory=dict[int, ContentMark])
-    """What each rank has."""
+    """The mark of each rank."""
     digest: str = ""
     """The digest of the bytes sent last."""
     is_assigned: bool = False
@@ -53,7 +53,7 @@ class _Entry:
 
 
 class Ledger:
-    """What each rank has under each label (a name's or a definition's).
+    """The contents of each rank under each label (a name's or a definition's).
 
     `sources` finds the text of a notebook cell by the file name of its code objects; `includes`
     are modules that ranks always get, as `located` finds them.
@@ -171,7 +171,7 @@ class Ledger:
         return marks[0] if len({mark.parcel for mark in marks}) == 1 else ContentMark(content)
 
     def to_let_go(self, ranks: Collection[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """(parcels without a use, definitions that are gone) for these ranks; each rank is told once."""
+        """(parcels without a use, definitions that are gone) for these ranks, each of them once."""
         definitions = ((label, entry.definition) for label, entry in self._entries.items())
         dead = [label for label, alive in definitions if alive is not None and alive() is None]
         for label in dead:

@@ -1,4 +1,4 @@
-"""What earlier plans found of each name, so that later plans need neither examine nor pack it again.
+"""Results of earlier plans for each name, so that later plans need neither examine nor pack it again.
 
 Two kinds of values are known to be unchanged at a glance: a function of the notebook that is made of
 constants, by its parts; and a name whose value is a constant, or travels as a mere reference (a module,

@@ -1,4 +1,4 @@
-"""What a run sends to ranks, and its manifest: the names and definitions that it needs, their state and size."""
+"""The plan of a run, and its manifest: the names and definitions that it needs, their state and size."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ Sending = tuple[Unit, tuple[int, ...] | None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run sends, and its manifest (`rows`)."""
+    """Everything that a run sends, and its manifest (`rows`)."""
 
     units: tuple[Unit, ...] = ()
     sending: tuple[Sending, ...] = ()

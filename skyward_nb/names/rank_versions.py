@@ -1,4 +1,4 @@
-"""What each rank was given, by name and version: texts of cells, imports, modules."""
+"""The versions of things that ranks have, by name: texts of cells, imports, modules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RankVersions(Generic[V]):
         ]
 
     def is_new_to(self, ranks: Iterable[int]) -> bool:
-        """Whether one of these ranks was given nothing so far."""
+        """Whether one of these ranks has got nothing so far."""
         return any(rank not in self._of for rank in ranks)
 
     def note(self, given: Mapping[str, V], ranks: Iterable[int]) -> None:

@@ -15,7 +15,7 @@ _FEW = 50_000
 
 @dataclass(frozen=True, eq=False)
 class ContentMark:
-    """What a rank has under a label: the notebook's content from which the rank's value was made.
+    """The mark of a rank under a label: the notebook's content from which the rank's value was made.
 
     `content` is a digest, or a word for an object without one. The objects of the value are in `parcel`,
     under their numbers in the whole value, or at their `homes`; without a parcel, their places on the

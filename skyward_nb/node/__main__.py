@@ -1,4 +1,4 @@
-"""What a machine is told to run: `python -m skyward_nb.node FOLDER STORE SPILL IDLE TTL [MODULE ...]`.
+"""The command of an agent: `python -m skyward_nb.node FOLDER STORE SPILL IDLE TTL [MODULE ...]`.
 
 Starts the forge before anything else, so that it imports frameworks while the agent starts.
 """
@@ -30,7 +30,7 @@ def main() -> None:
     os.environ["SKYWARD_POOL"] = folder  # wire.processes.MARK; nothing is imported before the forge
     pid, control = start_forge([folder, store, spill, *modules])
 
-    # What is imported stays: looking for garbage in it takes a tenth of an agent's start.
+    # Imported objects stay: looking for garbage in them takes a tenth of an agent's start.
     gc.disable()
     from skyward_nb.node.agent import AgentLimits, run
 

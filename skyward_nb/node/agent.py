@@ -107,7 +107,7 @@ class Agent:
         try:
             os.write(1, b"ready\n")
         except OSError:
-            self._leave("whoever started it is gone")
+            self._leave("the process that started it is gone")
         os.dup2(2, 1)
 
     def obey(self, command: commands.Command, data: bytes) -> None:  # noqa: C901 - one row per command
@@ -209,7 +209,7 @@ def run(
             wait_for_forge(forge_pid)
             journal.close()
             mig_partition.undo(own)
-            # Where GPUs could not be put together, the next sweep tries, and needs the note.
+            # If slices of GPUs could not be removed, the next sweep tries, and needs the note.
             for path in values if mig_partition.is_noted(own) else (*values, own):
                 shutil.rmtree(path, ignore_errors=True)
             for path in values:

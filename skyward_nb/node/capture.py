@@ -1,4 +1,4 @@
-"""What a rank prints: `sys.stdout` and `sys.stderr` to the uplink, fds 1 and 2 to pipes.
+"""Output of a rank: `sys.stdout` and `sys.stderr` to the uplink, fds 1 and 2 to pipes.
 
 The pipes are read by the agent; they carry what C code and child processes write.
 """

@@ -1,4 +1,4 @@
-"""The agent's end of one connection: its client's, or a visitor's who asks for the agent's status.
+"""The agent's end of one connection: with its client, or with a process that asks for the agent's status.
 
 A client is sent the journal from the offset at which it attached, at the pace at which it reads:
 what it missed and what is new come the same way.

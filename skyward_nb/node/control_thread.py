@@ -17,7 +17,12 @@ from types import FrameType
 
 from skyward_nb.node.rank_frameworks import RankFrameworks
 from skyward_nb.node.stack_pipe import OTHERS_END
-from skyward_nb.plugins.collectives import called_at, frames_of_thread, waits_in
+from skyward_nb.plugins.collectives import (
+    A_COMPUTATION_OF_JAX,
+    called_at,
+    frames_of_thread,
+    waits_in,
+)
 from skyward_nb.protocol.commands import (
     Command,
     CutCommunication,
@@ -28,18 +33,21 @@ from skyward_nb.protocol.commands import (
 from skyward_nb.protocol.events import CommunicationCut, Event
 from skyward_nb.protocol.frames import FrameError, command_frames
 from skyward_nb.runtime import preempt
+from skyward_nb.system.processes import computing_threads
 
 _LARGEST = 1 << 16
 _LOOKS = 4
 _BETWEEN_LOOKS = 0.01
 _MOST_FRAMES = 100
 _MOST_OF_THREADS = 7 << 15
-_FROM_ANYONE = {"work.wait", "store.get", "block_until_ready", "a computation of JAX"}
-"""What is known by a method's name alone, and so might be something else that is quick."""
-_STILL = 0.06
+_FROM_ANYONE = {"work.wait", "store.get", "block_until_ready", A_COMPUTATION_OF_JAX}
+"""Calls known by a method's name alone, which might be another, quick method."""
+_BY_OTHER_THREADS = {"block_until_ready", A_COMPUTATION_OF_JAX}
+_STILL_LOOKS = 3
+_BETWEEN_STILL_LOOKS = 0.02
 _BUSY = 0.2
 _LISTENING = {"sleep", "acquire", "wait", "join", "select", "poll", "recv", "read", "waitpid"}
-"""What Python itself waits in, and an interrupt ends."""
+"""Functions of Python that wait, and that an interrupt ends."""
 
 
 class ControlThread:
@@ -132,7 +140,7 @@ class ControlThread:
                 self._arrived.notify_all()
 
     def _other_threads(self) -> bytes:
-        """Where the threads beside the main one are, in the words of `faulthandler`."""
+        """The stacks of all threads but the main one, in the format of `faulthandler`."""
         frames = sys._current_frames()
         blocks = [
             _stack(ident, frame)
@@ -143,10 +151,12 @@ class ControlThread:
 
     def _answer(self, command: CutCommunication) -> CommunicationCut:
         run = self._run
-        if run not in (None, command.run) or command.run <= self._void:
-            return CommunicationCut(command.run, self._rank)
-        waited_in = self._waits_in() or self._hidden_wait() if run is not None else ""
-        if run is not None and not waited_in:
+        waited_in = ""
+        is_to_be_cut = run is None and command.also_idle and command.run > self._void
+        if run == command.run:
+            waited_in = self._waits_in() or self._hidden_wait()
+            is_to_be_cut = bool(waited_in)
+        if not is_to_be_cut:
             return CommunicationCut(command.run, self._rank)
         self._cut_in, self._saw = run, waited_in
         cut = [plugin.cut() for plugin in self._frameworks.plugins]
@@ -162,7 +172,7 @@ class ControlThread:
             if found not in _FROM_ANYONE:
                 return found
             seen.add(_where(frame))
-            if len(seen) > 1:
+            if len(seen) > 1 or _computes(found):
                 return ""
             time.sleep(_BETWEEN_LOOKS)
         return found
@@ -170,16 +180,20 @@ class ControlThread:
     def _hidden_wait(self) -> str:
         """What of a plugin the main thread may wait in unseen: it is interrupted, and stays.
 
-        It is at one place, in native code that does not listen, and nothing in this process computes.
+        It is at one place, in native code that does not listen, and nothing in this process computes, or
+        would if it had a processor.
         """
         hidden = next((each.hidden for each in self._frameworks.plugins if each.hidden), "")
         frame = sys._current_frames().get(self._main)
         if not hidden or frame is None or called_at(frame.f_code, frame.f_lasti) in _LISTENING:
             return ""
-        before, spent = _where(frame), time.process_time()
-        time.sleep(_STILL)
-        is_there = before == _where(sys._current_frames().get(self._main))
-        return hidden if is_there and time.process_time() - spent < _BUSY * _STILL else ""
+        before, began, spent = _where(frame), time.monotonic(), time.process_time()
+        for _ in range(_STILL_LOOKS):
+            time.sleep(_BETWEEN_STILL_LOOKS)
+            if computing_threads() or before != _where(sys._current_frames().get(self._main)):
+                return ""
+        busy = (time.process_time() - spent) / (time.monotonic() - began)
+        return hidden if busy < _BUSY else ""
 
 
 def _stack(ident: int, frame: FrameType | None) -> str:
@@ -189,6 +203,12 @@ def _stack(ident: int, frame: FrameType | None) -> str:
         lines.append(f'  File "{code.co_filename}", line {frame.f_lineno} in {code.co_name}')
         frame = frame.f_back
     return "\n".join(lines) + "\n\n"
+
+
+def _computes(found: str) -> bool:
+    """Whether the main thread computes, or for JAX another thread: it is slow then, and not stuck."""
+    threads = computing_threads()
+    return bool(threads) if found in _BY_OTHER_THREADS else os.getpid() in threads
 
 
 def _where(frame: FrameType | None) -> tuple[int, int]:

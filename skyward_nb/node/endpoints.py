@@ -42,7 +42,7 @@ class Endpoints:
 
 
 def probe(endpoints: Iterable[Endpoint], word: bytes) -> list[ReachResult]:
-    """Connect to the endpoints of other machines, all at once; what came of each."""
+    """Connect to the endpoints of other machines, all at once; the result for each."""
     return reach(
         [(endpoint.number, endpoint.address, endpoint.port) for endpoint in endpoints],
         word,

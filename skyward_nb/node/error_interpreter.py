@@ -21,12 +21,7 @@ class ErrorInterpreter:
     """Interprets the errors of one run; `waited_in` is the collective in which the run was stopped, or ""."""
 
     def __init__(
-        self,
-        run: int,
-        shell: RankShell,
-        mailbox: Mailbox,
-        control: ControlThread,
-        store: BlobStore,
+        self, run: int, shell: RankShell, mailbox: Mailbox, control: ControlThread, store: BlobStore
     ) -> None:
         self._run = run
         self._shell = shell

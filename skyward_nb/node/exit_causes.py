@@ -50,7 +50,7 @@ Counts = dict[Path, int]
 
 @dataclass
 class _Life:
-    """What is remembered of a rank that lives: its control groups' counters, innermost first."""
+    """The record of a living rank: the counters of its control groups, innermost first."""
 
     pid: int
     groups: tuple[Path, ...] = ()
@@ -61,7 +61,7 @@ class _Life:
 
 @dataclass
 class _Look:
-    """What the counters said at a time."""
+    """The values of the counters at a time."""
 
     at: float
     counts: Counts = field(default_factory=dict[Path, int])
@@ -115,7 +115,7 @@ class ExitCauses:
         return self._told[rank]
 
     def told(self, rank: int) -> str:
-        """How a rank ended that is asked for when it is gone already."""
+        """How a rank ended that was already gone when it was needed."""
         return self._told.get(rank, ENDED)
 
     def _how(self, life: _Life, code: int, *, asked: bool) -> str:
@@ -142,7 +142,7 @@ class ExitCauses:
                     self._last.counts[path] = _count(path)
 
     def _evidence(self, life: _Life) -> str:
-        """What speaks for memory having run out, and what the rank held."""
+        """Evidence that memory ran out, and how much the rank held."""
         before = self._last.counts | self._earlier.counts
         rose = {path: _count(path) - before.get(path, 0) for path in (*life.groups, _MACHINE)}
         held = "" if life.held is None else f"; it held {spell_size(life.held)}"
@@ -230,7 +230,7 @@ def _below(root: str, path: str) -> str:
 
 @functools.cache
 def _hierarchies() -> list[tuple[Path, str, str, str]]:
-    """Where control groups of memory are mounted, from which root, their file, their controller."""
+    """Mount points of memory control groups, with their roots, files and controllers."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What keeps a pool's folders for as long as its agent lives: locks, and a sign of life in time.
+"""Protection of a pool's folders while its agent lives: locks, and regular changes of their times.
 
 Systems remove files of temporary folders that nobody has touched for days, and leave alone a folder
 whose lock somebody holds. Source: tmpfiles.d(5).

@@ -103,7 +103,7 @@ def hang_together() -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whoever of this process's descendants loses its own (Linux)."""
+    """Become the parent of descendants that lose theirs (Linux)."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1)
 

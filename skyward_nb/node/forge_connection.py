@@ -50,7 +50,7 @@ class ForgeConnection:
         await self._loop.run_in_executor(None, wait_for_forge, self._pid)
 
     def list_processes(self) -> None:
-        """Begin anew the list of processes for whoever finds the agent dead to end."""
+        """Begin anew the list of processes, which are to be ended if the agent is found dead."""
         own = map(processes.known, (os.getpid(), self._pid))
         processes.note(self._folder, [each for each in own if each is not None], anew=True)
 

@@ -1,4 +1,4 @@
-"""How values go between a generator on this rank and whoever made the call, while it runs."""
+"""The values between a generator on this rank and its caller, while it runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GeneratorChannel:
         return self._mailbox.receive(event_sink.run(), Resume)
 
     def sent(self, answer: CallerAnswer) -> object:
-        """What an answer sends into the generator; raises what it throws into it."""
+        """The value that an answer sends into the generator; raises the exception that it throws into it."""
         assert isinstance(answer, Resume)
         if answer.thrown is not None:
             raise unpack(answer.thrown, self._store)

@@ -23,6 +23,7 @@ from skyward_nb.protocol.events import (
     Output,
     Progress,
     RankPhase,
+    Waited,
 )
 
 _HEAD = 4
@@ -34,10 +35,10 @@ _AT_ONCE = 1 << 20
 
 _encode = msgspec.msgpack.encode
 _KIND = _HEAD + 1
-"""Where a frame's kind is: behind its length and one byte that counts its fields."""
+"""The offset of a frame's kind: after its length and one byte that counts its fields."""
 _SHOWN = tuple(
     _encode("type") + _encode(kind.__name__)
-    for kind in (Output, Progress, Display, Clear, Metric, Metrics, RankPhase)
+    for kind in (Output, Progress, Display, Clear, Metric, Metrics, RankPhase, Waited)
 )
 
 

@@ -67,7 +67,7 @@ class LocalRanks:
         }
 
     def _here(self, ranks: Iterable[int]) -> list[int]:
-        """Those of these ranks that are not another machine's."""
+        """The ranks among these that are not on another machine."""
         return [rank for rank in ranks if rank not in self._elsewhere]
 
     def _connections(self, ranks: Iterable[int]) -> list[RankConnection]:
@@ -135,7 +135,7 @@ class LocalRanks:
         asyncio.get_running_loop().call_later(wait, self._lost, connection)
 
     def heard(self, frames: bytes) -> None:
-        """Pass on what a rank says."""
+        """Pass on the frames of a rank."""
         if frames:
             self._outbox.append(frames)
             self._runs.heard(frames)

@@ -83,19 +83,12 @@ class PeerAgents:
 
     def _listen(self, listener: socket.socket) -> None:
         assert self._loop is not None
-        self._loop.add_reader(listener, self._accept, listener)
+        self._loop.add_reader(listener, serve_next, listener, self._welcome)
 
     def _unlisten(self, listener: socket.socket) -> None:
         assert self._loop is not None
         self._loop.remove_reader(listener)
         listener.close()
-
-    def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = listener.accept()
-            threading.Thread(
-                target=self._welcome, args=(connection,), name="skyward-values", daemon=True
-            ).start()
 
     def _welcome(self, connection: socket.socket) -> None:
         tls = self._tls
@@ -236,6 +229,15 @@ class ValueRelay:
 
 
 _STEP = 1 << 20
+
+
+def serve_next(listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    """Accept a connection, and serve it in a thread of its own."""
+    with contextlib.suppress(OSError):
+        connection, _ = listener.accept()
+        threading.Thread(
+            target=serve, args=(connection,), name="skyward-values", daemon=True
+        ).start()
 
 
 def _listener(host: str) -> socket.socket:

@@ -1,4 +1,4 @@
-"""What a rank's process needs to be stopped and looked at, and put back where a cell has changed it."""
+"""Signal handlers and hooks by which a rank is stopped and inspected; put back if a cell has changed them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ class ProcessState:
         Other signals, and handlers that are functions, stay as the cell has set them.
         """
         blocked = _STOPPING & signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
-        changed = {number for number in _STOPPING if _is_default(signal.getsignal(number))}
+        changed = {
+            number
+            for number in _STOPPING
+            if signal.getsignal(number) in (signal.SIG_IGN, signal.SIG_DFL)
+        }
         if signal.getsignal(STACK_SIGNAL) is not _is_not_called:
             self._listen()
         if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
@@ -58,10 +62,6 @@ class ProcessState:
         except PermissionError:
             return True
         return False
-
-
-def _is_default(handler: object) -> bool:
-    return handler in (signal.SIG_IGN, signal.SIG_DFL)
 
 
 def _is_not_called(_number: int, _frame: FrameType | None) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from skyward_nb.node.capture import Capture
+from skyward_nb.node.collective_waits import CollectiveWaits
 from skyward_nb.node.control_thread import ControlThread
 from skyward_nb.node.error_interpreter import ErrorInterpreter, plain_failure
 from skyward_nb.node.generator_channel import GeneratorChannel
@@ -39,12 +40,12 @@ from skyward_nb.words.errors import spell_size
 from skyward_nb.words.info import InstanceInfo
 
 if TYPE_CHECKING:
-    from skyward_nb.plugins.torch_profile import TorchRecording
+    from skyward_nb.plugins.recording import Recording
 
 _PATIENCE = 10.0
 """Seconds for the rendezvous socket of a new generation to come, and for the agent to end a rank."""
 _TOLD_FROM = 1_000_000
-"""Bytes of a call's arguments from which on taking them in is told."""
+"""Bytes of a call's arguments from which on a phase reports that they are read."""
 
 
 class Rank:
@@ -86,6 +87,7 @@ class Rank:
         _seed_anew()
         self._frameworks = RankFrameworks(plugins)
         self._control = ControlThread(control, stacks, rank, self._frameworks, self._uplink.emit)
+        self._waits = CollectiveWaits(rank, self._frameworks, self._uplink.emit)
 
     @property
     def info(self) -> InstanceInfo:
@@ -108,7 +110,7 @@ class Rank:
             os._exit(0)
 
     def _enter(self) -> bool:
-        """Enter the frameworks at this rank's place; whether that went well, which is told."""
+        """Enter the frameworks at this rank's place, and report the result; whether it succeeded."""
         try:
             self._frameworks.enter(self._place)
         except Exception as error:  # noqa: BLE001 - whatever a framework raises is told
@@ -148,8 +150,9 @@ class Rank:
     # ── one run ─────────────────────────────────────────────────────────────────────────
 
     def _ended(self, command: Run) -> RankDone:
-        """Execute a run; the rank lives on whatever goes wrong, which is told."""
+        """Execute a run; the rank survives any error, and reports it."""
         self._control.begin(command.run)
+        self._waits.begin(command.run)
         errors = ErrorInterpreter(
             command.run, self._shell, self._mailbox, self._control, self._store
         )
@@ -161,6 +164,7 @@ class Rank:
             failure = plain_failure(error)
             done = replace(done, failure=failure, interrupted=errors.is_interrupt(error))
         self._control.end()
+        self._waits.end()
         if not self._frameworks.plugins:
             return done
         failure = done.failure
@@ -183,6 +187,7 @@ class Rank:
         recording = self._recording(command)
         try:
             value = self._shell.run(command, call)
+            self._settle(recording, command)
         except BaseException as raised:  # noqa: BLE001 - a user's code may raise anything
             error = errors.closed_after(raised)
         self._end_if_forked(error)
@@ -258,19 +263,34 @@ class Rank:
     def _tell_phase(self, text: str, command: Run) -> None:
         self._uplink.emit(RankPhase(self.info.rank, text, command.run))
 
-    def _recording(self, command: Run) -> TorchRecording | None:
-        """A recorder of this run, which has begun, if `profile=` asks for it and torch is used."""
+    def _recording(self, command: Run) -> Recording | None:
+        """A recorder of this run, which has begun, if `profile=` asks for it: torch's, else JAX's."""
         names = [plugin.name for plugin in self._frameworks.plugins]
-        if not command.card.profile or "torch" not in names:
-            return None
-        from skyward_nb.plugins.torch_profile import TorchRecording
+        found: Recording
+        if command.card.profile and "torch" in names:
+            from skyward_nb.plugins.torch_profile import TorchRecording
 
-        found = TorchRecording()
+            found = TorchRecording()
+        elif command.card.profile and "jax" in names:
+            from skyward_nb.plugins.jax_profile import JaxRecording
+
+            found = JaxRecording()
+        else:
+            return None
         found.begin()
         return found
 
+    def _settle(self, recording: Recording | None, command: Run) -> None:
+        """Wait for what a cell that is recorded has begun; an error of it is the cell's."""
+        if recording is not None:
+            self._mailbox.open(command.run)
+            try:
+                recording.settle()
+            finally:
+                self._mailbox.close()
+
     def _profile(
-        self, recording: TorchRecording | None, command: Run, *, in_haste: bool
+        self, recording: Recording | None, command: Run, *, in_haste: bool
     ) -> Packed | None:
         """The recording of a run; an interrupt ends only its writing."""
         if recording is None:

@@ -120,12 +120,12 @@ class RankConnection(asyncio.BufferedProtocol):
         self._stacks.ask(lambda: self.control(frame(Inspect((self.rank,)))), signal, answer)
 
     def last_words(self) -> str:
-        """What the native code of a dead rank said of its end; "" if nothing."""
+        """The last words of a dead rank's native code; "" if there are none."""
         self._ranks.heard(self._drain())
         return next((each.ends for each in self._chatter.values() if each.ends), "")
 
     def crash(self) -> str:
-        """What `faulthandler` wrote when it crashed; "" if it did not."""
+        """The stacks that `faulthandler` wrote at a crash; "" without one."""
         return self._stacks.crash()
 
     def let_end(self) -> None:
@@ -202,7 +202,7 @@ class RankConnection(asyncio.BufferedProtocol):
     # ── the pipes ───────────────────────────────────────────────────────────────────────
 
     def _on_pipe(self, name: str) -> None:
-        """Read what there is, then pause: many small writes become few events."""
+        """Empty the pipe, then pause: many small writes become few events."""
         for _ in range(_PIPE_SIZE // _CHUNK):
             text, more = self._read(name)
             self._ranks.heard(text)

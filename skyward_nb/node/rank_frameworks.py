@@ -14,7 +14,7 @@ from skyward_nb.words.info import InstanceInfo, environment
 
 
 class RankFrameworks:
-    """What plugins have readied on this rank."""
+    """The frameworks that plugins have prepared on this rank."""
 
     def __init__(self, uses: tuple[PluginUse, ...]) -> None:
         self._options: dict[str, dict[str, str]] = {}
@@ -71,5 +71,5 @@ class RankFrameworks:
         return all(plugin.has_group() for plugin in self.plugins)
 
     def steps(self, ended: str) -> dict[str, int]:
-        """How many collectives were issued on each group there is, after a cell that `ended` so."""
+        """The number of collectives issued on each group, after a cell that `ended` so."""
         return {n: step for plugin in self.plugins for n, step in plugin.steps(ended).items()}

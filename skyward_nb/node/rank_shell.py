@@ -92,7 +92,7 @@ class _Displays(DisplayPublisher):
             self.emit(Display(self.rank, bundle, name, bool(update), event_sink.run()))
 
     def clear_output(self, wait: bool = False) -> None:
-        """Tell that the rank's output so far is to go."""
+        """Send that the rank's output so far is to be removed."""
         if self.emit is not None:
             self.emit(Clear(self.rank, bool(wait), event_sink.run()))
 
@@ -172,7 +172,7 @@ class RankShell(InteractiveShell):
         return any(cell_number(self, file) for file in files)
 
     def _from_the_cell(self, trace: TracebackType | None) -> TracebackType | None:
-        """The traceback from the cell's own first line on, without frames of ours."""
+        """The traceback from the cell's own first line on, without frames of this package."""
         own = trace
         while own is not None and not self._is_users(own.tb_frame.f_code.co_filename):
             own = own.tb_next
@@ -320,7 +320,7 @@ def _has_group(error: BaseException | None) -> bool:
 
 
 def _called(call: Callable[[], object]) -> object:
-    """What a call returns: of a coroutine function once it is done, of a generator once all has gone home."""
+    """The value of a call; a coroutine is awaited first, a generator's values are sent home first."""
     value = call()
     if inspect.iscoroutine(value):
         return _run_to_its_end(value)

@@ -1,4 +1,4 @@
-"""How an agent begins a generation: modules imported, GPUs cut, ranks forked in their environments."""
+"""The begin of a generation by an agent: modules imported, GPUs cut, ranks forked in their environments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RankSpawner:
         self._one_at_a_time = asyncio.Lock()
 
     async def spawn(self, order: Fork) -> None:
-        """End the ranks there are and fork these; what prevents that is told as `RankRefused`."""
+        """End the present ranks and fork these; a failure is sent as `RankRefused`."""
         try:
             async with self._one_at_a_time:
                 await self._spawn(order)

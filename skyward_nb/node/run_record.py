@@ -8,7 +8,7 @@ from skyward_nb.protocol.events import RankDone, RunBegan
 from skyward_nb.protocol.frames import event_frames, frame
 
 _DONE = b"\xa8RankDone"
-"""How msgpack writes the tag of `RankDone`."""
+"""The tag of `RankDone` in msgpack."""
 
 
 class RunRecord:
@@ -60,6 +60,6 @@ class RunRecord:
         self._journal.forget(command.offset)
 
     def start_for_newcomer(self) -> int:
-        """Where a new client begins to read the journal: at the unseen run, or at the end."""
+        """The offset from which a new client reads the journal: the unseen run, or the end."""
         start = self._journal.start_of(self.unseen.run) if self.unseen else None
         return self._journal.end if start is None else start

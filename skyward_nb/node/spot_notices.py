@@ -72,5 +72,5 @@ async def _asked(line: str, header: str) -> tuple[int, str]:
 
 
 def are_wanted() -> bool:
-    """Whether this machine may be taken back: who rents it says so."""
+    """Whether this machine may be reclaimed; the client sets this variable for spot machines."""
     return bool(os.environ.get(VARIABLE))

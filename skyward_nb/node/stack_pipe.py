@@ -16,9 +16,9 @@ _SILENCE = 0.2
 _END = b" in _run_module_as_main\n"
 """The outermost frame of the main thread, which comes last: ranks are forked by a module that runs."""
 _CUT = b"  ...\n"
-"""What comes in place of that where there are too many frames."""
+"""The mark in its place if there are too many frames."""
 OTHERS_END = b"\0"
-"""What the rank's control thread writes after where the others are."""
+"""The rank's control thread writes this after the stacks of the other threads."""
 _OTHERS_TAKE = 0.3
 _PATIENCE = 1.0
 _CRASH = "Fatal Python error"
@@ -46,10 +46,7 @@ class StackPipe:
         return write
 
     def ask(
-        self,
-        others: Callable[[], None],
-        main: Callable[[], None],
-        answer: Callable[[str], None],
+        self, others: Callable[[], None], main: Callable[[], None], answer: Callable[[str], None]
     ) -> None:
         """Have the rank write the stacks of its other threads, then signal `main`; answer with the whole text.
 
@@ -72,7 +69,7 @@ class StackPipe:
             main()
 
     def crash(self) -> str:
-        """What was written unasked, once the rank is gone: where it was when it crashed."""
+        """The stack that a rank wrote as it crashed; read once the rank is gone."""
         while self._read is not None and self._on_text():
             """There may be more in the pipe."""
         text = self._unasked.decode("utf-8", "replace")
@@ -80,7 +77,7 @@ class StackPipe:
         return text[at:] if (at := text.find(_CRASH)) >= 0 else ""
 
     def close(self) -> None:
-        """Let go of the pipe, and answer with what there is; safe to call twice."""
+        """Close the pipe, and answer with the text so far; safe to call twice."""
         self._over()
         if self._read is not None:
             self._loop.remove_reader(self._read)
@@ -88,7 +85,7 @@ class StackPipe:
             self._read = None
 
     def _on_text(self) -> bool:
-        """Take what there is; whether there was any."""
+        """Read the text in the pipe; whether there was any."""
         if self._read is None:
             return False
         data = b""
@@ -121,7 +118,7 @@ class StackPipe:
         self._timer = self._loop.call_later(seconds, self._is_silent)
 
     def _is_silent(self) -> None:
-        # Where the agent was stopped, both the time is over and there is something to read.
+        # If the agent was stopped, the time is over although there is text to read.
         if not self._on_text():
             self._over()
 

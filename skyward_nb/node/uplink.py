@@ -25,6 +25,7 @@ from skyward_nb.protocol.events import (
     Progress,
     RankDone,
     RankPhase,
+    Waited,
 )
 from skyward_nb.protocol.frames import frame
 from skyward_nb.runtime import event_sink
@@ -34,7 +35,7 @@ _SETTLE = 5.0
 _BLINK = 0.00002
 _ENOUGH = 64 * 1024
 _MANY = 4096
-_CAN_WAIT = (Metric, Metrics, Progress, Display, RankPhase)
+_CAN_WAIT = (Metric, Metrics, Progress, Display, RankPhase, Waited)
 
 Written = tuple[str, int, bool, str]
 """Stream, run, whether it is hidden, and text."""
@@ -76,7 +77,7 @@ class Uplink:
         self._flush_if_due(now=is_much or rested)
 
     def emit(self, event: Event) -> None:
-        """Send an event after all that was said before it; what many may follow, a little later."""
+        """Send an event after all earlier ones; one that many may follow is sent a little later."""
         if not self._alive:
             return
         self._queue.append(event)
@@ -103,7 +104,7 @@ class Uplink:
                 self._write_to_pipe(stream, "", whole_lines=False)
 
     def hang_up(self) -> None:
-        """Say the last of what was said, and close the connection for both ends."""
+        """Send the last events, and close the connection for both ends."""
         self.flush()
         self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -134,7 +135,7 @@ class Uplink:
                 raise KeyboardInterrupt
 
     def _flush(self) -> None:
-        # First of all: whoever appends after this wakes the thread that flushes late.
+        # First: a thread that appends after this wakes the thread that flushes late.
         self._flush_is_due = False
         queue = self._queue
         many = len(queue)
@@ -227,7 +228,7 @@ class Uplink:
 
 
 def _metrics(single: list[Metric]) -> Iterable[Event]:
-    """What was logged, as one event for all that names the same metrics."""
+    """The logged values, as one event for each set of metrics."""
     alike: dict[tuple[int, tuple[str, ...]], list[Metric]] = {}
     for each in single:
         alike.setdefault((each.run, tuple(each.values)), []).append(each)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from skyward_nb.node.peer_agents import PeerAgents, ValueRelay
+from skyward_nb.node.peer_agents import PeerAgents, ValueRelay, serve_next
 from skyward_nb.store.blobs import BlobStore, CorruptValue
 from skyward_nb.store.reassembly import Reassembly
 from skyward_nb.store.value_messages import (
@@ -48,10 +48,10 @@ SOCKET = "values.sock"
 _STEP = 1 << 20
 _TICK = 0.1
 _SILENT = 300.0
-"""Seconds without a word after which whoever it was is taken for gone: nobody may tell."""
+"""Seconds of silence after which the other end counts as gone: its end may go unreported."""
 _numbers = itertools.count(1)
 _ABANDONED = 600.0
-"""Seconds after which what has come of a value is given up, if nothing of it came any more."""
+"""Seconds without further bytes after which an unfinished value is dropped."""
 
 
 class ValueService:
@@ -68,26 +68,17 @@ class ValueService:
         self._neighbours = PeerAgents(folder, serve)
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take whoever comes from now on."""
+        """Accept connections from now on."""
         self._listener = listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self._path))
         listener.listen(64)
         listener.setblocking(False)
-        loop.add_reader(listener, self._accept, listener)
+        serve = functools.partial(self._serve, answer=self._answer)
+        loop.add_reader(listener, serve_next, listener, serve)
         self._neighbours.begin(loop)
 
-    def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = listener.accept()
-            threading.Thread(
-                target=self._serve,
-                args=(connection, self._answer),
-                name="skyward-values",
-                daemon=True,
-            ).start()
-
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hang up on all, and take nobody any more."""
+        """Close all connections, and accept no more."""
         if self._listener is not None:
             loop.remove_reader(self._listener)
             self._listener.close()
@@ -99,9 +90,7 @@ class ValueService:
     # ── one stream ──────────────────────────────────────────────────────────────────────
 
     def _serve(
-        self,
-        connection: socket.socket,
-        answer: Callable[[ValueStream[Ask], Ask, memoryview], None],
+        self, connection: socket.socket, answer: Callable[[ValueStream[Ask], Ask, memoryview], None]
     ) -> None:
         self._streams.add(connection)
         stream = ValueStream(connection, ASKS)
@@ -111,7 +100,7 @@ class ValueService:
             while True:
                 answer(stream, stream.hear(), room)
         except OSError:
-            """Whoever it was is gone."""
+            """The other end is gone."""
         finally:
             self._streams.discard(connection)
             stream.close()
@@ -136,7 +125,7 @@ class ValueService:
                 self._answer_neighbour(stream, ask, room)
 
     def _answer_neighbour(self, stream: ValueStream[Ask], ask: Ask, room: memoryview) -> None:
-        """What another machine of the pool may say: it gives values, and takes none."""
+        """Answer another machine of the pool, which may give values, but not fetch any."""
         match ask:
             case StoreBytes():
                 stream.say(self._keep(stream, ask, room))
@@ -159,7 +148,7 @@ class ValueService:
             return _refused(error)
 
     def _spread(self, stream: ValueStream[Ask], ask: SpreadValue) -> Answer:
-        """Give a value on, until all have it or whoever asked hangs up."""
+        """Pass a value on, until all machines have it or the asker hangs up."""
 
         def tick() -> None:
             if stream.has_more():
@@ -179,7 +168,7 @@ class ValueService:
 
     @contextlib.contextmanager
     def _passing(self, digest: str, size: int) -> Generator[ValueRelay]:
-        """A value as it is to be given on, whether it is there or comes just now."""
+        """A value to pass on, whole or still arriving."""
         arrival = self._arrival(digest, size)
         if arrival is not None:
             handle, wait = arrival.opened(), arrival.wait
@@ -214,7 +203,7 @@ class ValueService:
             return MissingRanges(tuple(arrival.arriving.missing))
 
     def _keep(self, stream: ValueStream[Ask], ask: StoreBytes, room: memoryview) -> Answer:
-        """Take what follows, wherever it goes; what to answer."""
+        """Receive the bytes that follow; returns the answer."""
         trouble: OSError | None = None
         arrival: IncomingValue | None = None
         try:
@@ -237,7 +226,7 @@ class ValueService:
     # ── what arrives ────────────────────────────────────────────────────────────────────
 
     def _arrival(self, digest: str, size: int) -> IncomingValue | None:
-        """The value of which some bytes are to come; None where all of it is there. Raises OSError."""
+        """The value with bytes still to come; None if it is whole. Raises OSError."""
         _checked(digest)
         with self._lock:
             if self._store.touch(digest, size):
@@ -324,7 +313,7 @@ class IncomingValue:
 
     @contextlib.contextmanager
     def _using(self) -> Generator[None]:
-        """Nobody closes the file meanwhile, whose number could be another's then."""
+        """Keep the file open meanwhile: a closed descriptor's number could be reused."""
         with self.lock:
             if self._is_removed:
                 raise OSError(errno.ESTALE, "the unfinished value was dropped")
@@ -353,7 +342,7 @@ class IncomingValue:
             tick()
 
     def remove(self) -> None:
-        """Nothing more comes; again, without harm."""
+        """Drop the value; safe to call twice."""
         with self.lock:
             if not self._is_removed:
                 self._is_removed = True
@@ -370,7 +359,7 @@ def _is_there(start: int, stop: int, tick: Callable[[], None]) -> None:
 
 
 def _checked(digest: str) -> str:
-    """A digest that is one, and no way into another folder; raises OSError."""
+    """The digest, if it is one and no path into another folder; else raises OSError."""
     if not is_digest(digest):
         raise OSError(errno.EINVAL, "this is no digest")
     return digest

@@ -1,1 +1,1 @@
-"""What IPython sees: the magics, the verbs of `%sky`, and the pools of one notebook."""
+"""The part in IPython: the magics, the verbs of `%sky`, and the pools of one notebook."""

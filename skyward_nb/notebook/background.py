@@ -31,7 +31,7 @@ _SLOWLY = 0.5
 class Background:
     """Waits for a run in a thread; everything else here is for the main thread.
 
-    `conclude` takes what came of the run, and returns its value, or raises. `closed` hears in words why
+    `conclude` takes the outcome of the run, and returns its value, or raises. `closed` gets in words why
     there is nothing to conclude.
     """
 
@@ -99,7 +99,7 @@ class Background:
     # ── the main thread's ───────────────────────────────────────────────────────────────
 
     def look(self) -> None:
-        """Show what has come; when the run has ended, bind what came of it."""
+        """Show the events so far; when the run has ended, bind its value."""
         if self.is_over:
             if self._ended_between:
                 self._ended_between = False
@@ -141,7 +141,7 @@ class Background:
             self.pool.interrupt()
 
     def abandon(self, why: str, *, is_shown: bool = False) -> None:
-        """The pool is closed, or left: let the thread end; `why` is told in the picture if asked."""
+        """Let the thread end, as the pool is closed or left; the display shows `why` if it is drawn."""
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
@@ -163,7 +163,7 @@ class Background:
             assert self._outcome is not None
             with calm():
                 self.value = self._conclude(self._outcome)
-        except (SkyError, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - whoever asks gets it
+        except (SkyError, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the handle raises it
             self.error = error
 
 

@@ -13,10 +13,19 @@ from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.runtime.function_calls import raw_of
 from skyward_nb.words.errors import OptionError
 
+
+def _keras(
+    *, backend: choices.KerasBackend | None = None, seed: int | None = None, average: bool = True
+) -> PluginChoice:
+    """What the decorator needs of a pool; the rest it does itself, where the function runs."""
+    choices.keras(seed=seed, average=average)
+    return choices.keras(backend=backend)
+
+
 _CHOICES: dict[str, Callable[..., PluginChoice]] = {
     "torch": choices.torch,
     "jax": choices.jax,
-    "keras": choices.keras,
+    "keras": _keras,
     "tensorflow": choices.tensorflow,
     "huggingface": choices.huggingface,
     "transformers": choices.transformers,

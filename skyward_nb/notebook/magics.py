@@ -1,7 +1,9 @@
-"""The magics: parse the line, delegate to the session, say what came of it. Nothing else."""
+"""The magics: parse the line, delegate to the session, return the result. Nothing else."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,13 +15,14 @@ from IPython.core.completer import (
     context_matcher,
 )
 from IPython.core.error import UsageError
-from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.ultratb import SyntaxTB
 
 from skyward_nb.compat.ipython_private import theme_of
 
 if TYPE_CHECKING:
+    from skyward_nb.notebook.named_pools import FunctionPools
     from skyward_nb.notebook.session import Session
 
 
@@ -32,6 +35,8 @@ class SkyMagics(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._session: Session | None = None
+        self._function_pools: FunctionPools | None = None
+        shell.events.register("pre_run_cell", self.ready_joblib)
 
     @property
     def session(self) -> Session:
@@ -42,11 +47,32 @@ class SkyMagics(Magics):
             self._session = Session(self.shell)
         return self._session
 
+    @property
+    def function_pools(self) -> FunctionPools:
+        """The same pools, for functions."""
+        if self._function_pools is None:
+            from skyward_nb.notebook.named_pools import FunctionPools
+
+            self._function_pools = FunctionPools(self.session)
+        return self._function_pools
+
     def close(self) -> None:
         """Take down what this notebook has up."""
+        if self.ready_joblib in self.shell.events.callbacks["pre_run_cell"]:
+            self.shell.events.unregister("pre_run_cell", self.ready_joblib)
         if self._session is not None:
             self._session.pools.close()
             self._session.values.close()
+
+    def ready_joblib(self, info: ExecutionInfo) -> None:
+        """Before the first cell that may use it: let joblib know its backend "skyward"."""
+        text = str(info.raw_cell)
+        if "joblib" in sys.modules or "parallel_backend" in text or "parallel_config" in text:
+            self.shell.events.unregister("pre_run_cell", self.ready_joblib)
+            with contextlib.suppress(ImportError):
+                from skyward_nb.functions.executors import register
+
+                register()
 
     @no_var_expand
     @cell_magic
@@ -74,7 +100,7 @@ class SkyMagics(Magics):
         identifier="skyward_nb", priority=100
     )
     def completions(self, context: CompletionContext) -> SimpleMatcherResult:
-        """Options, their values and verbs, for Tab; where there are any, nothing else is asked.
+        """Options, their values and verbs, for Tab; if there are any, other completers are skipped.
 
         Jedi takes a magic's line for Python, and seconds to find that it knows nothing of it.
         """
@@ -102,7 +128,7 @@ class SkyMagics(Magics):
 
         But only where there are any: IPython copies the whole namespace for it.
         """
-        # The frame of whoever wrote the line: above us the magic, IPython's call of it, and that.
+        # The user's frame: above this one the magic, IPython's call of it, and that.
         return self.shell.var_expand(line, 3) if "{" in line or "$" in line else line
 
 

@@ -6,10 +6,15 @@ import contextlib
 import warnings
 from collections.abc import Generator
 
+from skyward_nb.functions.get_pool import CellPool
 from skyward_nb.notebook.session import Session
+from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.pool.pool import Pool
 from skyward_nb.reports.found_pools import FoundPool, choose, forget, forgotten, notebook_of
-from skyward_nb.words.errors import PoolError
+from skyward_nb.show.pool_displays import PoolDisplays
+from skyward_nb.words.errors import PoolError, SkyError
+from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.spec import PoolSpec
 
 
 def live_pool(session: Session, name: str) -> Pool:
@@ -22,6 +27,54 @@ def live_pool(session: Session, name: str) -> Pool:
         hint = f"pools that are up: {there}" if there else "%sky up or a first cell makes one"
         raise PoolError(name, f"there is no pool {name!r}; {hint}")
     return pool
+
+
+def bring_up(session: Session, asked: ParsedOptions) -> Pool:
+    """The pool that a line means, started if it is not up; raises what a cell's start raises."""
+    display = session.display()
+    try:
+        meant = session.finder.find(asked, display)
+        if (busy := meant.replaced or meant.pool) and busy.spec != meant.spec:
+            session.check_free(busy)
+        pool = meant.pool or session.pools.start(meant.spec, display, meant.replaced)
+        if pool.spec != meant.spec:
+            session.pools.become(pool, meant.spec, display)
+    except SkyError as error:
+        if display.drawn:
+            display.fail(error)
+        raise
+    except KeyboardInterrupt:
+        display.end("interrupted", "Interrupted; nothing was started")
+        raise
+    notes = pool.runs.told_once()
+    display.end("finished", f"Pool {pool.spec.name} is up: {pool.spec}", notes=notes)
+    return pool
+
+
+class FunctionPools:
+    """The pools of a session's cells, for functions."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[str, CellPool] = {}
+
+    def get(self, name: str) -> CellPool:
+        """The pool of this name: always the same object."""
+        return self._known.setdefault(name, CellPool(name, self))
+
+    def spec_of(self, name: str) -> PoolSpec:
+        """The spec of the pool of this name, or which it would have; raises `OptionError`."""
+        pool = self._session.pools.live(name)
+        return pool.spec if pool is not None else self._session.finder.resolve(_named(name)).spec
+
+    def bring_up(self, name: str) -> tuple[Pool, PoolDisplays]:
+        """The pool of this name, started if it is not up; raises what a cell's start raises."""
+        pool = self._session.pools.live(name) or bring_up(self._session, _named(name))
+        return pool, self._session.pools.displays(pool)
+
+
+def _named(name: str) -> ParsedOptions:
+    return ParsedOptions(pool=PoolOptions(pool=name))
 
 
 def forgot(session: Session, name: str) -> bool:

@@ -171,7 +171,7 @@ class PoolFinder:
         return choose(self._context(), cell.names.imports, cell.names.reads)
 
     def _choose_for(self, cell: Cell | None, *, is_here: bool) -> FrameworkChoice:
-        """The frameworks that a cell itself needs, where nobody asks for any.
+        """The frameworks that a cell itself needs, if none is named.
 
         On this machine those that are installed: what is not, the cell may do without.
         """

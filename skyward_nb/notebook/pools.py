@@ -34,12 +34,12 @@ _LOOKS = 10
 
 @dataclass(frozen=True)
 class LostPool:
-    """A pool that was lost: what it was, and `how`, in words, if nobody has been told."""
+    """A lost pool: its spec, and `how` it was lost, in words, until that was shown."""
 
     spec: PoolSpec
     how: str
     over: tuple[float, float] | None = None
-    """Where it is gone for that: `max_cost`, and what was spent."""
+    """If it ended for its cost: `max_cost`, and the amount spent."""
 
     cut_off: Pool | None = None
     """The pool, where it was left as a machine could not be reached: it may be alive."""
@@ -128,7 +128,7 @@ class Pools:
         atexit.unregister(self.close)
 
     def _end_left(self) -> None:
-        """End what an earlier kernel of this notebook has left, and nobody went on with."""
+        """End pools that an earlier kernel of this notebook left, and no client took over."""
         notebook = notebook_of(self._shell.user_ns)
 
         def is_ours(entry: PoolEntry) -> bool:
@@ -142,7 +142,7 @@ class Pools:
                     pool.close()
 
     def _abandon(self, name: str, why: str, *, is_shown: bool = False) -> None:
-        """The pool is closed, or left: nothing of what runs on it in the background comes any more."""
+        """End background work of a pool that is closed or left: no more events come."""
         if (work := self.background.pop(name, None)) is not None:
             work.abandon(why, is_shown=is_shown)
 
@@ -181,7 +181,7 @@ class Pools:
         ]
 
     def forget(self, name: str | None = None) -> list[str]:
-        """Of pools that were lost and are no more, or that of this name: they come again no more; which ones."""
+        """Forget lost pools, or the one of this name, so that they are not started again; returns their names."""
         cut_off = self.cut_off()
         found = [each for each in self._lost if name in (None, each) and each not in cut_off]
         for each in found:
@@ -189,7 +189,7 @@ class Pools:
         return found
 
     def take_down(self, name: str) -> str:
-        """End a pool that is up, once what its ranks said last is shown; what became of it, in words.
+        """End a pool that is up, once the last output of its ranks is shown; how it ended, in words.
 
         Of one that was left as a machine could not be reached, what can be.
         """
@@ -212,7 +212,7 @@ class Pools:
         return self._displays[pool.spec.name]
 
     def look(self, pool: Pool) -> Mapping[int, RankLost]:
-        """Take notice of what came between cells; the ranks that are gone.
+        """Handle events between cells; returns the lost ranks.
 
         Raises `PoolError` when the pool is.
         """
@@ -249,13 +249,13 @@ class Pools:
         return others(self._mine())
 
     def silent(self, there: Collection[FoundPool]) -> list[PoolEntry]:
-        """Pools elsewhere whose machines did not answer when asked who is `there`."""
+        """Pools elsewhere whose machines did not answer when pools `there` were listed."""
         return silent(there, self._mine())
 
     def start(self, spec: PoolSpec, display: RunDisplay, replaced: Pool | None = None) -> Pool:
-        """Bring a pool up under `display`, in the place of one that is `replaced`, if any.
+        """Start a pool under `display`, in the place of one that is `replaced`, if any.
 
-        Raises `NotAgreed` where nobody agrees to what it costs.
+        Raises `NotAgreed` if the person does not agree to its cost.
         """
         make_sure(spec, display)
         if replaced is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from pathlib import Path
@@ -12,16 +13,18 @@ from skyward_nb.notebook.named_pools import live_pool
 from skyward_nb.notebook.session import Session
 from skyward_nb.options.option_help import CHECKS
 from skyward_nb.options.option_line import LogOptions, parse_verb
+from skyward_nb.picture.record import cost_of
 from skyward_nb.reports import node_logs
 from skyward_nb.reports.hang_check import standing, standing_lines, subjects
 from skyward_nb.reports.pool_check import survey, survey_lines
-from skyward_nb.reports.run_logs import print_log, save_log, spell_run
-from skyward_nb.reports.status import balance, cost_row, cost_words, own_row, row_lines, row_of
+from skyward_nb.reports.run_logs import follow_log, print_log, save_log, spell_run
+from skyward_nb.reports.status import balance, cost_words, own_row, row_lines, row_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.ranks import parse_ranks
 from skyward_nb.words.units import near_words
 
 _ANY_WORLD = 1 << 16
+_PAUSE = 0.1
 
 
 def status(session: Session, line: str) -> None:
@@ -64,7 +67,7 @@ def cost(session: Session, line: str) -> None:
         if left.entry.bill and only in (None, left.entry.spec.name, left.entry.pool_id)
     ]
     for name, bill in bills:
-        words = f"{name}: {cost_words(cost_row(bill))}"
+        words = f"{name}: {cost_words(cost_of(bill, time.time()))}"
         print(" · ".join(filter(None, (words, bill.what, bill.source))))
     paid = [each for each in session.pools.paid if only in (None, each.name)]
     for each in paid:
@@ -90,7 +93,19 @@ def logs(session: Session, line: str) -> None:
         return
     if not options.run:
         print(spell_run(kept, time.time()))
+    if options.follow:
+        with contextlib.suppress(KeyboardInterrupt):  # the way to stop it
+            follow_log(kept, ranks, options.lines, functools.partial(_pause, session))
+        return
     print_log(kept, ranks, options.lines)
+
+
+def _pause(session: Session) -> None:
+    """Let a moment pass, and have on disk what runs in the background printed in it."""
+    time.sleep(_PAUSE)
+    for work in list(session.pools.background.values()):
+        work.look()
+    session.pools.ids()
 
 
 def _node_logs(session: Session, options: LogOptions, name: str | None) -> None:

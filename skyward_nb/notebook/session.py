@@ -65,7 +65,7 @@ class Session:
         return RunDisplay(canvas_of(self.shell), title, quiet=quiet)
 
     def _aside(self, title: str = "") -> RunDisplay:
-        """A display of what is no cell's, seen only where something is to be told."""
+        """A display of a run that belongs to no cell, seen only if there are notes or an error."""
         display = self.display(title, quiet=True)
         display.is_aside = True
         return display
@@ -102,7 +102,7 @@ class Session:
     def _made_ready(self, meant: MeantPool, asked: ParsedOptions, display: RunDisplay) -> Pool:
         """The pool as its spec is to be: started, or with the frameworks that it lacked.
 
-        A framework that nobody asks for and that does not come up is told, and the cell runs without.
+        If a framework that nobody asked for does not start, a note says so, and the cell runs without it.
         """
         pool, spec = meant.pool, meant.spec
         try:
@@ -122,7 +122,7 @@ class Session:
         return pool
 
     def move(self, pool: Pool, options: CellOptions, *, lists_names: bool = False) -> RunOutcome:
-        """Send the names of `push`, bring those of `pull`, and run nothing.
+        """Send the names of `push`, fetch those of `pull`, and run nothing.
 
         Raises `OptionError` for a name that is not there, or what a run of a cell raises.
         """
@@ -228,8 +228,7 @@ class Session:
         if self.pools.live(left.entry.spec.name) is not None:
             mine = left.entry.spec.name
             raise PoolError(
-                mine,
-                f"this notebook has a pool {mine!r} of its own: `%sky down pool={mine}` first",
+                mine, f"this notebook has a pool {mine!r} of its own: `%sky down pool={mine}` first"
             )
         display = self.display()
         with _trouble_shown(display, "the pool was not attached"):
@@ -332,7 +331,7 @@ class Session:
         )
 
     def _card(self, cell: Cell | None, options: CellOptions) -> RunCard:
-        """What another kernel must know to show this run, and to end it."""
+        """The data by which another kernel can show this run, and end it."""
         number, text = self.cells.present()
         return msgspec.structs.replace(
             options.card(),
@@ -347,7 +346,7 @@ class Session:
 
 @contextlib.contextmanager
 def _trouble_shown(display: RunDisplay, interrupted: str = "") -> Generator[None]:
-    """What hinders a run ends its display; `interrupted` says what came of an interrupt."""
+    """End the display if the run cannot begin; `interrupted` says what an interrupt did."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -357,18 +356,18 @@ def _trouble_shown(display: RunDisplay, interrupted: str = "") -> Generator[None
         raise
     except SkyError as error:
         if display.drawn:
-            display.end("failed", error.message.partition("\n")[0])
+            display.fail(error)
         raise
 
 
 def _show_only(display: RunDisplay, options: CellOptions, world: int) -> None:
-    """Leave out what ranks print whose output is not wanted."""
+    """Hide the output of ranks that `stdout=` and `stderr=` leave out."""
     display.show_only("stdout", shown_ranks("stdout", options.stdout, world))
     display.show_only("stderr", shown_ranks("stderr", options.stderr, world))
 
 
 def _check_values_wanted(options: CellOptions, cell: Cell) -> None:
-    """Refuse to bind what will not come back."""
+    """Raise `OptionError` if `out=` or `pull=` asks for a value that will not come back."""
     out = options.out
     if (out or options.pull) and options.gather == "none":
         option = "out" if out else "pull"

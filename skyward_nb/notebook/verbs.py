@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from skyward_nb.notebook.name_verbs import list_vars, pull, push
 from skyward_nb.notebook.named_pools import (
     adopted,
+    bring_up,
     earlier_kernels_pools,
     forgot,
     is_gone,
@@ -54,24 +55,7 @@ def up(session: Session, line: str) -> None:
     if asked.cell.dry_run:
         _print_plan(session.finder.resolve(asked))
         return
-    display = session.display()
-    try:
-        meant = session.finder.find(asked, display)
-        if (busy := meant.replaced or meant.pool) and busy.spec != meant.spec:
-            session.check_free(busy)
-        pool = meant.pool or session.pools.start(meant.spec, display, meant.replaced)
-        if pool.spec != meant.spec:
-            session.pools.become(pool, meant.spec, display)
-    except SkyError as error:
-        if display.drawn:
-            display.end("failed", error.message.partition("\n")[0])
-        raise
-    except KeyboardInterrupt:
-        display.end("interrupted", "Interrupted; nothing was started")
-        raise
-    display.end(
-        "finished", f"Pool {pool.spec.name} is up: {pool.spec}", notes=pool.runs.told_once()
-    )
+    bring_up(session, asked)
 
 
 def _print_plan(meant: MeantPool) -> None:
@@ -154,7 +138,7 @@ def restart(session: Session, line: str) -> None:
     try:
         pool.restart(functools.partial(displays.give_aside, display))
     except (SkyError, KeyboardInterrupt) as error:
-        display.end("failed", str(error).partition("\n")[0] or "Interrupted; no rank is ready")
+        display.fail(error, silent="Interrupted; no rank is ready")
         raise
     pool.clean()
     displays.renew()

@@ -29,20 +29,21 @@ class AcceleratorChoice(msgspec.Struct, frozen=True):
     def __call__(
         self,
         *,
-        count: int | None = None,
+        count: float | None = None,
         memory: str | int | None = None,
         form_factor: str | None = None,
         mig: str | None = None,
     ) -> AcceleratorChoice:
         """The same model, `count` of it on each node; `memory` in GB, or as in `"40GB"`.
 
-        `mig` is the profile of slices that ranks get instead of whole ones. Raises `OptionError` for parts
-        that the model lacks, and for a fraction of one.
+        `mig` is the profile of slices that ranks get instead of whole ones. `count=0.5` is a half of one, as
+        AWS rents it. Raises `OptionError` for parts that the model lacks.
         """
         more = [*filter(None, (form_factor, _gigabytes(memory)))]
         name = _read("-".join((self.name, *more))).name if more else self.name
-        many = self.count if count is None else words.whole_count(name, str(count))
-        chosen = words.Accelerator(name, many)
+        own = self.accelerator
+        many = f"{own.count * own.part:g}" if count is None else str(count)
+        chosen = words.counted(name, many)
         profile = self.mig if mig is None else _profile(mig)
         if profile:
             slices_per_gpu(profile, chosen)
@@ -82,7 +83,8 @@ class AcceleratorChoice(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         name = self.name.replace("-", "_")
-        said = [f"count={self.count}"] if self.count != 1 else []
+        many = self.count * self.accelerator.part
+        said = [f"count={many:g}"] if many != 1 else []
         said += [f"mig={self.mig!r}"] if self.mig else []
         return f"sky.accelerators.{name}({', '.join(said)})"
 
@@ -277,11 +279,11 @@ class Accelerators(Nvidia, Amd, Aws, Google, Intel):
     Google: Google = Google()
     Intel: Intel = Intel()
 
-    def Custom(self, name: str, *, count: int = 1) -> AcceleratorChoice:  # noqa: N802 - as models are
-        """An accelerator with its driver's name for it; raises `OptionError` for a fraction of one."""
+    def Custom(self, name: str, *, count: float = 1) -> AcceleratorChoice:  # noqa: N802 - as models are
+        """An accelerator with its driver's name for it; raises `OptionError` for a count of none."""
         if not re.fullmatch(r"\w[\w .\-]*", name):
             raise OptionError("accelerator", f"{name!r} is not an accelerator's name")
-        return AcceleratorChoice(words.Accelerator(name, words.whole_count(name, str(count))))
+        return AcceleratorChoice(words.counted(name, str(count)))
 
 
 accelerators: Accelerators = Accelerators()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from skyward_nb.options.accelerator_choices import AcceleratorChoice
 from skyward_nb.options.defaults import defaults, with_defaults
@@ -21,8 +23,9 @@ from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.image import Image
-from skyward_nb.words.pool_options import Options, PoolOptions
+from skyward_nb.words.pool_options import Options, PoolOptions, Worker
 from skyward_nb.words.spec import PoolSpec
+from skyward_nb.words.volume import Volume
 
 AcceleratorLike = str | AcceleratorChoice
 MeshLike = str | Mapping[str, int] | Sequence[Sequence[Any]]
@@ -59,7 +62,7 @@ class AWS(msgspec.Struct, frozen=True, kw_only=True):
     `regions` are alternatives to `region`, `zones` the only zones to use, and `user` logs in to the image
     `ami`. Without a `region`, AWS's configuration names it; without an `instance_type`, the cheapest that
     fits is rented. `placement="no"` does not put nodes side by side; `disk` is in GB; `endpoint` is the URL
-    of another EC2 server.
+    of another EC2 server, `instance_profile` the name or ARN of a profile whose role machines have.
     """
 
     region: str | None = None
@@ -74,8 +77,61 @@ class AWS(msgspec.Struct, frozen=True, kw_only=True):
     placement: Literal["auto", "no"] = "auto"
     disk: int = 100
     endpoint: str | None = None
+    instance_profile: str | None = None
 
     name = "aws"
+
+
+Allocation = Literal["spot", "on-demand", "spot-if-available", "cheapest"]
+_SPOT = {"spot": "yes", "on-demand": "no", "spot-if-available": "auto", "cheapest": "cheapest"}
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several ways to have the nodes of a pool: `sky.Compute(sky.Spec(...), sky.Spec(...))`.
+
+    Its fields are arguments of `sky.Compute`, and those that it leaves out are as they are there.
+    """
+
+    provider: Local | SSH | AWS | str | None = None
+    accelerator: AcceleratorLike | None = None
+    nodes: int | None = None
+    ranks_per_node: int | Literal["auto"] | None = None
+    image: Image | None = None
+    cpus: float | str | None = None
+    memory: float | str | None = None
+    spot: Literal["auto", "yes", "no", "cheapest"] | bool | None = None
+    allocation: Allocation | None = None
+    max_hourly_cost: float | None = None
+    max_cost: float | None = None
+    ttl: TimeLike | None = None
+    simulate: bool | None = None
+
+
+def specs_for(
+    default_name: str,
+    plugins: Iterable[PluginChoice | Callable[[], PluginChoice]],
+    alternatives: Sequence[Spec],
+    **arguments: Any,
+) -> tuple[PoolSpec, ...]:
+    """The specs of `sky.Compute(...)`: one for each alternative, or one without any; raises `OptionError`."""
+    if not alternatives:
+        return (spec_for(default_name, plugins, **arguments),)
+    found: list[PoolSpec] = []
+    for number, each in enumerate(alternatives, 1):
+        if not isinstance(each, Spec):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(
+                "specs", f"sky.Compute(...) takes sky.Spec(...) in front, not {type(each).__name__}"
+            )
+        own = {field: getattr(each, field) for field in each.__struct_fields__}
+        stated = {field: value for field, value in own.items() if value is not None}
+        whole = {**arguments, **stated}
+        if {"spot", "allocation"} & {*stated}:  # they say the same thing
+            whole |= {"spot": each.spot, "allocation": each.allocation}
+        try:
+            found.append(spec_for(default_name, plugins, **whole))
+        except OptionError as error:
+            raise OptionError(error.option, f"sky.Spec number {number}: {error.message}") from None
+    return tuple(found)
 
 
 def spec_for(
@@ -89,13 +145,24 @@ def spec_for(
     An argument that is None is not given. Defaults are those of files and of `SKYWARD_*`.
     """
     asked = options_of(plugins, arguments.pop("accelerator", None))
-    for argument, value in arguments.items():
-        asked = asked if value is None else _with_argument(asked, argument, value)
+    # Other words for an option come last: what they mean is compared with what is there.
+    for argument, value in sorted(arguments.items(), key=lambda each: each[0] in _MEANT):
+        if value is not None:
+            read = _with_meant if argument in _MEANT else _with_argument
+            asked = read(asked, argument, value)
     known = [each for each in defaults(Path.cwd(), os.environ, {}) if each.option != "pool"]
     whole = with_defaults(ParsedOptions(pool=asked), known).pool
     if whole.chooses_frameworks:  # functions bring those that they use
         whole = whole.with_chosen(())
-    return spec_of(PoolSpec(), whole.changed(pool=whole.pool or default_name))
+    try:
+        return spec_of(PoolSpec(), whole.changed(pool=whole.pool or default_name))
+    except OptionError as error:
+        worker = arguments.get("worker")
+        if worker is None or error.option != "ranks_per_node":
+            raise
+        said = f"ranks_per_node={worker.concurrency}"
+        text = error.message.replace(said, f"worker=sky.Worker(concurrency={worker.concurrency})")
+        raise OptionError("worker", text) from None
 
 
 def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions:
@@ -115,6 +182,8 @@ def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions
             raise OptionError(option, f"options= takes sky.Options(...), not {kind}")
         case "image", Image():
             pass
+        case "volumes", _:
+            value = _volumes(value)
         case (("pip" | "apt"), _):
             value = _packages(argument, value)
         case _, timedelta():
@@ -122,6 +191,39 @@ def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions
         case _:
             value = _of_text(argument, option, _as_text(argument, value))
     return asked.changed(**{option: value})
+
+
+def _spot_of(allocation: Any) -> str:
+    if not isinstance(allocation, str) or allocation not in _SPOT:
+        words = ", ".join(map(repr, _SPOT))
+        raise OptionError("allocation", f"allocation={allocation!r}: there is {words}")
+    return _SPOT[allocation]
+
+
+def _ranks_of(worker: Any) -> int:
+    if not isinstance(worker, Worker):
+        kind = type(worker).__name__
+        raise OptionError("worker", f"worker= takes sky.Worker(concurrency=...), not {kind}")
+    return worker.concurrency
+
+
+_MEANT: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "allocation": ("spot", _spot_of),
+    "worker": ("ranks_per_node", _ranks_of),
+}
+"""Arguments that are other words for an option: which one, and what its value is."""
+
+
+def _with_meant(asked: PoolOptions, argument: str, value: Any) -> PoolOptions:
+    """Options with what an argument means; raises `OptionError` where another one says something else."""
+    option, read = _MEANT[argument]
+    have, wanted = getattr(asked, option), read(value)
+    if have not in (UNSET, wanted):
+        raise OptionError(
+            argument,
+            f"{argument}= means {option}={wanted}, and {option}={have} is given: leave out one",
+        )
+    return asked.changed(**{option: wanted})
 
 
 def _with_ssh(asked: PoolOptions, ssh: SSH) -> PoolOptions:
@@ -175,7 +277,7 @@ def _part(name: str, value: Any) -> Any:
         raise OptionError(name, f"sky.AWS({name}={value!r}): write it as text")
     if name == "placement" and value not in ("auto", "no"):
         raise OptionError(name, f"sky.AWS(placement={value!r}): there is 'auto' and 'no'")
-    if name in ("profile", "placement", "endpoint"):
+    if name in ("profile", "placement", "endpoint", "instance_profile"):
         return value
     option = "region" if name == "regions" else name
     read = _of_text(name, option, value)
@@ -209,7 +311,8 @@ def _as_text(option: str, value: Any) -> str:
 
 
 _NUMBERS = {
-    "nodes", "ranks_per_node", "ttl", "idle", "grace", "cpus", "memory", "max_cost", "confirm_above",
+    "nodes", "ranks_per_node", "ttl", "idle", "grace", "cpus", "memory", "max_cost", "max_hourly_cost",
+    "confirm_above",
 }  # fmt: skip
 """Arguments that are numbers, or their texts."""
 
@@ -228,6 +331,21 @@ def _env(value: Any) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(text, str):
             raise OptionError("env", f"env={{{name!r}: ...}}: names and values are text")
     return dict(value)
+
+
+def _volumes(value: Any) -> tuple[Volume, ...]:
+    found: tuple[Any, ...] = (
+        (value,) if isinstance(value, Volume) or not isinstance(value, Iterable) else tuple(value)
+    )
+    for each in found:
+        if not isinstance(each, Volume):
+            kind = type(each).__name__
+            raise OptionError("volumes", f"volumes= takes a list of sky.Volume(...), not {kind}")
+    mounts = [posixpath.normpath(each.mount) for each in found]
+    for each in mounts:
+        if mounts.count(each) > 1:
+            raise OptionError("volumes", f"volumes=: two volumes cannot both be at {each}")
+    return found
 
 
 def _packages(option: str, value: Any) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from skyward_nb.words.pool_options import PoolOptions
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `%sky logs` and `skyward-nb logs`, which select output; unstated ones are empty.
 
-    Raises `OptionError` for options of a run beside `node`.
+    Raises `OptionError` for options of a run beside `node`, and for `follow` beside another destination.
     """
 
     run: str = ""
@@ -38,6 +38,7 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     lines: int | None = None
     save: str = ""
+    follow: bool = False
 
     def __post_init__(self) -> None:
         for option, value in (("run", self.run), ("rank", self.rank)):
@@ -47,6 +48,11 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
                     f"{option}={value} selects the output of a run, and node={self.node} that of "
                     "machines: state one of them",
                 )
+        if self.follow and (self.node or self.save):
+            other = "node" if self.node else "save"
+            raise OptionError(
+                "follow", f"follow prints the output of a run as it comes: leave out {other}="
+            )
 
     @property
     def stated(self) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ _GROUP = readers.aws_name(r"sg-[0-9a-f]{8,17}", "sg-0123456789abcdef0")
 OPTIONS: tuple[Option, ...] = (
     _pool("nodes", "N", "number of nodes (1)", readers.count),
     _pool("ranks_per_node", "auto|N", "ranks on each node (auto: one per accelerator, or 1)", readers.slots),
-    _pool("accelerator", "A100|A100:8|none", "accelerators of each node (none)",
+    _pool("accelerator", "A100|A100:8|L4:0.5|none", "accelerators of each node (none)",
           readers.alone(parse_accelerator), _MODELS),
     _pool("mig", "3g.40gb", "MIG profile: a rank for each slice of an accelerator (none)",
           readers.alone(parse_mig), _PROFILES),
@@ -87,9 +87,10 @@ OPTIONS: tuple[Option, ...] = (
     _pool("region", "us-east-1,...", "regions to rent machines in, the first first (AWS's config)", _REGIONS),
     _pool("zones", "us-east-1a,...", "zones that machines may be in, the best first", _ZONES),
     _pool("instance_type", "g6.xlarge", "type of machines (the cheapest that fits)", _TYPE),
-    _choice("pool", "spot", "no|yes|auto", "cheaper machines, which AWS may reclaim; auto: if any (no)"),
+    _choice("pool", "spot", "no|yes|auto|cheapest", "machines that AWS may reclaim; auto: if any (no)"),
     _choice("pool", "on_preempt", "tell|replace", "whether the next run replaces reclaimed machines (tell)"),
     _pool("max_cost", "5", "dollars after which the pool ends itself", readers.dollars),
+    _pool("max_hourly_cost", "2.5", "most dollars an hour of each machine", readers.dollars),
     _pool("confirm_above", "5", "dollars an hour above which you are asked first (5)", readers.dollars),
     _flag("pool", "yes", "rent machines without asking"),
     _pool("ami", "ami-...", "image of the machines (Ubuntu; with GPUs for deep learning)", _AMI),
@@ -126,7 +127,7 @@ OPTIONS: tuple[Option, ...] = (
     _choice("cell", "on_error", "stop|wait", "what other ranks do when one fails (stop)"),
     _flag("cell", "detach", "run in the background: the cell's value is a handle"),
     _flag("cell", "dry_run", "show what would be sent; send and run nothing"),
-    _choice("cell", "profile", "comm", "time in collectives per rank, with traces (framework=torch)"),
+    _choice("cell", "profile", "comm", "time in collectives per rank, with traces (framework=torch or jax)"),
     _flag("cell", "replace", "take a pool down that is up with other options, and make the new one"),
     _flag("cell", "quiet", "show no picture unless something fails"),
     _verb("as", "NAME", "name of what is brought, in the notebook", readers.variable),
@@ -135,6 +136,7 @@ OPTIONS: tuple[Option, ...] = (
     _verb("node", "all|0,2-3|gpu1", "machines whose setup and agent logs are shown"),
     _verb("lines", "N", "at most this many of the last lines", readers.count),
     _verb("save", "FILE", "file to write to instead"),
+    _flag("verb", "follow", "go on with what comes, until the run is over"),
 )
 # fmt: on
 
@@ -151,7 +153,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "pull": ("ranks", "as", "gather", "limit", "pool"),
     "vars": ("ranks", "pool"),
     "attach": ("pool", "detach"),
-    "logs": ("run", "rank", "node", "lines", "save", "pool"),
+    "logs": ("run", "rank", "node", "lines", "save", "follow", "pool"),
 }
 """The options of the verbs of `%sky` that do not take all options of a pool."""
 
@@ -169,7 +171,7 @@ NAMES_A_POOL: tuple[str, ...] = (
 
 
 def unknown_option(key: str, scopes: tuple[Scope, ...]) -> str:
-    """What to say about an option that is not in these `scopes`."""
+    """The message about an option that is not in these `scopes`."""
     if key in BY_NAME and BY_NAME[key].scope == "verb":
         verb = next(verb for verb, taken in TAKES.items() if key in taken)
         return f"{key} belongs to %sky {verb}"

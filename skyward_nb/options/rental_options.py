@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from skyward_nb.words.accelerators import Accelerator
+from skyward_nb.words.accelerators import Accelerator, other_ways
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
@@ -17,10 +17,12 @@ from skyward_nb.words.spec import PoolSpec
 OF_AWS = ("region", "zones", "instance_type", "ami", "subnet", "security_group", "aws_profile")
 """Options that are fields of `AWSAccess`; `aws_profile` is its `profile`, as a cell has one, too."""
 
-OF_RENTED = ("cpus", "memory", "spot", "max_cost", "confirm_above", "on_preempt")
+OF_RENTED = (
+    "cpus", "memory", "spot", "max_cost", "max_hourly_cost", "confirm_above", "on_preempt",
+)  # fmt: skip
 """Options that are fields of a spec, and only of use for rented machines."""
 
-_SILENT = ("max_cost", "confirm_above")
+_SILENT = ("max_cost", "max_hourly_cost", "confirm_above")
 """Options that free machines meet with any value."""
 _ZONE = re.compile(r"(.*\d)[a-z]")
 
@@ -39,14 +41,31 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     """
     if spec.provider != "aws":
         _check_none_asked(asked)
+        if spec.volumes:
+            raise OptionError(
+                "volumes",
+                "volumes= are mounted on machines that are rented, those of provider=aws: elsewhere mount "
+                "the bucket yourself, or read it with boto3",
+            )
+        gpu = spec.accelerator
+        if gpu is not None and gpu.part < 1 and not spec.simulate:
+            raise OptionError("accelerator", f"accelerator={gpu}: {other_ways(gpu)}")
         plain = PoolSpec()
         unused = {name: getattr(plain, name) for name in OF_RENTED if name in asked.stated}
         return replace(spec, aws=None, **unused)
     access = aws_of(spec.aws, asked)
-    if asked.max_cost == 0:
-        raise OptionError("max_cost", "max_cost=0: machines that cost nothing are provider=local")
+    for option in ("max_cost", "max_hourly_cost"):
+        if getattr(asked, option) == 0:
+            raise OptionError(option, f"{option}=0: machines that cost nothing are provider=local")
     if asked.yes:
         spec = replace(spec, confirm_above=None)
+    writes = [each for each in spec.volumes if not each.read_only]
+    if writes and access.instance_profile is None:
+        raise OptionError(
+            "volumes",
+            f"sky.Volume(bucket={writes[0].bucket!r}, read_only=False): machines have no role that may write "
+            "there: name one, sky.AWS(instance_profile=...). Without it, public buckets can be read.",
+        )
     if access.instance_type and asked.accelerator is UNSET and not spec.accelerator:
         spec = replace(spec, accelerator=_accelerator_of(access.instance_type))
     return replace(spec, aws=access)
@@ -63,7 +82,8 @@ def _accelerator_of(instance_type: str) -> Accelerator | None:
 def _check_none_asked(asked: PoolOptions) -> None:
     if asked.spot == "yes":
         raise OptionError(
-            "spot", "spot=yes: only rented machines are spot machines, those of provider=aws"
+            "spot",
+            "spot=yes (allocation='spot'): only rented machines are spot machines, those of provider=aws",
         )
     for option in (*OF_AWS, *OF_RENTED, "yes"):
         if option in asked.stated and option not in (*_SILENT, "spot"):
@@ -94,7 +114,5 @@ def aws_of(base: AWSAccess | None, asked: PoolOptions) -> AWSAccess:
                 "zones", f"zones={zone}: that is no zone of region={','.join(filter(None, known))}"
             )
     if access.user is not None and access.ami is None:
-        raise OptionError(
-            "user", "user= is who logs in to an image of your own: name it, ami=ami-…"
-        )
+        raise OptionError("user", "user= is the login name of your own image: name it, ami=ami-…")
     return access

@@ -65,8 +65,7 @@ def spec_of(base: PoolSpec, asked: PoolOptions) -> PoolSpec:
     if spec.mesh and not frameworks & {"torch", "jax"}:
         has = f": framework={','.join(spec.framework)} has no meshes" if spec.framework else ""
         raise OptionError(
-            "mesh",
-            f"mesh={spell_mesh(spec.mesh)} needs framework=torch, or jax, or keras:jax{has}",
+            "mesh", f"mesh={spell_mesh(spec.mesh)} needs framework=torch, or jax, or keras:jax{has}"
         )
     return spec
 
@@ -120,18 +119,12 @@ def _check_shares(spec: PoolSpec) -> None:
 
 def check_profile(spec: PoolSpec, profile: str | None) -> None:
     """Raise `OptionError` if a pool cannot record the profile of a run."""
-    frameworks = with_what_they_need(spec.framework)
-    if not profile or "torch" in frameworks:
+    if not profile or {"torch", "jax"}.intersection(with_what_they_need(spec.framework)):
         return
-    instead = ""
-    if "jax" in frameworks:
-        instead = (
-            "; for JAX, `with jax.profiler.trace(folder):` in the cell records one for TensorBoard"
-        )
     raise OptionError(
         "profile",
-        f"profile={profile} needs framework=torch, and the pool is made with "
-        f"framework={','.join(spec.framework) or 'none'}{instead}",
+        f"profile={profile} needs framework=torch or jax, and the pool is made with "
+        f"framework={','.join(spec.framework) or 'none'}",
     )
 
 
@@ -309,7 +302,7 @@ def _spell(value: object, option: str = "") -> str:
             return ",".join(map(str, value))
         case dict():
             return ",".join(f"{key}={item}" for key, item in masked(value).items()) or "none"
-        case float() if option == "max_cost":
+        case float() if option in ("max_cost", "max_hourly_cost"):
             return f"{value:g}"
         case float():
             return f"{value:g}s"

@@ -88,7 +88,7 @@ def is_label(text: str) -> bool:
 
 
 def parts_of(func: types.FunctionType) -> tuple[object, ...]:
-    """What a function is made of, but for what it closes over and holds: code, defaults, annotations."""
+    """The parts of a function but its closure and attributes: code, defaults, annotations."""
     keywords = func.__kwdefaults__ or {}
     fixed = (func.__code__, func.__defaults__, func.__module__, func.__name__, func.__qualname__)
     more = (*keywords, *keywords.values(), *func.__annotations__, *func.__annotations__.values())

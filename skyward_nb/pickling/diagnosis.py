@@ -54,7 +54,7 @@ def kind_of(value: object) -> str:
 
 
 def kind_in_short(value: object) -> str:
-    """What a list of names calls an object's kind."""
+    """The word for an object's kind in a list of names."""
     return "class" if issubclass(type(value), type) else type(value).__name__
 
 

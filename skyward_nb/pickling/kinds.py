@@ -100,7 +100,7 @@ _constant_kinds: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictiona
 
 
 def is_constant(kind: type) -> bool:
-    """Whether objects of this kind never change, so that it does not matter who shares one."""
+    """Whether objects of this kind never change, so that sharing one does not matter."""
     known = _constant_kinds.get(kind)
     if known is None:
         known = _constant_kinds[kind] = issubclass(kind, _CONSTANT) or any(

@@ -63,7 +63,7 @@ class Bundle:
         return self.stowed(store)
 
     def stowed(self, store: ContentStore) -> Packed:
-        """As a message to who finds what is large in this store."""
+        """As a message to a reader that finds large values in this store."""
         if not self.is_stowed:
             return Packed(self.digest, self.size, b"".join(self.parts))
         return Packed(self.digest, self.size, on_disk=store.on_disk(self.digest))

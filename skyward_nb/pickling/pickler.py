@@ -70,7 +70,7 @@ class Pickler(_Pickler):
         self.compact: Collection[int] = ()
 
     def reducer_override(self, obj: Any) -> Any:
-        """How one object is taken apart; NotImplemented for pickle's own way."""
+        """The parts of an object; NotImplemented for pickle's own way."""
         kind = type(obj)
         if kind is types.FunctionType:
             return self._function(obj)
@@ -92,7 +92,7 @@ class Pickler(_Pickler):
         return NotImplemented if way is None else way(obj)
 
     def _tensor(self, tensor: Any) -> Any:
-        """A tensor; without the memory around what it shows, where it is told to be so."""
+        """A tensor; if asked, without the memory around the part that it shows."""
         memory, is_part = reducers.torch_view(tensor)
         if memory in self.compact:
             tensor = reducers.torch_copy(tensor)
@@ -122,7 +122,7 @@ class Pickler(_Pickler):
         return cloudpickle_private.take_function_apart(self, func)
 
     def _refer_to(self, module: str) -> None:
-        """Note the module that something is in; one of ours is wherever there is a rank."""
+        """Note the module of an object; modules of this package are on all ranks."""
         if not str(module).startswith("skyward_nb."):
             self.modules.add(module)
 
@@ -294,7 +294,7 @@ _MAGIC_CALLS = {"run_line_magic", "run_cell_magic", "system", "getoutput"}
 
 
 def code_names(code: types.CodeType) -> CodeNames:
-    """What code mentions and imports, functions within it included."""
+    """Names that code mentions and imports, including functions within it."""
     known = _code_names.get(code)
     if known is None:
         inner = [code_names(c) for c in code.co_consts if isinstance(c, types.CodeType)]

@@ -1,4 +1,4 @@
-"""How objects of the standard library and of array packages travel.
+"""Reducers for objects of the standard library and of array packages.
 
 A way takes an object and gives what `__reduce_ex__` would. Packages are never imported here: a
 kind is known by the name of its module, and what rebuilds it imports the package on arrival.
@@ -23,7 +23,7 @@ Way = Callable[[Any], Any]
 running: frozenset[int] = frozenset()
 """On a rank: the ranks that run the present cell."""
 gathered: dict[int, Any] = {}
-"""What was gathered of the present cell's values, by the id of what was spread over ranks."""
+"""Gathered values of the present cell, by the id of the value that was spread over ranks."""
 why_not_gathered = ""
 _listing: list[Any] | None = None
 
@@ -195,7 +195,7 @@ def _is_jax(value: Any) -> bool:
 
 
 def describe(value: Any) -> str:
-    """What a value that is spread over ranks is, in words that are equal where it is the same."""
+    """A description of a value that is spread over ranks; equal for equal values."""
     shape = "×".join(map(str, value.shape)) or "a scalar"
     return f"{type(value).__name__} {shape} {value.dtype}"
 
@@ -225,7 +225,7 @@ def all_take_part(value: Any) -> bool:
 
 
 def _spread(value: Any) -> Any:
-    """What is spread over ranks, as a whole: every rank that has a part of it takes part in that."""
+    """The whole of a value that is spread over ranks; every rank with a part of it takes part in gathering it."""
     if _listing is not None:
         _listing.append(value)
         return _itself, (None,)

@@ -25,7 +25,7 @@ Ways = Mapping[int, Sequence[ReachResult]]
 
 
 def lines(found: Findings, before: Findings | None = None) -> Iterator[str]:
-    """What was found, but for what was known before."""
+    """Lines on the findings, without those that were known `before`."""
     if before is None:
         yield from device_lines(found.ranks)
         yield from version_lines(found.ranks)
@@ -103,7 +103,7 @@ def _device_rows(facts: Sequence[RankFacts]) -> Iterator[tuple[str, ...]]:
 
 
 def version_lines(facts: Sequence[RankFacts]) -> Iterator[str]:
-    """What cannot be imported, which versions differ, and those that are the same everywhere."""
+    """Packages that cannot be imported, versions that differ, and versions that are equal everywhere."""
     names = list(dict.fromkeys(name for each in facts for name in each.versions))
     same: list[str] = []
     differing: list[str] = []

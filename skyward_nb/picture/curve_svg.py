@@ -36,7 +36,7 @@ class Paper:
         )
 
     def empty(self, remark: str) -> str:
-        """What is drawn where there is nothing to draw."""
+        """The drawing without any points."""
         across, middle = 2 * self.width, self.height
         return (
             f'<path d="M8 {2 * self.height - _FOOT}H{across - 8}" stroke="{TEXT}" opacity=".5"/>'

@@ -13,6 +13,7 @@ from skyward_nb.picture.colours import plain
 from skyward_nb.picture.wording import bar_row, clock, headline, label, spread, step_rows
 from skyward_nb.protocol.events import Progress
 from skyward_nb.view.run_view import RankView, RunView, open_lines
+from skyward_nb.view.slow_ranks import slow_in, times
 from skyward_nb.view.stragglers import behind, current
 from skyward_nb.words.ranks import count_ranks
 
@@ -55,6 +56,8 @@ def _of_ranks(view: RunView) -> list[str]:
     if late := behind(going):
         how = late[next(iter(late))] if len(late) == 1 else "behind the others"
         words.append(f"{count_ranks(late)} {how}")
+    if slow := slow_in(going):
+        words.append(f"{count_ranks(slow)} computing {times(max(slow.values()))} as long")
     words += _metrics(going)
     if not words[0] and (lines := open_lines(view)):
         words.append(f"{label(lines[-1].ranks)} {plain(lines[-1].text)}")

@@ -48,7 +48,7 @@ def framed(*parts: str) -> str:
 
 
 def head(view: RunView) -> str:
-    """What is going on, since when, and how far nodes are on their way."""
+    """The headline, the time, and the progress of nodes."""
     about = f'<span class="m">{html.escape(view.about)}</span>' if view.about else ""
     bar = (
         f'<div class="bar"><span style="color:{TONES[view.state]}" aria-hidden="true">●</span>'
@@ -104,22 +104,19 @@ def _figure(view: RunView, name: str, by_rank: dict[int, Series]) -> str:
     is_log = suits_log(by_rank)
     caption = f'<div class="m small">{html.escape(title(name, by_rank))}</div>'
     other = ""
-    if view.ended is not None and _is_positive(by_rank.values()):
+    is_positive = all(value > 0 for series in by_rank.values() for value in series.means)
+    if view.ended is not None and is_positive:
         words = "linear scale" if is_log else "log scale"
         drawn = _drawn(name, each, not is_log)
         other = f'<details><summary class="m small">{words}</summary>{drawn}</details>'
     return f"<div>{caption}{_drawn(name, each, is_log)}{other}</div>"
 
 
-def _is_positive(series: Iterable[Series]) -> bool:
-    return all(value > 0 for each in series for value in each.means)
-
-
 # ── output ──────────────────────────────────────────────────────────────────────────────
 
 
 def output(view: RunView) -> str:
-    """Everything printed and displayed, with a tab for each rank when there are several."""
+    """All output and displayed objects, with a tab for each rank when there are several."""
     entries = _entries(view)
     if not entries:
         return ""
@@ -211,7 +208,7 @@ def _line(line: OutputLine) -> str:
 
 
 def shown(entry: DisplayedObject, classes: str = "", name: str = "") -> str:
-    """What ranks displayed, as their own, in an element with a `name` to be found by."""
+    """An object that ranks displayed, under their label, in an element with the id `name`."""
     body = _rich(tuple(entry.data.items()), f"figure of {count_ranks(entry.ranks)}")
     known = f' id="{html.escape(name)}"' if name else ""
     return f'<div class="g {classes} fig"{known}><b>{label(entry.ranks)}</b> {body}</div>'

@@ -17,7 +17,7 @@ _PLAIN = 'style="text-align:left;font-weight:inherit"'
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of the table of ranks: its header, and what it says of a rank, as HTML."""
+    """A column of the table of ranks: its header, and its cell for a rank, as HTML."""
 
     title: str
     cell: Callable[[RankSummary], str]
@@ -25,7 +25,7 @@ class _Column:
 
 
 def ranks(view: RunView) -> str:
-    """A table of ranks with loops and figures, and what is to be remarked of them."""
+    """A table of ranks with loops and figures, and remarks on them."""
     rows = rank_rows(view)
     said = [*remarks(view)]
     if not rows:
@@ -65,7 +65,7 @@ def _columns(
         yield _Column("progress", lambda row: "".join(_bar(bar, row) for bar in row.bars))
     if any(row.bars for row in rows):
         yield _Column("loop", lambda row: "<br>".join(map(_bar_words, row.bars)), "w")
-    # What is remarked stands by the loop that it is about: what is to the right may be out of sight.
+    # A remark stands by its loop: columns further right may be out of sight.
     if any(row.remark for row in rows):
         yield _Column("remark", _remark)
     for name in metrics:
@@ -121,7 +121,7 @@ def _bar(bar: BarRow, row: RankSummary) -> str:
 def gauge(part: float, colour: str = TONES["running"], height: int = 8) -> str:
     """A bar that is filled so far, from 0 to 1."""
     percent = int(part * 100)
-    # Hidden from who listens: the words beside it say the same. Styled in place: so it is a bar
+    # Hidden from screen readers: the words beside it say the same. Styled in place: so it is a bar
     # also where a notebook is not trusted.
     return (
         '<div class="t" aria-hidden="true" '

@@ -26,6 +26,7 @@ from skyward_nb.view.run_view import (
 )
 from skyward_nb.view.series import Series, thinned
 from skyward_nb.view.stragglers import behind
+from skyward_nb.words.offers import Bill
 
 MIME = "application/vnd.skyward.run+json"
 _MOST_TEXT = 10_000
@@ -163,7 +164,7 @@ def record_of(view: RunView) -> Record:
         about=view.about,
         seconds=round(view.took, 3),
         over=view.ended is not None,
-        cost=_cost(view),
+        cost=view.bill and cost_of(view.bill, _wall_time(view)),
         steps=tuple(
             StepRecord(
                 nodes,
@@ -187,10 +188,13 @@ def record_of(view: RunView) -> Record:
     )
 
 
-def _cost(view: RunView) -> Cost | None:
-    if (bill := view.bill) is None:
-        return None
-    spent = bill.spent(view.wall + (view.now if view.ended is None else view.ended))
+def _wall_time(view: RunView) -> float:
+    return view.wall + (view.now if view.ended is None else view.ended)
+
+
+def cost_of(bill: Bill, now: float) -> Cost:
+    """The cost of a pool until `now`, in seconds since 1970."""
+    spent = bill.spent(now)
     return Cost(
         hourly=bill.dollars,
         so_far=None if spent is None else round(spent, 4),
@@ -220,12 +224,12 @@ def anchor(view: RunView, index: int) -> str:
 
 
 def group(view: RunView) -> str:
-    """A name for what belongs to this run in a page."""
+    """A prefix for ids of this run's elements in a page."""
     return f"sky-{view.run.replace('/', '-') or 'run'}"
 
 
 def _most_points(view: RunView) -> int:
-    """Points of each curve, so that there are not too many in all; 0 for none at all."""
+    """The number of points per curve that keeps their sum within bounds; 0 for no curves."""
     curves = sum(len(now.series) for now in view.ranks.values())
     most = _MOST_POINTS // max(1, curves)
     return most if most >= _FEWEST_POINTS else 0

@@ -1,4 +1,4 @@
-"""What a rank displayed as a piece of HTML that stands within a picture of ours. Pure.
+"""A rank's displayed object as HTML within the picture. Pure.
 
 A bundle maps MIME types to text: what is binary stands in it as base64, what is no text as JSON.
 """

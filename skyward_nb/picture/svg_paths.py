@@ -1,4 +1,4 @@
-"""Lines of a picture as SVG paths in whole units, without the points that nobody would see. Pure."""
+"""Lines of a picture as SVG paths in whole units, without points too close to be visible. Pure."""
 
 from __future__ import annotations
 

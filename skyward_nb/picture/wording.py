@@ -12,13 +12,14 @@ from skyward_nb.picture.scales import compact
 from skyward_nb.protocol.events import Progress
 from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.view.run_view import MOST_METRICS, RankView, RunView, cost_words
+from skyward_nb.view.slow_ranks import slow_in, slow_words
 from skyward_nb.view.stragglers import behind, current, imbalance
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.ranks import spell_ranks
 from skyward_nb.words.units import clock
 
 EACH_RANK = 16
-"""So many ranks have a row each while they run; of more, those that do alike share one."""
+"""Up to so many running ranks have a row each; of more, ranks with the same words share one."""
 MOST_ROWS = 100
 _MOST_NAMES = 6
 _RESTS = 3.0
@@ -37,7 +38,7 @@ class BarRow:
 
 @dataclass(frozen=True)
 class RankSummary:
-    """What is told of a rank, or of several that tell the same."""
+    """The words on a rank, or on several with the same words."""
 
     ranks: tuple[int, ...]
     node: str
@@ -60,7 +61,7 @@ def headline(view: RunView) -> str:
 
 
 def _stages(view: RunView) -> str:
-    """What ranks are busy with beside the cell, when that holds for all that still run."""
+    """The work of ranks before the cell, if it is the same for all running ranks."""
     going = [now for now in view.ranks.values() if now.state == "running"]
     stages = {now.stage for now in going}
     return stages.pop() if len(stages) == 1 else ""
@@ -91,7 +92,7 @@ def label(ranks: tuple[int, ...]) -> str:
 
 
 def rank_rows(view: RunView) -> list[RankSummary]:
-    """A row for each rank with something to tell; those that tell the same share one.
+    """A row for each rank with something to show; ranks with the same words share one.
 
     While few ranks run each has its own.
     """
@@ -215,6 +216,8 @@ def _count(value: float, unit: str) -> str:
 def remarks(view: RunView) -> tuple[str, ...]:
     """Sentences on the ranks as a whole."""
     found: list[str] = []
+    if slow := slow_words(slow_in(view.ranks), over=view.ended is not None):
+        found.append(slow)
     if view.ended is not None:
         if slow := imbalance(view.ranks, view.ran_from):
             found.append(slow)
@@ -328,6 +331,6 @@ def columns(table: Iterable[Sequence[str]]) -> list[str]:
 
 
 def cut_words(view: RunView) -> str:
-    """What to say where lines were left out."""
+    """The words in place of omitted lines."""
     how = f": {view.logs}" if view.logs else ""
     return f"… {view.cut:,} lines not shown{how} …"

@@ -1,4 +1,4 @@
-"""What a plugin is, and what it may know of the rank that it prepares."""
+"""The protocol of a plugin, and its view of the rank that it prepares."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Plugin(Protocol):
     """What of it waits for peers in native code and leaves no frame that would tell; "" if nothing."""
 
     def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
-        """What of the spec it heeds; on the client. Raises `OptionError` for what it cannot do."""
+        """Its options from the spec, on the client; raises `OptionError` for a spec that it cannot serve."""
         ...
 
     def preload(self, options: dict[str, str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET
 
+from skyward_nb.runtime.keras_settings import AVERAGE, SEED, variables
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import FRAMEWORKS
 from skyward_nb.words.masking import MASK, is_secret
@@ -24,7 +25,7 @@ Backend = Literal["auto", "gloo", "nccl"]
 KerasBackend = Literal["jax", "torch", "tensorflow"]
 
 OF_JOBS = ("joblib", "sklearn")
-"""Words of what hands jobs to ranks, and prepares nothing there."""
+"""Names of choices that hand jobs to ranks, and prepare nothing there."""
 _BACKENDS = ("auto", "gloo", "nccl")
 _TOKEN = "HF_TOKEN"  # noqa: S105 - the variable's name
 _ARGUMENTS = {"collective_timeout": "timeout", "mig": "profile"}
@@ -42,10 +43,10 @@ class PluginChoice(msgspec.Struct, frozen=True):
         for option in self.options.stated:
             value = getattr(self.options, option)
             if option == "env":
-                arguments += [f"{n.lower()}={_shown(n, v)}" for n, v in value.items()]
+                arguments += [_as_given(n, v) for n, v in value.items()]
             else:
                 arguments.append(f"{_ARGUMENTS.get(option, option)}={value!r}")
-        return f"sky.plugins.{name}({', '.join(arguments)})".replace("hf_token=", "token=")
+        return f"sky.plugins.{name}({', '.join(arguments)})"
 
 
 def torch(
@@ -65,15 +66,27 @@ def jax() -> PluginChoice:
     return PluginChoice("jax")
 
 
-def keras(*, backend: KerasBackend | None = None) -> PluginChoice:
+def keras(
+    *, backend: KerasBackend | None = None, seed: int | None = None, average: bool = True
+) -> PluginChoice:
     """Keras 3 on a `backend`, which is made ready, too; without one, on a framework of the pool.
 
-    On JAX it trains one model on all devices. Raises `OptionError` for a backend that Keras does not have.
+    `fit` trains one model over the ranks that call it together: on JAX on all devices, on torch and
+    TensorFlow by the mean of their gradients, unless `average` is False, and each trains a model by itself. All
+    ranks begin with the same `seed`. Raises `OptionError` for a backend that Keras does not have, and what is no seed.
     """
+    given: tuple[Any, Any] = seed, average
+    is_number = isinstance(given[0], int) and not isinstance(given[0], bool)
+    if seed is not None and not (is_number and 0 <= seed < 1 << 32):
+        raise OptionError("seed", f"seed={seed!r}: give a whole number from 0 to {(1 << 32) - 1}")
+    if not isinstance(given[1], bool):
+        raise OptionError("average", f"average={average!r}: write True or False")
+    stated = variables(seed, average=average)
+    options = PoolOptions(env=stated or UNSET)
     if backend is None:
-        return PluginChoice("keras")
+        return PluginChoice("keras", options)
     known = next(each.variants for each in FRAMEWORKS if each.name == "keras")
-    return PluginChoice(f"keras:{_one_of('backend', backend, known)}")
+    return PluginChoice(f"keras:{_one_of('backend', backend, known)}", options)
 
 
 def tensorflow() -> PluginChoice:
@@ -146,5 +159,10 @@ def _text(option: str, value: Any) -> str:
     return value
 
 
-def _shown(name: str, value: str) -> str:
-    return MASK if is_secret(name) else repr(value)
+def _as_given(variable: str, value: str) -> str:
+    """The argument that a variable of the ranks came from."""
+    if variable == AVERAGE:
+        return "average=False"
+    if variable == SEED:
+        return f"seed={value}"
+    return f"token={MASK if is_secret(variable) else repr(value)}"

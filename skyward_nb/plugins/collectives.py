@@ -26,9 +26,9 @@ _TENSORFLOW_ENGINE = (
     (f"{_TENSORFLOW}framework/ops.py", "raise_from_not_ok_status"),
     (f"{_TENSORFLOW}ops/gen_collective_ops.py", ""),
 )
-"""Where TensorFlow's Python goes over to native code, and where it raises what went wrong there."""
+"""Functions in which TensorFlow's Python calls native code, and in which it raises that code's errors."""
 _STRATEGY = f"{_TENSORFLOW}distribute/"
-"""Where a strategy waits for threads of its own, by what is in `_THREADING`."""
+"""Functions in which a strategy waits for threads of its own, by a function in `_THREADING`."""
 _THREADING = "/threading.py", "/multiprocessing/pool.py", f"{_TENSORFLOW}training/coordinator.py"
 
 _SYNC = "/skyward_nb/runtime/sync.py"
@@ -71,7 +71,7 @@ _COMPUTING = (
     ("/jax/_src/array.py", ("_value", "block_until_ready", "__array__")),
     ("/jax/_src/interpreters/pxla.py", ("__call__",)),
 )
-"""Where JAX's Python goes over to native code to read an array, or to call what it has just compiled."""
+"""Functions in which JAX's Python calls native code to read an array, or to run a compiled function."""
 _ALIKE = {
     (_SYNC, "barrier"): "sky.barrier",
     (_SYNC, "mesh"): "sky.mesh",
@@ -96,7 +96,7 @@ _LOST = re.compile(
     re.IGNORECASE,
 )
 _JAX_LOST = re.compile(r"[A-Z_]+: Gloo ")
-"""How what JAX raises for gloo begins, be it a RuntimeError, or a ValueError of compiled code."""
+"""The beginnings of JAX's errors of gloo: a RuntimeError, or a ValueError of compiled code."""
 _MOST = 200
 
 
@@ -241,7 +241,7 @@ def _text_of(error: BaseException) -> str:
 
 
 def lost_its_peers(error: BaseException) -> bool:
-    """Whether a collective raised this for its peers or the line to them, not for what it was given."""
+    """Whether a collective raised this for its peers or the line to them, not for its arguments."""
     if type(error).__module__.startswith("tensorflow."):
         return _ABORTED.search(_text_of(error)) is not None
     if isinstance(error, ValueError):
@@ -250,7 +250,7 @@ def lost_its_peers(error: BaseException) -> bool:
 
 
 def called_at(code: CodeType, at: int) -> str:
-    """The name of what the instruction at this offset calls; "" if it calls nothing that has one.
+    """The name of the function that the instruction at this offset calls; "" if there is none.
 
     The function of a call begins in the source where the call does: of the names loaded from
     there before it, the one that reaches farthest.

@@ -43,7 +43,7 @@ class UnsafeServer(RuntimeError):
 
 
 def shut(address: str = "", port: int = 0) -> socket.socket:
-    """A gate: a server may now begin to listen here, if it sets SO_REUSEPORT, and nobody reaches it.
+    """A gate: a server may now begin to listen here, if it sets SO_REUSEPORT, and no client reaches it.
 
     As long as the gate is open as a descriptor, in any process. `address` "" is all addresses; port 0 is a
     free one. Raises UnsafeServer where the kernel has no such programs, OSError where the port is taken.

@@ -55,7 +55,7 @@ class FrameworkSockets:
         return result
 
     def cut(self) -> bool:
-        """Shut the connections down, so that whoever waits on one is told; whether there were any.
+        """Shut the connections down, which wakes their waiting threads; whether there were any.
 
         A socket that listens is left as it is: frameworks abort the process when theirs fails.
         """
@@ -78,7 +78,7 @@ class FrameworkSockets:
 
 
 def listening_at(port: int) -> list[socket.socket]:
-    """Sockets of this process that listen at a port, whoever opened them; duplicates, to be closed."""
+    """Listening sockets of this process at a port, from any library; duplicates, to be closed."""
     found: list[socket.socket] = []
     for inode, descriptor in _sockets().items():
         with contextlib.suppress(OSError):
@@ -96,7 +96,7 @@ def _listens(each: socket.socket) -> bool:
 
 
 def _duplicate(inode: int, descriptor: int) -> socket.socket:
-    """A socket through a descriptor of ours; OSError if that one is another's, or a file's, by now.
+    """A socket through a duplicate descriptor; OSError if that one is another's, or a file's, by now.
 
     Native threads close theirs at any time, and the next that is opened takes the number.
     """
@@ -144,7 +144,7 @@ def past_proxies(peers: Iterable[str]) -> None:
 
 
 def await_listener(address: str, port: int, seconds: float) -> None:
-    """Wait until somebody listens there: frameworks, when refused, rest for up to a second."""
+    """Wait until a socket listens there: frameworks, when refused, pause for up to a second."""
     until = time.monotonic() + seconds
     pause = 0.001
     while time.monotonic() < until:

@@ -24,7 +24,7 @@ _MEMORY = Path("/proc/self/statm")
 
 
 class Growth:
-    """By how much a recorder in a process has grown at most, by what that `held` at some times."""
+    """The most by which a recorder in a process has grown, by the sizes `held` at some times."""
 
     def __init__(self, held: int, at: float) -> None:
         self._before, self._at, self._least = held, at, held
@@ -41,7 +41,7 @@ class Growth:
 class Guard:
     """Looks after a recorder, from `begin` to `end`; `full` is called once when it has `most` bytes.
 
-    That is on the main thread, between two instructions of whatever it does. Both of ours are
+    That is on the main thread, between two instructions of the user's code. `begin` and `end` are
     called there, too. Where the system does not tell what a process holds, there is no guard.
     """
 
@@ -59,7 +59,7 @@ class Guard:
             threading.Thread(target=self._look, name="skyward-growth", daemon=True).start()
 
     def end(self) -> None:
-        """Look no more; `full` is not called any more."""
+        """Stop looking; `full` is not called any more."""
         if self._before is not None:
             self._over.set()
             signal.signal(_SIGNAL, self._before)

@@ -1,7 +1,7 @@
 """Hugging Face: Trainer and Accelerator see the process group that torch's plugin has formed.
 
 Accelerate keeps what it knows of the processes for as long as a process lives; here that is more
-than one life of a group. The token goes to the ranks in a variable, and into no words of ours.
+than one life of a group. The token goes to the ranks in a variable, and into no message of this package.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class HuggingFacePlugin(PlainPlugin):
 
     @contextmanager
     def enter(self, place: RankContext, options: dict[str, str]) -> Generator[None]:
-        """Have each Accelerator find the group that there is."""
+        """Let each Accelerator find the existing group."""
         del place, options
         import accelerate
 

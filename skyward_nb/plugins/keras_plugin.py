@@ -1,7 +1,7 @@
 """Keras 3: its backend set before it is imported, and on JAX its distribution over all devices.
 
-On torch and TensorFlow, Keras itself distributes nothing: those frameworks are readied, and `fit`,
-which would train as many separate models as there are ranks, says so (`runtime/keras_alone`).
+On torch and TensorFlow, Keras itself distributes nothing: those frameworks are readied, and the ranks that run a
+cell or a call together train one model in `fit` (`runtime/keras_together`), unless each is to train by itself.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from skyward_nb.compat import keras_private
 from skyward_nb.plugins.base import PlainPlugin, RankContext
+from skyward_nb.runtime import keras_settings
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import FRAMEWORKS
 from skyward_nb.words.info import InstanceInfo
@@ -60,6 +61,7 @@ class KerasPlugin(PlainPlugin):
         import keras
 
         backend = options["backend"]
+        keras_settings.plant()
         if keras.config.backend() != backend:
             raise RuntimeError(
                 f"Keras was imported with its {keras.config.backend()} backend, and cannot "

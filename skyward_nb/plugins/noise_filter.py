@@ -1,4 +1,4 @@
-"""What native code of frameworks writes to a rank's output that is no news. Pure.
+"""Lines of frameworks' native code in a rank's output that carry no news. Pure.
 
 A `NoiseFilter` follows one stream of one rank. What it leaves out may tell how the rank ends.
 """
@@ -26,7 +26,7 @@ _PREEMPTION = re.compile(
     rb"(?:Additional GRPC error information from remote target coordination_service.*\n:.*\n)?",
     re.MULTILINE,
 )
-"""That it cannot be told of preemption any more: the coordinator is gone, which is said."""
+"""It cannot learn of preemption any more: the coordinator is gone, which another line says."""
 _FAREWELL = re.compile(
     rb"^F\d{4} .*Terminating process because the JAX distributed service detected fatal errors"
     rb".*Failed to send RPC to coordination service",

@@ -48,7 +48,7 @@ def is_installed(word: str) -> bool:
 
 
 def check_installed(use: PluginUse) -> None:
-    """Raise `MissingDependency` for what a plugin needs and this machine lacks."""
+    """Raise `MissingDependency` for a package that a plugin needs and this machine lacks."""
     plugin = find_plugin(use.name)
     for module in plugin.modules:
         if importlib.util.find_spec(module) is None:

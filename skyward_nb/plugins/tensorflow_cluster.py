@@ -23,7 +23,9 @@ _SILENCE = 600.0
 _GENERATIONS, _STRATEGIES = 1 << 18, 1 << 6
 """Keys of groups of devices that a generation has for its strategies, and one strategy of them."""
 BARRIER_KEY = (1 << 31) - 1
-"""Of the group of all ranks that is no strategy's."""
+"""The key of the group of all ranks that belongs to no strategy."""
+SUM_KEY = BARRIER_KEY - 1
+"""Of the same ranks as they add tensors; parts of them have keys below it."""
 _CUT = "skyward cut this rank's communication"
 
 

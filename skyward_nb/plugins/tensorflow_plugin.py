@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from typing import Any, NoReturn
 from skyward_nb.compat import tensorflow_private
 from skyward_nb.plugins.base import PlainPlugin, RankContext, check_people
 from skyward_nb.plugins.collectives import frames_of_thread, waits_in
-from skyward_nb.plugins.tensorflow_cluster import BARRIER_KEY, Cluster, quiet, workers
+from skyward_nb.plugins.tensorflow_cluster import BARRIER_KEY, SUM_KEY, Cluster, quiet, workers
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.system import processes
 from skyward_nb.words.frameworks import with_what_they_need
@@ -95,10 +96,12 @@ class TensorflowPlugin(PlainPlugin):
         del ended
         if _cluster.server is None:
             return {}
+        group = entered.get(self.name)
         torn = _cluster.is_aborted or _some_thread_waits()
         return {
             "tensorflow strategies": _cluster.strategies,
             "tensorflow barriers": _cluster.barriers,
+            "tensorflow sums": group.sums() if isinstance(group, TensorflowGroup) else 0,
             "tensorflow trouble": 1 + _cluster.server.task_index if torn else 0,
         }
 
@@ -134,6 +137,8 @@ class TensorflowGroup:
 
     def __init__(self, info: InstanceInfo) -> None:
         self._world_size = info.world_size
+        for count in _sums.values():
+            count.assign(0)
 
     def barrier(self) -> None:
         """Wait for all ranks, by an all-reduce of a single number."""
@@ -144,6 +149,27 @@ class TensorflowGroup:
             tensorflow_private.all_reduce()(
                 tf.zeros(()), self._world_size, BARRIER_KEY, _cluster.barriers
             )
+
+    def add(self, tensor: Any, ranks: tuple[int, ...]) -> Any:
+        """The sum over these ranks, also within a `tf.function`.
+
+        Its number is counted by a variable, so that each time a compiled step runs has its own. Call it
+        eagerly first.
+        """
+        import tensorflow as tf
+
+        with tf.device("CPU:0"):
+            if ranks not in _sums:
+                _sums[ranks] = tf.Variable(tf.constant(0), trainable=False, dtype=tf.int32)
+            number = tf.identity(_sums[ranks].assign_add(1))
+        everybody = len(ranks) == self._world_size
+        key = SUM_KEY if everybody else SUM_KEY - 1 - zlib.crc32(repr(ranks).encode()) % (1 << 24)
+        return tensorflow_private.all_reduce()(tensor, len(ranks), key, number)
+
+    def sums(self) -> int:
+        """How many sums over all ranks were begun."""
+        everybody = _sums.get(tuple(range(self._world_size)))
+        return 0 if everybody is None else int(everybody.numpy())
 
     def mesh(self, axes: Axes) -> NoReturn:
         """TensorFlow has none of this kind; raises RuntimeError."""
@@ -178,6 +204,8 @@ def _some_thread_waits() -> bool:
 
 
 _cluster = Cluster()
+_sums: dict[tuple[int, ...], Any] = {}
+"""How many sums over these ranks were begun in this generation; compiled steps count in these, too."""
 
 PLUGIN = TensorflowPlugin(
     "tensorflow", image=("tensorflow>=2.18",), modules=("tensorflow",), serves=True, stays=True

@@ -144,6 +144,7 @@ class TorchGroup:
 
     def __init__(self) -> None:
         self._meshes: dict[Axes, Any] = {}
+        self._groups: dict[tuple[int, ...], Any] = {}
         self._of: weakref.ref[Any] | None = None
 
     def barrier(self) -> None:
@@ -153,6 +154,26 @@ class TorchGroup:
         _world()
         dist.barrier()
 
+    def add(self, tensor: Any, ranks: tuple[int, ...]) -> Any:
+        """The sum over these ranks, in place; raises RuntimeError where code has destroyed the group."""
+        import torch.distributed as dist
+
+        self._renew()
+        group = None
+        if len(ranks) < dist.get_world_size():
+            group = self._groups.get(ranks)
+            if group is None:
+                group = dist.new_group(list(ranks), use_local_synchronization=True)
+                self._groups[ranks] = group
+        dist.all_reduce(tensor, group=group)
+        return tensor
+
+    def _renew(self) -> None:
+        """Forget what was made of another default group."""
+        world = _world()
+        if self._of is None or self._of() is not world:
+            self._of, self._meshes, self._groups = weakref.ref(world), {}, {}
+
     def mesh(self, axes: Axes) -> Any:
         """A `DeviceMesh` over all ranks; collective when it is first made of a group.
 
@@ -161,9 +182,7 @@ class TorchGroup:
         import torch.distributed as dist
         from torch.distributed.device_mesh import init_device_mesh
 
-        world = _world()
-        if self._of is None or self._of() is not world:
-            self._of, self._meshes = weakref.ref(world), {}
+        self._renew()
         if axes not in self._meshes:
             # Of GPUs where the pool has some: those of a machine are not meant by `simulate`, say.
             on_gpu = instance_info().accelerators > 0 or dist.get_backend() == "nccl"

@@ -7,7 +7,7 @@ distributed/c10d/ParamCommsUtils.hpp` (what is recorded of NCCL's), Kineto's `ou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -41,7 +41,7 @@ _PLACES = 1000
 class Event(msgspec.Struct, gc=False):
     """An event of a trace; times in microseconds."""
 
-    ph: str
+    ph: str = ""
     name: str = ""
     cat: str | msgspec.UnsetType = msgspec.UNSET
     pid: int | str = 0
@@ -100,32 +100,45 @@ def communication(events: Iterable[Event]) -> tuple[float, float, tuple[Collecti
         elif event.cat == "cpu_op":
             space, colons, function = event.name.partition("::")
             if space == "c10d" and colons:
-                _add(sizes, _plain(function), _operands(event))
+                _add(sizes, plain(function), _operands(event))
             elif colons and space not in _OWN:
                 host.append(event.interval)
     all_of_them = union(each for intervals in times.values() for each in intervals)
     other = union(kernels or host)
     kinds = [
-        Collective(name, len(found), _length(union(found)), *sizes.get(name, (0, 0)))
+        Collective(name, len(found), length(union(found)), *sizes.get(name, (0, 0)))
         for name, found in times.items()
     ]
-    total = _length(all_of_them)
-    exposed = total - _length(list(overlap(all_of_them, other)))
+    total = length(all_of_them)
+    exposed = total - length(overlap(all_of_them, other))
     return total, exposed, tuple(sorted(kinds, key=lambda kind: -kind.seconds))
+
+
+def steady_share(events: Iterable[Event], recorded: float) -> float:
+    """The share of so many seconds that was in collectives, but for the longest tenth of these.
+
+    Who was waited for once, to save a model or to compile, is not slow.
+    """
+    spans = (event.interval for event in events if event.ph == "X" and _collective(event))
+    lengths = sorted((end - start) / _MEGA for start, end in union(spans))
+    longest = -(-len(lengths) // 10)
+    kept = lengths[: len(lengths) - longest]
+    rest = recorded - sum(lengths[len(kept) :])
+    return min(1.0, sum(kept) / rest) if rest > 0 else 0.0
 
 
 def _collective(event: Event) -> str | None:
     """The name of the collective that this event is the time of."""
     if event.cat == "user_annotation" and (found := _RANGE.fullmatch(event.name)):
-        return _plain(found[1])
+        return plain(found[1])
     if event.cat == "kernel" and event.name.startswith("nccl"):
         said = event.arguments().get("Collective name")
         found = _NCCL_KERNEL.match(event.name)
-        return _plain(said or (found[1] if found else event.name))
+        return plain(said or (found[1] if found else event.name))
     return None
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """`all_reduce` for what is called that, `allreduce_` or `AllReduce`."""
     joined = name.replace("_", "").lower()
     return _LIKE.get(joined, _LIKE.get(joined.removesuffix("coalesced"), name.strip("_").lower()))
@@ -182,17 +195,25 @@ def overlap(one: list[Interval], other: list[Interval]) -> Iterator[Interval]:
             j += 1
 
 
-def _length(intervals: Iterable[Interval]) -> float:
+def length(intervals: Iterable[Interval]) -> float:
+    """Their seconds together."""
     return sum(end - start for start, end in intervals) / _MEGA
 
 
 # ── one trace of all ranks ──────────────────────────────────────────────────────────────
 
 
-def for_all(trace: Trace, rank: int, world_size: int, base: int) -> list[Event]:
+def for_all(
+    trace: Trace,
+    rank: int,
+    world_size: int,
+    base: int,
+    places: Mapping[int | str, str] | None = None,
+) -> list[Event]:
     """The events as those of `rank` among others: its name on its processes, no number twice.
 
-    Times are counted from `base`, in nanoseconds since 1970. Changes the events themselves.
+    Times are counted from `base`, in nanoseconds since 1970. `places` says what processes are called
+    beside the rank, if not GPUs by their numbers. Changes the events themselves.
     """
     shift = (trace.baseTimeNanoseconds - base) / 1000
     numbers: dict[int | str, int] = {}
@@ -208,7 +229,8 @@ def for_all(trace: Trace, rank: int, world_size: int, base: int) -> list[Event]:
         if event.ph != "M" or event.name not in ("process_name", "process_sort_index"):
             kept.append(event)
     for before, number in numbers.items():
-        name = f"rank {rank}" if before == own else f"rank {rank} · {_place(before)}"
+        place = _place(before, own) if places is None else places.get(before, "")
+        name = f"rank {rank} · {place}" if place else f"rank {rank}"
         kept.append(_about(number, "process_name", {"name": name}))
         kept.append(_about(number, "process_sort_index", {"sort_index": number}))
     return kept
@@ -219,7 +241,9 @@ def _process(events: Iterable[Event]) -> int | str | None:
     return next((event.pid for event in events if event.cat in ("cpu_op", "user_annotation")), None)
 
 
-def _place(pid: int | str) -> str:
+def _place(pid: int | str, own: int | str | None) -> str:
+    if pid == own:
+        return ""
     return f"GPU {pid}" if isinstance(pid, int) else pid
 
 

@@ -19,7 +19,7 @@ _STOP_LIMIT = 2.0
 
 
 class Closing:
-    """Ends a pool; what is asked of it afterwards raises `closed_error`."""
+    """Ends a pool; any use of it afterwards raises `closed_error`."""
 
     def __init__(self, context: PoolContext) -> None:
         self._context = context
@@ -72,7 +72,7 @@ class Closing:
         registry.left(context.entry, context.known_client)
 
     def spell_end(self) -> str:
-        """What became of a pool that was closed, in words."""
+        """How a pool was closed, in words."""
         count = self._context.spec.world_size
         left = f"; {self.may_run} may run on" if self.may_run else ", nothing left running"
         return f"{count} rank{'s' * (count != 1)} ended{left}"
@@ -90,7 +90,7 @@ class Closing:
     # ── what ends it from outside ───────────────────────────────────────────────────────
 
     def gone(self, why: str) -> NoReturn:
-        """The pool is no more: close what there is of it, and raise `PoolError` that says why."""
+        """Close the rest of a pool that is lost, and raise `PoolError` that says why."""
         context = self._context
         ledger, is_news = context.known_ledger, not context.state.has_ended
         names = ", ".join(ledger.names_made_on_ranks()) if ledger else ""

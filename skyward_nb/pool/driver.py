@@ -84,7 +84,13 @@ class Driver:
     def busy(self) -> NoReturn:
         """Raise `PoolBusy`."""
         name = self._context.spec.name
-        raise PoolBusy(name, f"pool {name!r} is running another cell; wait, or use pool=other")
+        what = "another cell" if self.runs_a_cell else "a function"
+        raise PoolBusy(name, f"pool {name!r} is running {what}; wait, or use pool=other")
+
+    @property
+    def runs_a_cell(self) -> bool:
+        """Whether something runs beside which nothing else can."""
+        return any(not run.is_call for run in self._state.runs.values())
 
     @contextlib.contextmanager
     def turn(self) -> Generator[None]:
@@ -197,7 +203,7 @@ class Driver:
         return self._state.losses
 
     def look_shortly(self, watch: Watch, seconds: float) -> bool:
-        """Handle what comes within `seconds`, unless another thread listens; whether there was an interrupt."""
+        """Handle events for up to `seconds`, unless another thread listens; whether one was an interrupt."""
         if not self._lock.take_turn(seconds):
             return False
         try:
@@ -206,7 +212,7 @@ class Driver:
             self._lock.pass_on()
 
     def _look(self, watch: Watch, seconds: float) -> bool:
-        """Handle all that has come, or the first event within `seconds`; whether there was an interrupt."""
+        """Handle all events so far, or the first one within `seconds`; whether there was an interrupt."""
         was_interrupted = False
         event = self._lines.next(seconds)
         while event is not None:
@@ -233,7 +239,7 @@ class Driver:
             self._look(watch, 0)
 
     def await_cuts(self, watch: Watch) -> None:
-        """Wait, at most 2 s, for the answers of ranks that were told to cut their communication."""
+        """Wait, at most 2 s, for the answers of ranks that are to cut their communication."""
         until = time.monotonic() + _CUT_LIMIT
         if self._state.awaits_cuts:
             for event in self._lines.pump(watch, until, interrupts=True):

@@ -12,14 +12,7 @@ from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.reachability import MachinesUnreachable, meet
 from skyward_nb.pool.state import PoolState, SigInt
 from skyward_nb.protocol.commands import Command, Fork, PluginUse, Reform, Reserve
-from skyward_nb.protocol.events import (
-    Hello,
-    RankLost,
-    RankReady,
-    RankRefused,
-    Reserved,
-    RunBegan,
-)
+from skyward_nb.protocol.events import Hello, RankLost, RankReady, RankRefused, Reserved, RunBegan
 from skyward_nb.providers.base import Machine
 from skyward_nb.words.errors import StartError
 from skyward_nb.words.info import LOOPBACK, RENDEZVOUS, InstanceInfo, place

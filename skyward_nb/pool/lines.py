@@ -21,15 +21,7 @@ from skyward_nb.pool.link import CutLine, Link, LinkLost, all_or_none, opened_or
 from skyward_nb.pool.state import Incoming, SigInt
 from skyward_nb.pool.state_lock import StateLock
 from skyward_nb.protocol.commands import Command
-from skyward_nb.protocol.events import (
-    AttachRefused,
-    Event,
-    Hello,
-    Leaving,
-    Phase,
-    Pong,
-    RunBegan,
-)
+from skyward_nb.protocol.events import AttachRefused, Event, Hello, Leaving, Phase, Pong, RunBegan
 from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.base import AgentGone, Machine, MachineEnded, MachinesEnded
 from skyward_nb.providers.loop_thread import LOOP
@@ -49,13 +41,7 @@ class Lines:
     Any thread may send. `lock` is held while sending and listening, but not while waiting.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        heartbeat: float,
-        patience: float,
-        lock: StateLock,
-    ) -> None:
+    def __init__(self, client: Client, heartbeat: float, patience: float, lock: StateLock) -> None:
         self._lock = lock
         self.links: list[Link] = []
         self._client = client

@@ -104,7 +104,7 @@ class RunOutcome:
     began_anew: bool = False
     """Whether the ranks that it ran on were replaced after it."""
     lost_beside: tuple[int, ...] = ()
-    """Ranks that were lost in other runs beside it."""
+    """Ranks that were lost in concurrent runs."""
     apart: bool = False
     """Whether it was a call, which neither reads nor leaves names on ranks."""
     in_store: frozenset[str] = frozenset()
@@ -199,7 +199,7 @@ class RunLeft(KeyboardInterrupt):
 def plan_of(
     request: RunRequest, ledger: Ledger, tell: Callable[[str], None] = lambda _: None
 ) -> Plan:
-    """What a run must send, by the ledger; raises `PayloadError`.
+    """The plan of what a run sends, by the ledger; raises `PayloadError`.
 
     `tell` gets the names of values that take a moment to pack.
     """

@@ -156,10 +156,7 @@ class Pool:
         )
 
     def begin(
-        self,
-        request: RunRequest,
-        watch: RunObserver,
-        calm: contextlib.ExitStack | None = None,
+        self, request: RunRequest, watch: RunObserver, calm: contextlib.ExitStack | None = None
     ) -> ActiveRun:
         """Send a run to its ranks; `finish` must be called, from any thread.
 

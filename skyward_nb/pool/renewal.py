@@ -48,11 +48,7 @@ class Renewal:
         """Replaces reclaimed machines; None if their end is the pool's end."""
         if context.spec.on_preempt == "replace" and isinstance(context.provider, Replaces):
             self.replacing = Replacements(
-                context.pool_id,
-                context.provider,
-                context.lines,
-                context.generations,
-                context.state,
+                context.pool_id, context.provider, context.lines, context.generations, context.state
             )
             context.lines.on_ended = self.machine_ended
 

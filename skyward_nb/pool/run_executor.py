@@ -53,10 +53,7 @@ class RunExecutor:
     # ── begun ───────────────────────────────────────────────────────────────────────────
 
     def begin(
-        self,
-        request: RunRequest,
-        watch: RunObserver,
-        calm: contextlib.ExitStack | None = None,
+        self, request: RunRequest, watch: RunObserver, calm: contextlib.ExitStack | None = None
     ) -> ActiveRun:
         """Send what a run needs and let it run; see `Pool.begin`."""
         if request.is_work:  # names still move
@@ -83,11 +80,7 @@ class RunExecutor:
             raise
 
     def _begin(
-        self,
-        request: RunRequest,
-        watch: RunObserver,
-        calm: contextlib.ExitStack | None,
-        lost: Lost,
+        self, request: RunRequest, watch: RunObserver, calm: contextlib.ExitStack | None, lost: Lost
     ) -> ActiveRun:
         context, sending, state = self._context, self._sending, self._state
         losses, names_lost = lost
@@ -251,7 +244,7 @@ class RunExecutor:
         )
 
     def told_once(self) -> tuple[str, ...]:
-        """Words on the pool that this one replaces, on its machines and its cost, each once."""
+        """News of the pool that this one replaces, of its machines and its cost, each once."""
         words, self.instead_of = self.instead_of, ""
         bill, replacing = self._context.bill, self._renewal.replacing
         costs = "" if self._warned_of_cost or bill is None else bill.warning(time.time())

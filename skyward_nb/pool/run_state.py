@@ -22,14 +22,7 @@ any            all have sharded results  they gather them, if all have the same 
 
 from __future__ import annotations
 
-from skyward_nb.protocol.commands import (
-    Command,
-    CutCommunication,
-    Gather,
-    Inspect,
-    Interrupt,
-    Kill,
-)
+from skyward_nb.protocol.commands import Command, CutCommunication, Gather, Inspect, Interrupt, Kill
 from skyward_nb.protocol.events import (
     CommunicationCut,
     NotKilled,
@@ -83,6 +76,7 @@ class RunState:
         self.was_cut: bool = False
         self.cutting: set[int] = set()
         """Ranks that have yet to answer `CutCommunication`."""
+        self._has_cut: set[int] = set()
         self._everyone = everyone or ranks
         self._waits = waits
         self._order: list[int] = []
@@ -175,7 +169,8 @@ class RunState:
             self._trouble(now)
         if event.waited_in and event.failure is not None:
             self.waited_in[event.rank] = event.waited_in
-        return self._gather()
+        is_joined = self.was_cut and event.rank not in self._has_cut
+        return [*self._gather(), *(self._cut((event.rank,), also_idle=True) if is_joined else ())]
 
     def not_killed(self, event: NotKilled, now: float) -> list[Command]:
         """Handle ranks that had ended before they were to be killed: their ends count."""
@@ -234,11 +229,13 @@ class RunState:
             if event.rank in self.done:
                 # The cut ended its run before it answered.
                 self._asked.add(event.rank)
+        if event.cut:
+            self._has_cut.add(event.rank)
         if not event.cut or self.was_cut:
             return []
         self.was_cut = True
         others = tuple(rank for rank in self._everyone if rank not in {*self.running, *self.lost})
-        return self._cut(others)
+        return self._cut(others, also_idle=True)
 
     def told(self, event: Stack, now: float) -> None:
         """Handle the stacks of a rank that is to stop; after a timeout, the first ones count."""
@@ -293,9 +290,9 @@ class RunState:
         times = [due for due in dues if due is not None]
         return min(times) if times and self.running else None
 
-    def _cut(self, ranks: tuple[int, ...]) -> list[Command]:
+    def _cut(self, ranks: tuple[int, ...], *, also_idle: bool = False) -> list[Command]:
         self.cutting |= set(ranks)
-        return [CutCommunication(self.run, ranks)] if ranks else []
+        return [CutCommunication(self.run, ranks, also_idle)] if ranks else []
 
     def _time_out(self, now: float) -> list[Command]:
         self._timeout_due = None

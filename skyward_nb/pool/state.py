@@ -23,12 +23,7 @@ from msgspec.structs import replace
 
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.protocol.commands import Command
-from skyward_nb.protocol.events import (
-    CommunicationCut,
-    Event,
-    Phase,
-    RankLost,
-)
+from skyward_nb.protocol.events import CommunicationCut, Event, Phase, RankLost
 from skyward_nb.words.ranks import count_ranks
 
 

@@ -1,1 +1,1 @@
-"""What the notebook, agents and ranks say to one another: commands, events, and their frames."""
+"""Messages between the notebook, agents and ranks: commands, events, and their frames."""

@@ -223,13 +223,15 @@ class FeedValue(msgspec.Struct, frozen=True, tag=True):
 
 
 class CutCommunication(msgspec.Struct, frozen=True, tag=True):
-    """To ranks: cut communication if the main thread waits in a collective, or runs nothing.
+    """To ranks: cut communication if the main thread waits in a collective of this run.
 
-    A collective raises then. Each rank answers by `CommunicationCut`.
+    A collective raises then. Each rank answers by `CommunicationCut`. `also_idle` ranks that run nothing any
+    more cut theirs, too: others of their group did.
     """
 
     run: int
     ranks: tuple[int, ...]
+    also_idle: bool = False
 
 
 class Reform(msgspec.Struct, frozen=True, tag=True):

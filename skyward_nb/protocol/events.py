@@ -21,7 +21,7 @@ from skyward_nb.words.offers import Bill
 
 
 class RunBegan(msgspec.Struct, frozen=True, tag=True):
-    """These ranks were given a run: the journal's first entry for it."""
+    """These ranks got a run: the journal's first entry for it."""
 
     run: int
     generation: int
@@ -125,7 +125,7 @@ class Reserved(msgspec.Struct, frozen=True, tag=True):
 
 
 class Phase(msgspec.Struct, frozen=True, tag=True):
-    """What the client is busy with; empty when that is over."""
+    """The client's present work in words; "" when it is over."""
 
     text: str
 
@@ -152,7 +152,7 @@ class CostChanged(msgspec.Struct, frozen=True, tag=True):
 
 
 class RankPhase(msgspec.Struct, frozen=True, tag=True):
-    """What a rank is busy with other than its cell; empty when it runs the cell."""
+    """A rank's work before its cell, in words; "" when it runs the cell."""
 
     rank: int
     text: str = ""
@@ -176,11 +176,11 @@ class RankRefused(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
-# Output names its run: a thread or a child process may write after its cell has ended.
-
-
 class Output(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Text a rank wrote; `stream` is `stdout` or `stderr`. What is `hidden` stands in the log alone."""
+    """Text a rank wrote; `stream` is `stdout` or `stderr`. What is `hidden` stands in the log alone.
+
+    It names its run: a thread or a child process may write after its cell has ended.
+    """
 
     rank: int
     stream: str
@@ -248,10 +248,7 @@ class Metrics(msgspec.Struct, frozen=True, tag=True):
 
 
 class Telemetry(msgspec.Struct, frozen=True, tag=True):
-    """CPU (percent of one core since the last sample) and memory (bytes) of a rank's processes.
-
-    `cpu` is None in the first sample.
-    """
+    """CPU (percent of one core since the last sample, None in the first) and memory (bytes) of a rank's processes."""
 
     rank: int
     cpu: float | None
@@ -259,11 +256,16 @@ class Telemetry(msgspec.Struct, frozen=True, tag=True):
     gpu: Gpu | None = None
 
 
-class ShardedResult(msgspec.Struct, frozen=True, tag=True):
-    """A rank's result has parts that are sharded over ranks; `parts` describes them.
+class Waited(msgspec.Struct, frozen=True, tag=True):
+    """The share of the last half second or so of a run that a rank waited in collectives of all ranks, 0 to 1."""
 
-    All ranks must gather them in the same order, so each waits for `Gather`.
-    """
+    rank: int
+    share: float
+    run: int = 0
+
+
+class ShardedResult(msgspec.Struct, frozen=True, tag=True):
+    """A rank's result has `parts` sharded over ranks: all must gather them in one order, so each waits for `Gather`."""
 
     run: int
     rank: int
@@ -381,6 +383,7 @@ Event = (
     | Metric
     | Metrics
     | Telemetry
+    | Waited
     | ShardedResult
     | Yielded
     | ValueWanted

@@ -215,7 +215,7 @@ class _FakeLine:
         data = b"x"
         while data:
             with changed:
-                # The news that there is room again takes its time, too.
+                # The news of free room takes a moment, too.
                 while size >= _WINDOW:
                     changed.wait()
             try:

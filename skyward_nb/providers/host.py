@@ -49,7 +49,7 @@ NOTE = "host.json"
 
 
 class PoolNote(msgspec.Struct, frozen=True):
-    """How other clients go on with a pool: its Python, and the folder of this package."""
+    """The data for other clients of a pool: its Python, and the folder of this package."""
 
     python: str
     package: str

@@ -1,4 +1,4 @@
-"""Orphans of dead pools: their processes and values, and the result of a sweep, `Swept`."""
+"""Orphans of dead pools, their processes and values; and the result of a sweep, `Swept`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ABANDONED = 24 * 3600.0
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep removed of dead pools: `values` in bytes."""
+    """Leftovers of dead pools that a sweep removed; `values` in bytes."""
 
     folders: int = 0
     values: int = 0

@@ -1,1 +1,1 @@
-"""What a person is told: how runs ended, which pools there are, what they cost, what is wrong."""
+"""Reports to a person: how runs ended, lists of pools, their cost, their defects."""

@@ -1,4 +1,4 @@
-"""What pools that are gone have left, here and where machines were rented: found, and removed."""
+"""Leftovers of pools that are gone, here and with AWS: found, and removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CleanupReport:
-    """What was found: on this machine, and with AWS where anything was ever rented there."""
+    """Leftovers on this machine, and with AWS if anything was ever rented there."""
 
     here: Swept
     rented: SweepReport | None = None

@@ -25,7 +25,7 @@ Ask = Callable[[list[str], str], str | None]
 
 
 def quote_for(spec: PoolSpec) -> Quote | None:
-    """What machines of this pool can be rented as; None where they cost nothing.
+    """The offers for this pool; None if its machines cost nothing.
 
     Raises `AccountError` where AWS cannot be asked, `NothingFits` where there are no such machines,
     `StartError` where `max_cost` is too little for any.
@@ -41,7 +41,7 @@ def quote_for(spec: PoolSpec) -> Quote | None:
 
 
 def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
-    """Have it agreed to what a pool costs that is about to be brought up, and the display tell it.
+    """Ask for agreement to the cost of a pool about to start, and show it in the display.
 
     Raises `NotAgreed` where nobody does, and what `quote_for` raises, before anything is rented.
     """
@@ -64,7 +64,7 @@ def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
 
 
 def agreed(spec: PoolSpec, quoted: Callable[[], Quote], ask: Ask) -> Quote:
-    """The quote that is agreed to; who takes so long to answer that it costs more is asked again.
+    """The quote that the person agreed to; asked again if the price rose before the answer.
 
     Raises `NotAgreed`, and what `quoted` raises.
     """
@@ -101,7 +101,7 @@ def agree(spec: PoolSpec, quote: Quote, ask: Ask) -> None:
 
 
 def _nobody(spec: PoolSpec, words: str, *, is_known: bool) -> str:
-    """What to say where nobody is there to agree."""
+    """The text of the error if nobody can agree."""
     why = f"over confirm_above={spec.confirm_above:g}" if is_known else "and the price is unknown"
     limits = "max_cost=20, which ends the pool when it has cost 20 dollars, or `yes`"
     ways = limits if is_known else "`yes` (max_cost= cannot be enforced without a price)"
@@ -112,7 +112,7 @@ def _nobody(spec: PoolSpec, words: str, *, is_known: bool) -> str:
 
 
 def ask_person(lines: list[str], question: str) -> str | None:
-    """Ask whoever sits before the notebook or terminal."""
+    """Ask the person at the notebook or terminal."""
     if threading.current_thread() is not threading.main_thread():
         return None
     from IPython.core.error import StdinNotImplementedError
@@ -133,7 +133,7 @@ def ask_person(lines: list[str], question: str) -> str | None:
 
 
 def dry_lines(spec: PoolSpec) -> list[str]:
-    """What bringing this pool up would cost; nothing where it would cost nothing.
+    """Lines on the cost of starting this pool; none if it would cost nothing.
 
     Where AWS cannot be asked that is said, with what the prices that ship with us would make it, if
     there are any. Raises what a start would raise at once for what the provider has not got.
@@ -183,7 +183,8 @@ def hourly_words(quote: Quote) -> str:
 
 def _row(nodes: int, offer: Offer) -> tuple[str, ...]:
     kind, price = offer.type, offer.price
-    gpus = [f"{kind.gpus} × {kind.gpu} {kind.gpu_memory:.0f} GB"] if kind.gpu else []
+    many = f"{kind.gpus * kind.gpu_part:g}"
+    gpus = [f"{many} × {kind.gpu} {kind.gpu_memory:.0f} GB"] if kind.gpu else []
     has = ", ".join([*gpus, f"{kind.cpus} cpus", f"{kind.memory:g} GB"])
     where = ", ".join(offer.zones[:2]) + ", …" * (len(offer.zones) > 2) or offer.region
     rate = offer.hourly(nodes)

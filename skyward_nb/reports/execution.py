@@ -1,7 +1,7 @@
 """The one way to run something on a pool: shown while it goes on, its log kept, its end concluded.
 
-Cells, calls of functions, scripts, and runs in the background are all an `Execution`. Who asks makes a
-`RunRequest` of it before, and shapes the value that comes back.
+Cells, calls of functions, scripts, and runs in the background are all an `Execution`. The caller makes
+the `RunRequest` before, and shapes the value after.
 """
 
 from __future__ import annotations

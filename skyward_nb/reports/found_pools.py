@@ -29,7 +29,7 @@ class FoundPool:
         return self.condition.client is None
 
     def handle(self, there: Collection[FoundPool]) -> str:
-        """What to call it on a line: its name, or where `there` are others of that name its id."""
+        """Its name, or its id if others `there` have that name."""
         name = self.entry.spec.name
         alike = sum(left.entry.spec.name == name for left in there)
         return self.entry.pool_id if alike > 1 else name
@@ -75,7 +75,7 @@ class ForgottenPool:
 
 
 def notebook_of(namespace: Mapping[str, Any]) -> str:
-    """What the front end calls this notebook; empty where it does not tell."""
+    """The front end's name for this notebook; "" if it has none."""
     name = os.environ.get("JPY_SESSION_NAME") or namespace.get("__vsc_ipynb_file__") or ""
     return str(name)
 
@@ -133,7 +133,7 @@ def choose(
 
 
 def _unreached(name: str | None, unheard: Sequence[PoolEntry]) -> PoolError:
-    """What to raise where one of these is meant, of which none answers."""
+    """The error if one of these is meant, of which none answers."""
     ended = {entry.pool_id: ended_of(entry) for entry in unheard}
     if len(unheard) == 1 and (why := ended[unheard[0].pool_id]):
         return TakenBack(unheard[0].spec.name, why, unheard[0].pool_id, None)
@@ -174,7 +174,7 @@ def forgotten(pool: ForgottenPool) -> str:
     entry = pool.entry
     if pool.may_run:
         return f"pool {entry.spec.name} is down: what was left of it was ended, but {pool.may_run} may run on"
-    if entry.bill is not None:  # whoever rents machines out says whether they have ended
+    if entry.bill is not None:  # the provider knows whether its machines have ended
         return (
             f"pool {entry.spec.name} is down: what was left of it was ended, nothing left running"
         )

@@ -52,7 +52,7 @@ class RankPlace(msgspec.Struct, frozen=True):
 class RunStanding(msgspec.Struct, frozen=True, kw_only=True):
     """How the run of a pool stands: `what` runs for so many seconds, and where its ranks are.
 
-    `whose` says what made the pool, if that was not this notebook. `sentence` says who waits for
+    `whose` names the maker of the pool, if that was not this notebook. `sentence` says which rank waits for
     whom, `stacks` has each distinct stack once. A pool that runs nothing, or that does not answer,
     has none of these.
     """
@@ -132,7 +132,7 @@ def _of_run(
 
 
 def standing_lines(found: Iterable[RunStanding]) -> Iterator[str]:
-    """Lines that tell of each pool's run where it is; of those that run nothing, that they do not."""
+    """Lines on the place of each pool's run; or that a pool runs nothing."""
     idle: list[str] = []
     silent: list[str] = []
     is_any = False

@@ -1,4 +1,4 @@
-"""What was said of the machines of a pool: how they were readied, what their agents log; printed, saved."""
+"""Logs of the machines of a pool: how they were prepared, and those of their agents; printed, saved."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def which_pool(asked: str | None) -> str:
 
 
 def logs_elsewhere(pool_id: str) -> list[AgentLog]:
-    """The ends of the logs of a pool's agents, whoever has it; none where it is not alive."""
+    """The ends of the logs of a pool's agents, also of another client's pool; none if it is not alive."""
     entry = next((each for each in entries() if each.pool_id == pool_id), None)
     if entry is None:
         return []
@@ -71,7 +71,7 @@ def logs_elsewhere(pool_id: str) -> list[AgentLog]:
 
 
 def node_logs(pool_id: str, which: str, fetch: Callable[[], Sequence[AgentLog]]) -> NodeLogs:
-    """What was said of the machines that are meant by `which`, and what agents there log just now.
+    """The logs of the machines that `which` names, with the latest lines of their agents.
 
     Machines are written as nodes (`all`, `head`, `0,2-3`, `::2`), as hosts, or both; raises
     `OptionError` for those that are none of this pool.

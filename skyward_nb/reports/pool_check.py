@@ -33,7 +33,7 @@ class Asking(Protocol):
 
 
 def survey(spec: PoolSpec, ask: Asking) -> Iterator[Findings]:
-    """What there is to tell of a pool, more each time; raises what `ask` raises."""
+    """The report on a pool, more of it each time; raises the errors of `ask`."""
     word = secrets.token_bytes(16)
     frameworks = tuple(with_what_they_need(spec.framework))
     try:

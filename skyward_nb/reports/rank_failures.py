@@ -23,7 +23,7 @@ _OF_ONE_PROCESS = re.compile(r"\[[0-9a-fA-F.:]+\]:\d+|0x[0-9a-f]+")
 """What differs from rank to rank in words that are the same: an address with its port, an object's."""
 _MOST_NOTES = 16
 _MOST_OTHERS = 3
-"""Most failures that are told with the headline of another one."""
+"""The most failures that are listed with the headline of another one."""
 _MOST_TOLD = 120
 """Most characters of a message, or of a line of code, beside a headline."""
 _MOST_OF_OTHERS = 2000
@@ -159,7 +159,7 @@ def died(
 def how_died(
     lost: Mapping[int, RankLost], places: Mapping[int, str], then: Collection[int] = ()
 ) -> list[str]:
-    """How ranks ended, in a line, the cause first, and where they were in the user's code if known."""
+    """A line on how ranks ended, the cause first, then their places in the user's code if known."""
     by_how = ranks_by({rank: (rank in then, loss.how) for rank, loss in lost.items()})
     told = sorted(by_how.items(), key=lambda each: each[0][0])
     said = "; ".join(f"{count_ranks(ranks)} {how}" for (_, how), ranks in told)
@@ -196,7 +196,7 @@ def why_stopped(timeout: float, halt: StalledRun) -> str:
 
 def show(error: BaseException, lines: list[str]) -> None:
     """Let IPython render `error` by these lines: frames of this package say nothing to a user."""
-    render: Callable[[], list[str]] = lambda: lines  # noqa: E731 - an attribute, not a function of ours
+    render: Callable[[], list[str]] = lambda: lines  # noqa: E731 - an attribute
     try:
         error._render_traceback_ = render  # type: ignore[attr-defined]
     except AttributeError:

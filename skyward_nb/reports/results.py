@@ -70,7 +70,8 @@ class RankResults(Sequence[T], Generic[T]):
         if -len(self._values) <= index < 0:
             return self._values[self.ranks[index]]
         if index not in self._values:
-            raise IndexError(f"rank {index} has no value here; ranks that have: {self._spelt()}")
+            there = spell_ranks(self._values) or "none"
+            raise IndexError(f"rank {index} has no value here; ranks that have: {there}")
         return self._values[index]
 
     def __reversed__(self) -> Iterator[T]:
@@ -87,9 +88,6 @@ class RankResults(Sequence[T], Generic[T]):
         if isinstance(other, RankResults):
             return self._values == other._values
         return NotImplemented
-
-    def _spelt(self) -> str:
-        return spell_ranks(self._values) or "none"
 
     def __repr__(self) -> str:
         groups: list[tuple[str, list[int]]] = []

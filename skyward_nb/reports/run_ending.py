@@ -120,7 +120,8 @@ class RunEnding:
         if outcome.interrupted and not self._all_ended_well():
             raise self._interrupted((*self._deaths(), *notes))
         if (rejected := rejection_of(outcome)) is not None:
-            raise self._told_as_failed(rejected, notes)
+            self._display.fail(rejected, notes=notes)
+            raise rejected
         if outcome.timed_out:
             raise self._after_timeout(timeout or 0.0, notes)
         if outcome.failed:
@@ -130,19 +131,15 @@ class RunEnding:
         try:
             value = value_of()
         except PoolError as error:
-            self._told_as_failed(error, notes)
+            self._display.fail(error, notes=notes)
             raise
         if (error := self._not_returned()) is not None:
-            raise self._told_as_failed(error, notes)
+            self._display.fail(error, notes=notes)
+            raise error
         if ends:
             ran = spell_result(outcome.ranks, self._pool.spec.world_size)
             self._display.end("finished", f"{ran} finished", notes=notes)
         return value
-
-    def _told_as_failed(self, error: SkyError, notes: tuple[str, ...]) -> SkyError:
-        """The error, whose first line is the headline that the display ends with."""
-        self._display.end("failed", str(error).partition("\n")[0], notes=notes)
-        return error
 
     def _all_ended_well(self) -> bool:
         """Whether every rank came to the cell's end, as one does that handles an interrupt."""
@@ -202,7 +199,7 @@ class RunEnding:
         return self._gather({rank: end.value for rank, end in ends if end.value}, name)
 
     def _gather(self, packed: Mapping[int, Packed], name: str) -> RankResults[Any]:
-        """The values that can be rebuilt here; of the others is told in the end."""
+        """The values that can be rebuilt here; the others are reported at the end."""
         nodes = {info.rank: info.node for info in self._pool.infos}
         values: dict[int, Any] = {}
         try:
@@ -223,14 +220,14 @@ class RunEnding:
         return RankResults(values, nodes)
 
     def _finished(self) -> RankResults[Any]:
-        """Values of the ranks that came to the end of a run that failed, as far as they can be had."""
+        """Values of the ranks that came to the end of a run that failed, as far as they can be read."""
         try:
             return self._values("a value")
-        except PoolError:  # the failure itself is what is told
+        except PoolError:  # the failure itself is reported
             return RankResults({}, {})
 
     def _not_returned(self) -> SkyError | None:
-        """What was asked for and did not come back; everything else is bound."""
+        """The error for a requested value that did not come back; everything else is bound."""
         lacking: dict[str, list[int]] = {}
         for rank, end in sorted(self._outcome.done.items()):
             for bad in end.unsendable:
@@ -314,7 +311,7 @@ class RunEnding:
         return error
 
     def _deaths(self) -> list[str]:
-        """How ranks ended of themselves and where, for what is not raised for that."""
+        """How ranks ended of themselves and where, for errors that have another cause."""
         return how_died(deaths(self._outcome), self._places(), crashed_waiting(self._outcome))
 
     def _places(self) -> dict[int, str]:
@@ -347,14 +344,10 @@ class RunEnding:
         return ()
 
     def _run_notes(self) -> tuple[str, ...]:
-        """What else there is to say of the run, whatever became of it."""
+        """Notes on the run, however it ended."""
         pool = self._pool
         notes = run_notes(
-            self._outcome,
-            pool.generation,
-            self._where,
-            pool.spec.framework,
-            goes_on=self._goes_on,
+            self._outcome, pool.generation, self._where, pool.spec.framework, goes_on=self._goes_on
         )
         history = getattr(get_ipython(), "history_manager", None)
         if self._outcome.was_reformed and self._goes_on and history is not None:

@@ -1,17 +1,17 @@
-"""All of what ranks printed in a run, which its picture shows in part: read, printed, saved."""
+"""The whole output of a run, of which its picture shows a part: read, printed, saved."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from skyward_nb.logs.log_files import StoredRun, find, runs
-from skyward_nb.logs.log_reader import LogLine, read
+from skyward_nb.logs.log_reader import LogLine, follow, read
 from skyward_nb.words.errors import OptionError, spell_size
 from skyward_nb.words.ranks import count_ranks
 
@@ -50,16 +50,20 @@ def find_run(run: str, pool: str | None = None) -> StoredRun:
 
 
 def log_lines(kept: StoredRun, ranks: Collection[int] | None) -> Iterator[LogLine]:
-    """The lines of a run as a terminal leaves them; what is said of it as a whole is of no rank."""
+    """The lines of a run as a terminal leaves them; words on the whole run have no rank."""
+    for line in read(kept.pool_id, kept.run, ranks):
+        yield from _as_seen(line)
+
+
+def _as_seen(line: LogLine) -> Iterator[LogLine]:
     from skyward_nb.view.terminal import Screen, feed, seen
 
-    for line in read(kept.pool_id, kept.run, ranks):
-        if line.stream == "note":
-            yield line
-            continue
-        screen, ended = feed(Screen(), line.text, lambda: None)
-        for text in [*ended, *seen(screen)] or [""]:
-            yield LogLine(line.rank, line.stream, text)
+    if line.stream == "note":
+        yield line
+        return
+    screen, ended = feed(Screen(), line.text, lambda: None)
+    for text in [*ended, *seen(screen)] or [""]:
+        yield LogLine(line.rank, line.stream, text)
 
 
 class _HasText(Protocol):
@@ -108,6 +112,30 @@ def print_log(
     sys.stdout.writelines(f"{_spell(line)}\n" for line in shown)
     if silent := _silent(kept, ranks, spoke):
         print(silent)
+
+
+def follow_log(
+    kept: StoredRun,
+    ranks: Collection[int] | None,
+    count: int | None,
+    pause: Callable[[], None],
+    most: int | None = MOST_SHOWN,
+) -> None:
+    """Print the lines of a run that there are, the last `count` if asked, and then what comes, until it is over.
+
+    `pause` is called before it is looked again.
+    """
+    lines = follow(kept.pool_id, kept.run, ranks, pause)
+    there = (seen for line in iter(lambda: next(lines, None), None) for seen in _as_seen(line))
+    shown, left_out = last_lines(there, count, most)
+    sys.stdout.writelines(f"{_spell(line)}\n" for line in shown)
+    if left_out and count is None:
+        print(f"… {left_out:,} lines before these are not printed …")
+    sys.stdout.flush()
+    for line in lines:
+        sys.stdout.writelines(f"{_spell(seen)}\n" for seen in (_as_seen(line) if line else ()))
+        if line is None:
+            sys.stdout.flush()
 
 
 def log_json(kept: StoredRun, ranks: Collection[int] | None, count: int | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What else there is to say of a run that is over: who was stopped, what was begun anew, what is lost.
+"""Notes on a run that is over: who was stopped, what was begun anew, what is lost.
 
 Pure: of the outcome, one sentence for each thing that a person has to know before going on.
 """
@@ -31,7 +31,7 @@ def run_notes(
     *,
     goes_on: bool = True,
 ) -> tuple[str, ...]:
-    """What was lost before the cell or in it, who was stopped, what was begun anew, in words.
+    """Names lost before the cell or in it, ranks stopped, generations begun anew, in words.
 
     `generation` is the one there is now, `where` tells where ranks were before they were stopped.
     What matters only to code that goes on there is left out unless some `goes_on`.
@@ -53,7 +53,7 @@ def run_notes(
 def of_an_old_group(
     failed: Iterable[RankDone], generation: int, *, was_cut: bool = False
 ) -> tuple[str, ...]:
-    """A word on failures of what was made for a process group that was cut before `generation`.
+    """A note on failures of objects made for a process group that was cut before `generation`.
 
     `was_cut` tells that the run's own group was cut, too.
     """
@@ -72,7 +72,7 @@ def of_an_old_group(
 def of_a_collective_timeout(
     outcome: RunOutcome, failed: Iterable[RankDone], everyone: tuple[int, ...]
 ) -> tuple[str, ...]:
-    """Who waited where and for whom when a collective took longer than it may, as after `timeout=`."""
+    """Which rank waited where and for which, when a collective exceeded its limit, as after `timeout=`."""
     found = {end.rank: end for end in failed if end.failure and end.waited_in}
     spans = [_TIMED_OUT.search(end.failure.message) for end in found.values() if end.failure]
     span = next((float(each[1] or each[2]) / 1000 for each in spans if each), None)
@@ -162,13 +162,13 @@ def _stopped(outcome: RunOutcome) -> list[str]:
 
 
 def _waiting(outcome: RunOutcome, waited_in: Mapping[int, str]) -> dict[str, list[int]]:
-    """Of these ranks, those that were stopped in collectives, by these; what failed itself is told."""
+    """Of these ranks, those that were stopped in collectives, by these; other notes name ranks that failed themselves."""
     told = {end.rank for end in outcome.failed} | outcome.killed
     return ranks_by({rank: name for rank, name in waited_in.items() if rank not in told})
 
 
 def _killed(killed: frozenset[int], where: Mapping[int, RankLocation]) -> list[str]:
-    # What one is doing is the same for ranks that are told of together.
+    # Ranks in one group do the same.
     places = {rank: doing(where[rank], (0,)) if rank in where else "" for rank in killed}
     notes: list[str] = []
     for place, ranks in ranks_by(places).items():
@@ -179,7 +179,7 @@ def _killed(killed: frozenset[int], where: Mapping[int, RankLocation]) -> list[s
 
 
 def _anew(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) -> list[str]:
-    """What there is instead of what was cut or lost."""
+    """Notes on new groups and ranks in place of those cut or lost."""
     if outcome.was_reformed:
         return [_reformed(outcome, generation, framework)]
     if not (outcome.began_anew or outcome.lost_before):

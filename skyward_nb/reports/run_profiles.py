@@ -14,6 +14,7 @@ from skyward_nb.picture.check_report import spell_time
 from skyward_nb.protocol.events import RankDone
 from skyward_nb.store.blobs import CorruptValue
 from skyward_nb.store.content_store import ContentStore
+from skyward_nb.view.slow_ranks import slow_in_all, slow_words
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.profile import Collective, CommProfile
 from skyward_nb.words.ranks import count_ranks, ranks_by
@@ -24,8 +25,14 @@ MERGED = "all-ranks.trace.json.gz"
 _LEVEL = 2
 _MOST_LINES = 8
 _MOST_KINDS = 4
+_TOLD_FROM = 20
+"""Collectives of a rank from which on a profile tells who is slow; one that waits once may wait for anything."""
+_OF_ALL = ("all_", "reduce_scatter")
+"""How collectives begin in which all ranks give and get alike."""
+_MOST_ONE_SIDED = 0.1
+"""The share of other ones with which ranks differ by design."""
 _AS_GOOD_AS_ALL = 0.01
-"""Seconds of a run that nobody misses in a profile."""
+"""Seconds of a run that a profile may omit."""
 
 
 def profiles_of(done: Mapping[int, RankDone], store: ContentStore) -> dict[int, CommProfile]:
@@ -53,7 +60,9 @@ def told(profiles: Mapping[int, CommProfile], name: str, parent: Path) -> Iterat
         yield f"the traces could not be written to {error.filename or parent}: {error.strerror}"
     else:
         yield f"traces: {_shown(folder / MERGED, parent)} (all ranks, for https://ui.perfetto.dev)"
-        yield f"and one for each rank: tensorboard --logdir {_shown(folder.parent, parent)}, or Perfetto"
+        is_jax = any(each.framework == "jax" for each in profiles.values())
+        other = "with xprof installed" if is_jax else "or Perfetto"
+        yield f"and one for each rank: tensorboard --logdir {_shown(folder.parent, parent)}, {other}"
 
 
 def _shown(path: Path, parent: Path) -> str:
@@ -64,7 +73,11 @@ def write(profiles: Mapping[int, CommProfile], name: str, parent: Path) -> Path:
     """The folder with a file for each rank and one of all; another's is never written to."""
     folder = _new_folder(parent / FOLDER, name)
     for rank, profile in profiles.items():
-        if profile.trace:
+        if profile.trace and profile.framework == "jax":
+            planes = folder / "plugins" / "profile" / folder.name
+            planes.mkdir(parents=True, exist_ok=True)
+            (planes / f"rank{rank}.xplane.pb").write_bytes(gzip.decompress(profile.trace))
+        elif profile.trace:
             (folder / f"rank{rank}.pt.trace.json.gz").write_bytes(profile.trace)
     with gzip.open(folder / MERGED, "wb", compresslevel=_LEVEL) as merged:
         merged.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
@@ -98,9 +111,28 @@ def lines(profiles: Mapping[int, CommProfile]) -> Iterator[str]:
         yield f"time in collectives, of {count_ranks(good)} the two shortest and the two longest:"
     for rank in chosen:
         yield f"rank {rank}: {_line(good[rank])}"
+    if conclusion := _conclusion(good):
+        yield conclusion
     troubles = {rank: each.trouble for rank, each in profiles.items() if each.trouble}
     for trouble, ranks in ranks_by(troubles).items():
         yield f"no profile of {count_ranks(ranks)}: {trouble}"
+
+
+def _conclusion(profiles: Mapping[int, CommProfile]) -> str:
+    """Which ranks compute longer, where all take part in the same collectives often enough to tell."""
+    counts = [
+        {each.name: each.count for each in profile.collectives} for profile in profiles.values()
+    ]
+    if any(each != counts[0] for each in counts) or sum((counts or [{}])[0].values()) < _TOLD_FROM:
+        return ""
+    for profile in profiles.values():
+        one_sided = sum(
+            each.seconds for each in profile.collectives if not each.name.startswith(_OF_ALL)
+        )
+        if one_sided > _MOST_ONE_SIDED * profile.communicating:
+            return ""
+    slow = slow_in_all({rank: each.steady for rank, each in profiles.items()})
+    return slow_words(slow, over=True)
 
 
 def _line(profile: CommProfile) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from skyward_nb.picture.record import Cost, cost_of
 from skyward_nb.reports.found_pools import FoundPool
 from skyward_nb.words.offers import spell_dollars
 from skyward_nb.words.units import clock
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from skyward_nb.pool.pool import Pool
     from skyward_nb.protocol.events import RankLost
     from skyward_nb.view.run_view import RunView
-    from skyward_nb.words.offers import Bill
     from skyward_nb.words.spec import PoolSpec
 
 
@@ -47,16 +47,6 @@ class RunRow(msgspec.Struct, frozen=True):
     running: tuple[int, ...]
 
 
-class CostRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pool's machines cost, in dollars: an hour, so far, and at most; None where nobody knows."""
-
-    hourly: float | None
-    so_far: float | None
-    most: float | None
-    machines: str
-    source: str
-
-
 class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
     """A pool that is alive; `started` in seconds since 1970, `ends_in` in seconds from now.
 
@@ -85,7 +75,7 @@ class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
     doing: str = ""
     ranks: tuple[RankRow, ...] = ()
     remarks: tuple[str, ...] = ()
-    cost: CostRow | None = None
+    cost: Cost | None = None
 
 
 def row_of(left: FoundPool) -> PoolRow:
@@ -107,7 +97,7 @@ def row_of(left: FoundPool) -> PoolRow:
         ranks=tuple(
             RankRow(rank, rank // spec.slots, now.pids.get(rank)) for rank in sorted(now.ranks)
         ),
-        cost=entry.bill and cost_row(entry.bill),
+        cost=entry.bill and cost_of(entry.bill, time.time()),
     )
 
 
@@ -128,23 +118,11 @@ def own_row(pool: Pool, gone: Mapping[int, RankLost], remarks: tuple[str, ...]) 
             for info in pool.infos
         ),
         remarks=(*pool.renewal.notices, *remarks),
-        cost=pool.bill and cost_row(pool.bill),
+        cost=pool.bill and cost_of(pool.bill, time.time()),
     )
 
 
-def cost_row(bill: Bill) -> CostRow:
-    """What a pool costs, as it is now."""
-    spent = bill.spent(time.time())
-    return CostRow(
-        hourly=bill.dollars,
-        so_far=None if spent is None else round(spent, 4),
-        most=bill.max_cost,
-        machines=bill.what,
-        source=bill.source,
-    )
-
-
-def cost_words(row: CostRow) -> str:
+def cost_words(row: Cost) -> str:
     """What a pool costs, in words."""
     if row.hourly is None:
         return "price unknown"
@@ -183,10 +161,15 @@ def row_lines(row: PoolRow) -> Iterator[str]:
 
 def balance(view: RunView | None) -> tuple[str, ...]:
     """How ranks kept up with one another in the cell that runs, or ran last."""
+    from skyward_nb.view.slow_ranks import slow_in, slow_words
     from skyward_nb.view.stragglers import behind, imbalance
 
-    if view is None or view.ended is None:
-        late = behind(view.ranks) if view else {}
-        return tuple(f"now: rank {rank} is {how}" for rank, how in late.items())
-    slow = imbalance(view.ranks, view.ran_from)
-    return (f"in the last cell {slow}",) if slow else ()
+    if view is None:
+        return ()
+    longer = slow_words(slow_in(view.ranks), over=view.ended is not None)
+    if view.ended is None:
+        late = behind(view.ranks)
+        found = [f"now: rank {rank} is {how}" for rank, how in late.items()]
+        return (*found, f"now: {longer}") if longer else tuple(found)
+    told = (imbalance(view.ranks, view.ran_from), longer)
+    return tuple(f"in the last cell {each}" for each in told if each)

@@ -1,4 +1,4 @@
-"""Tracebacks as a person wants them: their own frames, also those on a rank, and few of ours."""
+"""Tracebacks as a person wants them: their own frames, also those on a rank, and few of this package."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def traceback_of(frames: Sequence[CodeFrame]) -> TracebackType | None:
 
 
 def shortened(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which leaves our frames out of what it raises, but for its own."""
+    """The function, whose errors have no frames of this package but its own."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,1 +1,1 @@
-"""What user code calls on a rank; outside a pool each of these works on rank 0 of 1."""
+"""Functions that user code calls on a rank; outside a pool each works as on rank 0 of 1."""

@@ -1,18 +1,19 @@
-"""`sky.accumulate`: gradients of several micro-batches added up, synchronised with the last alone."""
+"""`sky.accumulate`: gradients of several micro-batches added up, exchanged between ranks once."""
 
 from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol, overload
 from weakref import WeakKeyDictionary
 
 from skyward_nb.compat.torch_private import drop_unreduced_gradients
 from skyward_nb.runtime import event_sink
+from skyward_nb.runtime.indexing import is_of
 
 
 @dataclass
@@ -78,10 +79,39 @@ class Accumulation:
             self._count.advance()
 
 
-def accumulate(model: Any, every: int, total: int | None = None) -> Accumulation:
-    """Exchange gradients between ranks with every `every`-th micro-batch only.
+class _Module(Protocol):
+    """A `torch.nn.Module`, by two of its methods."""
 
-    `with sky.accumulate(model, every=4) as last:` goes around forward and backward of each
+    def zero_grad(self, set_to_none: bool = True) -> None: ...
+
+    def named_parameters(self) -> Any: ...
+
+
+@overload
+def accumulate(model: _Module, every: int, total: int | None = None) -> Accumulation: ...
+@overload
+def accumulate(
+    model: Callable[..., Any],
+    every: int,
+    *,
+    has_aux: bool = False,
+    reduce_dtype: Any = None,
+    param_dtype: Any = None,
+    mesh: Any = None,
+) -> Callable[..., Any]: ...
+def accumulate(
+    model: Any,
+    every: int,
+    total: int | None = None,
+    *,
+    has_aux: bool = False,
+    reduce_dtype: Any = None,
+    param_dtype: Any = None,
+    mesh: Any = None,
+) -> Any:
+    """Exchange gradients between ranks once for `every` micro-batches.
+
+    **torch**: `with sky.accumulate(model, every=4) as last:` goes around forward and backward of each
     micro-batch, made once before the loop or anew in it; `last` is true on the one that
     synchronises, after which the optimizer steps. Gradients add up: divide the loss by `every` for
     their mean. With `total`, how many there are in an epoch, the incomplete rest at its end
@@ -93,15 +123,55 @@ def accumulate(model: Any, every: int, total: int | None = None) -> Accumulation
     anew, and drops what FSDP2 modules hold unreduced of the step that was not ended: `zero_grad`
     does not reach it. Every rank has to come here equally often.
 
-    Raises ValueError for numbers below 1, TypeError for what is no number, or no torch module.
+    **JAX**: `sky.accumulate(loss, every=4)` of a function is one that takes what `loss(model, *batch)`
+    does and gives what `jax.value_and_grad(loss)` would: the loss, with `has_aux` a pair, and the
+    gradients. The batch is that of a whole step, arrays of all ranks with rows along their first axis;
+    each device cuts its rows into `every` micro-batches, works through them one after the other, and
+    the mean of their gradients is averaged over the mesh's `dp` and `fsdp` at the end. Losses and `aux` are
+    means, too; so a loss is to be a mean over rows. Call it in the function that you `jit`.
+    A pytree's gradients are a pytree; those of a module of nnx are for `optimizer.update(model, grads)`,
+    and its other state goes on from one micro-batch to the next. Each device has weights and gradients
+    whole along `fsdp` meanwhile.
+
+    `param_dtype` is what weights and batch are computed in, `reduce_dtype` what gradients are
+    averaged in (`param_dtype` unless given): `"bf16"`, `jnp.bfloat16` … Weights and
+    gradients keep their own types. On CPUs values are rounded so and sent as float32. `mesh` is `sky.mesh()` unless it is given.
+
+    Raises ValueError for numbers below 1, for rows that cannot be divided, and for a batch of one rank
+    alone; TypeError for what is no number, or neither a torch module nor a function.
     """
-    module = getattr(sys.modules.get("torch"), "nn", None)
-    if module is None or not isinstance(model, module.Module):
-        kind = type(model).__name__
-        raise TypeError(f"sky.accumulate: {kind} is not a torch.nn.Module; give the model")
     for name, value in (("every", every), ("total", 1 if total is None else total)):
         if operator.index(value) < 1:
             raise ValueError(f"sky.accumulate: {name}={value}; give a whole number of 1 or more")
+    if is_of(model, "torch.nn", "Module"):
+        _refuse(
+            "a torch.nn.Module",
+            has_aux=has_aux,
+            reduce_dtype=reduce_dtype,
+            param_dtype=param_dtype,
+            mesh=mesh,
+        )
+        return _for_module(model, every, total)
+    if not callable(model) or "jax" not in sys.modules:
+        kind = type(model).__name__
+        raise TypeError(
+            f"sky.accumulate: {kind} is not a torch.nn.Module, or a function where JAX is used; give "
+            "the model, or with JAX its loss"
+        )
+    from skyward_nb.runtime.jax_gradients import GradientOptions, gradient_function
+
+    _refuse("a function of JAX", total=total)
+    options = GradientOptions(every, has_aux, reduce_dtype, param_dtype, mesh)
+    return gradient_function(model, options)
+
+
+def _refuse(what: str, **options: Any) -> None:
+    for name, value in options.items():
+        if value not in (None, False):
+            raise TypeError(f"sky.accumulate: {name}= is not for {what}")
+
+
+def _for_module(model: Any, every: int, total: int | None) -> Accumulation:
     count = _counts.get(model)
     run = event_sink.run()
     if count is None or (count.run, count.every, count.total) != (run, every, total):

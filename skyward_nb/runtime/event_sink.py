@@ -13,7 +13,7 @@ from skyward_nb.protocol.events import Event
 _emit: Callable[[Event], None] | None = None
 _current = 0
 _hidden: dict[str, int] = {}
-"""How many functions that run hide this stream."""
+"""The number of running functions that hide this stream."""
 _MAIN = threading.main_thread()
 _MARK = "_skyward_run"
 
@@ -36,7 +36,7 @@ def emit(event: Event) -> None:
 
 
 def hide(streams: Iterable[str]) -> None:
-    """What is written to these streams from now on is not shown."""
+    """Hide output on these streams from now on, until `show`."""
     for stream in streams:
         _hidden[stream] = _hidden.get(stream, 0) + 1
 

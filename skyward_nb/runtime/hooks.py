@@ -62,7 +62,7 @@ def installed() -> Generator[None]:
                 _patch(name, module, changes)
         yield
     finally:
-        with contextlib.suppress(ValueError):  # whoever took it away did our work
+        with contextlib.suppress(ValueError):  # it is removed already
             sys.meta_path.remove(finder)
         settle(closing=True)
         changes.undo()
@@ -71,7 +71,7 @@ def installed() -> Generator[None]:
 
 def settle(*, closing: bool = False) -> None:
     """Have loops that go on tell how far they are, as at the end of a run; or close them."""
-    # What is not imported has no loops; what tqdm knows comes first.
+    # Packages that are not imported have no loops; those that tqdm knows come first.
     for name in ("tqdm_bars", "loops"):
         if (ours := sys.modules.get(_HERE + name)) is not None:
             ours.settle(closing=closing)
@@ -90,7 +90,7 @@ def is_console(stream: object) -> bool:
 
 @contextlib.contextmanager
 def careful(package: str) -> Generator[None]:
-    """Let no error of ours reach the user's code, which runs as if we were not there; say it once."""
+    """Report an error of this package once; the user's code runs as if there were no hook."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - a package of another version may be anything
@@ -104,7 +104,7 @@ def give_up(package: str, error: Exception) -> None:
     _told.add(package)
     version = getattr(sys.modules.get(package), "__version__", "of an unknown version")
     text = f"progress of {package} {version} may not be shown as bars ({type(error).__name__}: {error})"
-    # Where warnings are errors, this one is not worth the user's import.
+    # If warnings are errors, this one must not break the user's import.
     with contextlib.suppress(Warning):
         warnings.warn(text, RuntimeWarning, stacklevel=3)
 
@@ -121,7 +121,7 @@ class Changes:
         setattr(owner, name, value)
 
     def mark(self) -> int:
-        """Where we are, for `undo`."""
+        """The present position, for `undo`."""
         return len(self._before)
 
     def undo(self, back_to: int = 0) -> None:

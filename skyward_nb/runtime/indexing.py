@@ -1,4 +1,4 @@
-"""How each kind of array, table and data set gives the items at some positions, in its own type.
+"""Selection of items at some positions of each kind of array, table and data set, in its own type.
 
 No library is imported for it: a value can only be of one that is imported already.
 """
@@ -62,7 +62,7 @@ Taker = Callable[[Any, Positions], Any]
 
 
 def taker_of(value: Any) -> Taker | None:
-    """What takes items of a value like this; None where there is nothing that could."""
+    """The function that takes items of a value of this type; None if there is none."""
     for module, names, take in _KINDS:
         if is_of(value, module, *names):
             return take

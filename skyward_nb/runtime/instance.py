@@ -1,4 +1,4 @@
-"""Where this process stands in a pool."""
+"""The place of this process in a pool."""
 
 from __future__ import annotations
 

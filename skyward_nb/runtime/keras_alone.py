@@ -1,8 +1,8 @@
-"""Keras 3 with several ranks, where it trains a model of its own on each: said when `fit` is called.
+"""Keras 3 with several ranks: which trainers train one model over all of them; where none does, `fit` says so.
 
-On JAX it trains one model over all ranks once a distribution is set, which `framework=keras:jax` does. On
-torch and TensorFlow it distributes nothing; under `MultiWorkerMirroredStrategy` it fails deep inside (keras
-issue 20585).
+On JAX it is one model once a distribution is set, which `framework=keras:jax` does. On torch and TensorFlow
+Keras distributes nothing; where that framework joins the ranks, `keras_together` averages gradients in `fit`.
+Under `MultiWorkerMirroredStrategy` Keras 3 fails deep inside (keras issue 20585).
 """
 
 from __future__ import annotations
@@ -12,30 +12,29 @@ import sys
 import warnings
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
-from skyward_nb.compat.keras_private import strategy_of
+from skyward_nb.compat.keras_private import RESULTS, strategy_of
 from skyward_nb.compat.tensorflow_private import processes_of
 from skyward_nb.pickling import reducers
+from skyward_nb.runtime import keras_fit
 from skyward_nb.runtime.hooks import Changes, is_shown
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.keras_on_jax import own_predictions
+from skyward_nb.runtime.keras_settings import averages
+from skyward_nb.runtime.keras_together import Together
+from skyward_nb.runtime.process_group import Adds, entered
 
 _FAILS = (
     "Keras 3's {name} does not work under MultiWorkerMirroredStrategy (keras issue 20585). What "
-    "does: tf_keras, the Keras that goes with TensorFlow (import tf_keras as keras); a loop of "
-    "your own with strategy.run; or a pool with framework=keras:jax"
+    "does: fit of a model made without a strategy, which trains one model over all ranks by itself; tf_keras, "
+    "the Keras that goes with TensorFlow (import tf_keras as keras); or a loop of your own with strategy.run"
 )
 _ALONE = (
-    "Keras's fit trains on each rank alone: {count} ranks, {count} different models. To train one on "
-    "all of them: a pool with framework=keras:jax{more}"
+    "Keras's {name} trains on each rank alone: {count} ranks, {count} different models. To train one on "
+    "all of them: {more}"
 )
-_MORE = {
-    "jax": "",
-    "torch": ", or a loop of your own with torch.nn.parallel.DistributedDataParallel(model)",
-    "tensorflow": "; tf_keras's fit under tf.distribute.MultiWorkerMirroredStrategy(); or a loop of "
-    "your own with strategy.run",
-}
+_FIT = "fit in a pool with framework=keras:{backend}"
 _told: set[str] = set()
 
 
@@ -47,8 +46,10 @@ def patch(module: ModuleType, changes: Changes) -> None:
         for name, value in vars(module).items()
         if name.endswith("Trainer") and getattr(value, "__module__", "") == module.__name__
     )
-    for name in ("fit", "evaluate", "predict"):
+    for name in ("fit", "evaluate", "predict", "train_on_batch"):
         changes.put(trainer, name, _first_of_all(backend, name, vars(trainer)[name]))
+    if backend != "jax":
+        changes.put(trainer, RESULTS, keras_fit.of_epoch(getattr(trainer, RESULTS)))
 
 
 def _first_of_all(backend: str, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,15 +58,28 @@ def _first_of_all(backend: str, name: str, method: Callable[..., Any]) -> Callab
     @functools.wraps(method)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if is_shown():
-            strategy = strategy_of(self)
-            if strategy is not None and processes_of(strategy) > 1:
-                raise RuntimeError(_FAILS.format(name=name))
-            if name == "fit" and not (backend == "jax" and _is_distributed()):
-                _warn_once(backend)
-            if name == "predict" and backend == "jax" and _is_distributed():
-                with own_predictions(self):
-                    return method(self, *args, **kwargs)
+        if not is_shown():
+            return method(self, *args, **kwargs)
+        strategy = strategy_of(self)
+        if strategy is not None and processes_of(strategy) > 1:
+            raise RuntimeError(_FAILS.format(name=name))
+        if backend == "jax" and _is_distributed():
+            if name != "predict":
+                return method(self, *args, **kwargs)
+            with own_predictions(self):
+                return method(self, *args, **kwargs)
+        if name in ("fit", "train_on_batch"):
+            ranks = _together()
+            group = entered.get(backend)
+            is_one = name == "fit" and len(ranks) > 1 and isinstance(group, Adds)
+            if backend == "tensorflow":
+                keras_fit.renew(self, ranks if is_one else ())
+            if is_one:
+                rank = instance_info().rank
+                session = Together(self, cast("Adds", group), ranks, rank)
+                return keras_fit.fit(method, session, args, kwargs)
+            if len(ranks) > 1:
+                _warn_once(backend, name, len(ranks))
         return method(self, *args, **kwargs)
 
     return checked
@@ -77,12 +91,19 @@ def _is_distributed() -> bool:
     return keras is not None and keras.distribution.distribution() is not None
 
 
-def _warn_once(backend: str) -> None:
+def _together() -> tuple[int, ...]:
+    """The ranks that train together, this one among them; none where each is to train by itself."""
+    if not averages():
+        return ()
     info = instance_info()
-    together = reducers.running or range(info.world_size)
+    together = sorted(reducers.running or range(info.world_size))
     if not info.cluster:
         together = [rank for rank in together if rank // info.workers_per_node == info.node]
-    if len(together) > 1 and backend not in _told:
+    return tuple(together)
+
+
+def _warn_once(backend: str, name: str, count: int) -> None:
+    if backend not in _told:
         _told.add(backend)
-        text = _ALONE.format(count=len(together), more=_MORE[backend])
-        warnings.warn(text, UserWarning, stacklevel=3)
+        more = _FIT.format(backend=backend)
+        warnings.warn(_ALONE.format(name=name, count=count, more=more), UserWarning, stacklevel=3)

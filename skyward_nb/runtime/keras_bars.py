@@ -1,6 +1,6 @@
 """Keras 3 and tf_keras: `fit`, `evaluate` and `predict` as bars, an epoch's logs as metrics at that epoch.
 
-Keras's own callback that draws is patched, so that whoever turned it off (`verbose=0`) is heeded.
+Keras's own callback that draws is patched, so that `verbose=0` turns bars off.
 With `verbose=2` Keras's line per epoch stays, and the bar counts epochs alone. Its `Progbar`, which
 people use in loops of their own, is a bar, too.
 """
@@ -115,7 +115,7 @@ class _Loops:
         self._lock = threading.Lock()
 
     def end(self) -> None:
-        """Whatever goes on does so no more."""
+        """End all bars that are still open."""
         for loop in (self._inner, self._outer):
             if loop is not None:
                 loop.end()

@@ -32,7 +32,7 @@ class Loop(ProgressBar):
         done: float = 0,
         note: str = "",
     ) -> None:
-        # What is told last must be what is true last.
+        # The last event must have the last values.
         self._order = threading.RLock()
         self._complete = False
         super().__init__(total, text, unit=unit, keeping=keeping)
@@ -94,7 +94,7 @@ def settle(*, closing: bool) -> None:
 
 
 def numbers_in(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Those of a package's logs that are one number each."""
+    """The values of a package's logs that are single numbers."""
     found: dict[str, float] = {}
     for name, value in logs.items():
         try:

@@ -29,11 +29,16 @@ _DESCRIPTORS = {"stdout": 1, "stderr": 2}
 
 def showing(fn: F, streams: tuple[str, ...], only: Only) -> F:
     """The function, whose output on these streams only some ranks show, however it is called there."""
+    return within(fn, functools.partial(_gate, streams, only))
+
+
+def within(fn: F, enter: Callable[[], contextlib.AbstractContextManager[None]]) -> F:
+    """The function, which runs within what this makes, be it a generator or a coroutine."""
     if inspect.isasyncgenfunction(fn):
 
         async def call_async_generator(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            with _gate(streams, only):
+            with enter():
                 async for value in fn(*args, **kwargs):
                     yield value
 
@@ -42,7 +47,7 @@ def showing(fn: F, streams: tuple[str, ...], only: Only) -> F:
 
         async def call_coroutine(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            with _gate(streams, only):
+            with enter():
                 return await fn(*args, **kwargs)
 
         call = call_coroutine
@@ -50,7 +55,7 @@ def showing(fn: F, streams: tuple[str, ...], only: Only) -> F:
 
         def call_generator(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            with _gate(streams, only):
+            with enter():
                 return (yield from fn(*args, **kwargs))
 
         call = call_generator
@@ -58,7 +63,7 @@ def showing(fn: F, streams: tuple[str, ...], only: Only) -> F:
 
         def call_function(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            with _gate(streams, only):
+            with enter():
                 return fn(*args, **kwargs)
 
         call = call_function

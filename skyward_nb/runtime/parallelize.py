@@ -1,25 +1,17 @@
-"""`sky.parallelize`: a torch model spread over the ranks of a mesh, in place."""
+"""`sky.parallelize`: a model of torch or of JAX spread over the ranks of a mesh."""
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from skyward_nb.compat import torch_private
-from skyward_nb.compat.transformers_private import whole_blocks
-from skyward_nb.runtime import replicas, tensor_plans
+from skyward_nb.runtime import jax_arrays
+from skyward_nb.runtime.indexing import is_of
 from skyward_nb.runtime.instance import instance_info
+from skyward_nb.runtime.process_group import entered
 from skyward_nb.runtime.sync import mesh as pool_mesh
 
 M = TypeVar("M")
-
-AXES = ("dp", "fsdp", "tp")
-"""The axes it knows, in the order in which they nest."""
-
-_KINDS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 def parallelize(
@@ -30,278 +22,99 @@ def parallelize(
     reduce_dtype: Any = None,
     param_dtype: Any = None,
 ) -> M:
-    """Spread a torch model over the pool's mesh, and return it: the same object, changed in place.
+    """Spread a torch module, a module of flax.nnx, or a pytree of JAX's arrays over the pool's mesh.
 
-    Along `tp` layers are split (tensor parallel), along `fsdp` parameters, gradients and what the
-    optimizer keeps (FSDP2), and along `dp` all is copied (with `fsdp`: hybrid sharding). Gradients
-    are the mean over `dp` and `fsdp`. Make the optimizer afterwards, and call `model(...)` itself:
-    what is spread comes together in its forward. Ranks that differ in `tp` alone need the same data,
-    all others their own part: `sky.data_place()` says which.
+    Modules are changed in place and returned; of a pytree a new one is. Make the optimizer
+    afterwards. Ranks that differ in `tp` alone need the same data, all others their own part:
+    `sky.data_place()` says which, and `sky.shard` gives it. First every rank gets the weights
+    (and buffers, and state) of the first.
 
-    Before that every rank gets the weights and buffers of the first, and ranks that differ in `tp`
-    alone its random state, so that dropout is the same where activations are; seed them alike.
+    **torch**: along `tp` layers are split (tensor parallel), along `fsdp` parameters, gradients and what
+    the optimizer keeps (FSDP2), and along `dp` all is copied (with `fsdp`: hybrid sharding). Gradients
+    are the mean over `dp` and `fsdp`. Call `model(...)` itself: what is spread comes together in its
+    forward. Ranks that differ in `tp` alone get one random state, so that dropout is the same where
+    activations are; seed them alike. `param_dtype` is what forward and backward compute in,
+    and `reduce_dtype` what gradients are averaged in: `"bf16"`, `torch.bfloat16` …
 
-    `plan` says what is split along `tp`: full names of layers, where `*` stands for one part, with
-    `"colwise"`, `"rowwise"`, `"gather"` (colwise, and the output whole again), `"replicate"`, or a
-    `ParallelStyle` of torch. Without it a Hugging Face model's own plan is taken, or one is made:
-    pairs of Linears with only elementwise layers between them, and each other Linear by itself.
+    **JAX**: each array of floats with two axes or more is split along `tp` by the larger of its last two
+    axes, along `fsdp` by the largest other one, and copied along `dp`; others are whole on each device.
+    The compiler finds the collectives, so any placement is right. What has no axis that can be divided
+    is left whole, and a warning names it. Batches are arrays of all ranks:
+    `jax.make_array_from_process_local_data(NamedSharding(sky.mesh(), P(("dp", "fsdp"))), part)`, with
+    those of the two axes that the mesh has. The dtypes belong to `sky.accumulate`, which makes gradients.
 
-    `mesh` is a `DeviceMesh` over all ranks, `sky.mesh()` unless it is given; its axes are among
-    `dp`, `fsdp` and `tp`. `param_dtype` is what forward and backward compute in, and
-    `reduce_dtype` what gradients are averaged in: `"bf16"`, `torch.bfloat16` …
+    `plan` says what is split along `tp`: full names of layers or arrays, where `*` stands for one
+    part, with `"colwise"`, `"rowwise"`, `"gather"` (torch: colwise, and the output whole again),
+    `"replicate"`, or a `ParallelStyle` of torch, a `PartitionSpec` of JAX. Without it a model's own is
+    taken (Hugging Face's, `out_sharding` of nnx), or one is made: in torch for pairs of Linears with
+    only elementwise layers between them, and each other Linear by itself.
 
-    With one rank, and outside a pool, the model is returned as it was. `sky.full_state(model)` and
-    torch's checkpoints give the weights whole. Raises ValueError for what cannot be done, and for a
-    `plan` that does not fit the model also where nothing is split.
+    `mesh` is a `DeviceMesh` over all ranks, or a `jax.sharding.Mesh`; `sky.mesh()` unless it is
+    given. Its axes are among `dp`, `fsdp` and `tp`.
+
+    With one rank, and outside a pool, a model stays as it was. `sky.full_state(model)` gives the
+    weights whole, as torch's checkpoints do. Raises ValueError for what cannot be done, and for a
+    `plan` that does not fit the model also where nothing is split; TypeError for what is no model;
+    RuntimeError where the pool has another framework than the model.
     """
-    is_alone = mesh is None and instance_info().world_size == 1
-    if is_alone and plan is None:
-        return model
-    from torch import nn
+    framework = _framework_of("sky.parallelize", model)
+    is_alone = instance_info().world_size == 1 and (framework == "torch" or "jax" not in entered)
+    if mesh is None and not is_alone:
+        mesh = _mesh_for(model, framework)
+    if framework == "jax":
+        from skyward_nb.runtime import jax_parallel
 
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"sky.parallelize takes a torch.nn.Module, not a {type(model).__name__}")
-    if not is_alone:
-        mesh = pool_mesh("torch") if mesh is None else mesh
-        _check_axes(mesh)
-    if mesh is not None and mesh.size() > 1:
-        _Parallel(model, mesh, _kind(param_dtype), _kind(reduce_dtype)).apply(plan)
-    elif plan is not None:
-        tensor_plans.make_plan(model, plan, 1)
+        if reduce_dtype is not None or param_dtype is not None:
+            raise ValueError(
+                "sky.parallelize: in JAX a function makes the gradients: give reduce_dtype= and "
+                "param_dtype= to it, as in sky.accumulate(loss, every=1, reduce_dtype='bf16')"
+            )
+        return jax_parallel.spread(model, plan, mesh)
+    if mesh is not None or plan is not None:
+        from skyward_nb.runtime import torch_parallel
+
+        torch_parallel.spread(model, plan, mesh, reduce_dtype=reduce_dtype, param_dtype=param_dtype)
     return model
 
 
-def full_state(model: Any) -> dict[str, Any]:
+def full_state(model: Any) -> Any:
     """A model's weights and buffers, whole, on the head; elsewhere an empty dictionary.
 
-    All ranks must call it. It equals `model.state_dict()` of the model on one rank, on the CPU:
-    `torch.save` it, or make it the cell's value.
+    All ranks must call it. For torch it equals `model.state_dict()` of the model on one rank, on the
+    CPU: `torch.save` it, or make it the cell's value. For a module of nnx it is its `nnx.State`, which
+    `nnx.update(model, state)` takes in; for another pytree one like it, of NumPy's arrays.
     """
     head = instance_info().is_head
-    whole: dict[str, Any] = {}
-    for name, value in model.state_dict().items():
-        each = value.full_tensor() if hasattr(value, "full_tensor") else value
-        if head:
-            whole[name] = each.detach().cpu() if hasattr(each, "detach") else each
-    return whole
+    if _framework_of("sky.full_state", model) == "torch":
+        from skyward_nb.runtime import torch_parallel
+
+        return torch_parallel.whole_state(model, head=head)
+    from skyward_nb.runtime import jax_parallel
+
+    return jax_parallel.whole_state(model, head=head)
 
 
-class _Parallel:
-    """One model being parallelised over a mesh of several ranks."""
-
-    def __init__(self, model: Any, mesh: Any, param_dtype: Any, reduce_dtype: Any) -> None:
-        sizes = dict(zip(mesh.mesh_dim_names, mesh.shape, strict=True))
-        self.model = model
-        self.tp = sizes.get("tp", 1)
-        self.replicas = sizes.get("dp", 1)
-        self.is_sharded = sizes.get("fsdp", 1) * self.replicas > 1 or param_dtype is not None
-        self.mesh = _nested(mesh, with_fsdp=self.is_sharded)
-        self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
-        self.kinds: dict[type, type] = {}
-
-    def apply(self, plan: Mapping[str, Any] | None) -> None:
-        """Tensor parallel first, then FSDP on the blocks, then on the root."""
-        _check_new(self.model)
-        is_planned = self.tp > 1 or plan is not None
-        words = tensor_plans.make_plan(self.model, plan, self.tp) if is_planned else {}
-        blocks = find_blocks(self.model) if self.is_sharded else []
-        _check_alike(self.model, self.mesh)
-        _to_device(self.model, self.mesh.device_type)
-        _give_weights(self.model, self.mesh)
-        before = replicas.marks(self.model)
-        if self.tp > 1:
-            self._split(words)
-        if self.is_sharded:
-            self._shard(blocks)
-        if self.tp > 1 and self.is_sharded:
-            # Each rank would say of each norm and each gather that it takes two collectives.
-            logging.getLogger(torch_private.REDISTRIBUTION).setLevel(logging.ERROR)
-        replicas.remember(before, self.kinds)
-
-    def _split(self, plan: tensor_plans.Plan) -> None:
-        from torch.distributed.tensor.parallel import parallelize_module
-
-        if not plan:
-            warnings.warn(
-                f"sky.parallelize: no layer of {type(self.model).__name__} is split along tp; each "
-                "rank holds all of them. plan= says which could be",
-                stacklevel=4,
-            )
-        mesh = self.mesh["tp"]
-        _give_random_state(mesh)
-        modules = dict(self.model.named_modules())
-        for name, word in plan.items():
-            if word != "sum":
-                parallelize_module(modules[name], mesh, tensor_plans.style_of(modules[name], word))
-            if tensor_plans.gives_whole(word):
-                modules[name].register_forward_hook(replicas.own_output)
-        replicas.replicate(self.model, mesh, self.kinds)
-        for name in (name for name, word in plan.items() if word == "sum"):
-            modules[name]._skyward_sum = replicas.Sum(mesh)
-
-    def _shard(self, blocks: list[Any]) -> None:
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-        mesh = self.mesh["dp", "fsdp"] if self.replicas > 1 else self.mesh["fsdp"]
-        policy = MixedPrecisionPolicy(self.param_dtype, self.reduce_dtype)
-        for module in (*blocks, self.model):
-            replicas.mark(module, self.kinds)
-            fully_shard(module, mesh=mesh, mp_policy=policy)
+def _framework_of(function: str, model: Any) -> str:
+    if is_of(model, "torch.nn", "Module"):
+        return "torch"
+    if jax_arrays.has_arrays(model):
+        return "jax"
+    kind = type(model).__name__
+    advice = ""
+    if is_of(model, "keras", "Model"):
+        advice = "; Keras spreads one as it is made: framework=keras:jax mesh=fsdp:2,tp:2"
+    elif is_of(model, "flax.linen", "Module"):
+        advice = "; give the variables that its init() makes"
+    raise TypeError(
+        f"{function} takes a torch.nn.Module, a module of flax.nnx, or a pytree of JAX's arrays "
+        f"(in dicts, lists …); in this {kind} there is none{advice}"
+    )
 
 
-def find_blocks(model: Any) -> list[Any]:
-    """The repeated blocks of a model, the outermost: each is one unit of FSDP.
-
-    Those a Hugging Face model says not to split, else modules of one class in one list. A block that
-    shares a parameter with what is outside of it is none.
-    """
-    from torch import nn
-
-    there = {type(module).__name__ for module in model.modules()}
-    named = there.intersection(whole_blocks(model))
-    owners = _owners(model)
-    blocks: list[Any] = []
-    inside: set[Any] = set()
-    for name, module in model.named_modules():
-        if module in inside or isinstance(module, nn.ModuleList | nn.ModuleDict) or not name:
-            continue
-        by_name = type(module).__name__ in named
-        is_repeated = not named and _is_repeated(model, name, module)
-        if (by_name or is_repeated) and _has_its_own(module, owners):
-            blocks.append(module)
-            inside.update(module.modules())
-    return blocks
-
-
-def _is_repeated(model: Any, name: str, module: Any) -> bool:
-    from torch import nn
-
-    parent = model.get_submodule(name.rpartition(".")[0])
-    if not isinstance(parent, nn.ModuleList | nn.Sequential) or not any(module.children()):
-        return False
-    return sum(type(other) is type(module) for other in parent.children()) > 1
-
-
-def _owners(model: Any) -> dict[Any, set[Any]]:
-    """The modules that each parameter is one of."""
-    owners: dict[Any, set[Any]] = {}
-    for module in model.modules():
-        for parameter in module.parameters(recurse=False):
-            owners.setdefault(parameter, set()).add(module)
-    return owners
-
-
-def _has_its_own(module: Any, owners: dict[Any, set[Any]]) -> bool:
-    inner = set(module.modules())
-    parameters = list(module.parameters())
-    return bool(parameters) and all(owners[parameter] <= inner for parameter in parameters)
-
-
-# ── the mesh ────────────────────────────────────────────────────────────────────────────
-
-
-def _check_axes(mesh: Any) -> None:
-    from torch.distributed.device_mesh import DeviceMesh
-
-    if not isinstance(mesh, DeviceMesh):
-        raise TypeError(
-            f"sky.parallelize: mesh= takes a DeviceMesh of torch, not a {type(mesh).__name__}: "
-            "leave it out, or make one with torch.distributed.device_mesh.init_device_mesh"
+def _mesh_for(model: Any, framework: str) -> Any:
+    if entered and framework not in entered:
+        raise RuntimeError(
+            f"sky.parallelize: this {type(model).__name__} is one of {framework}, and the pool has "
+            f"framework={','.join(entered)}: make another one with framework={framework}"
         )
-    names = mesh.mesh_dim_names or ()
-    if not names or not set(names) <= set(AXES):
-        has = ", ".join(names) or "axes without names"
-        raise ValueError(
-            f"sky.parallelize knows the axes {', '.join(AXES)}, and the mesh has {has}: make the "
-            "pool with mesh=fsdp:2,tp:2, or give mesh="
-        )
-
-
-def _nested(mesh: Any, *, with_fsdp: bool) -> Any:
-    """The mesh with its axes in the order of `AXES`; with one of size 1 for `fsdp` where it lacks.
-
-    So `dp` alone is FSDP that splits nothing, and reduces gradients as it does.
-    """
-    from torch.distributed.device_mesh import DeviceMesh
-
-    has: tuple[Any, ...] = tuple(mesh.mesh_dim_names)
-    wanted = tuple(axis for axis in AXES if axis in has or (axis == "fsdp" and with_fsdp))
-    if wanted == has:
-        return mesh
-    ranks = mesh.mesh.permute([has.index(axis) for axis in wanted if axis in has])
-    if "fsdp" not in has and with_fsdp:
-        ranks = ranks.unsqueeze(wanted.index("fsdp"))
-    return DeviceMesh(mesh.device_type, ranks.contiguous(), mesh_dim_names=wanted)
-
-
-def _kind(wanted: Any) -> Any:
-    if not isinstance(wanted, str):
-        return wanted
-    import torch
-
-    if wanted not in _KINDS:
-        raise ValueError(f"sky.parallelize: {wanted!r} is not one of {', '.join(_KINDS)}")
-    return getattr(torch, _KINDS[wanted])
-
-
-# ── the same start everywhere ───────────────────────────────────────────────────────────
-
-
-def _check_new(model: Any) -> None:
-    for name, parameter in model.named_parameters():
-        if hasattr(parameter, "placements"):
-            raise ValueError(f"sky.parallelize: {name} is spread over ranks already; make it anew")
-        if parameter.is_meta:
-            raise ValueError(f"sky.parallelize: {name} has no values yet (it is on 'meta')")
-
-
-def _check_alike(model: Any, mesh: Any) -> None:
-    """Raise ValueError on all ranks where they have not the same model, instead of waiting for ever."""
-    import torch.distributed as dist
-
-    lines = [f"{name} {tuple(each.shape)} {each.dtype}" for name, each in _tensors(model)]
-    everyone: list[Any] = [hashlib.sha256("\n".join(lines).encode()).hexdigest()]
-    for axis in range(mesh.ndim):
-        group = mesh.get_group(axis)
-        found: list[Any] = [None] * dist.get_world_size(group)
-        dist.all_gather_object(found, everyone, group=group)
-        everyone = [each for part in found for each in part]
-    if len(set(everyone)) > 1:
-        raise ValueError(
-            "sky.parallelize: ranks have different models (names, shapes or types of parameters)"
-        )
-
-
-def _tensors(model: Any) -> list[tuple[str, Any]]:
-    return [*model.named_parameters(), *model.named_buffers()]
-
-
-def _to_device(model: Any, kind: str) -> None:
-    if kind == "cuda":
-        import torch
-
-        model.to(torch.device("cuda", torch.cuda.current_device()))
-
-
-def _give_weights(model: Any, mesh: Any) -> None:
-    """Every rank gets what the first one has, along one axis after the other."""
-    import torch.distributed as dist
-
-    for _, tensor in _tensors(model):
-        whole = tensor.data.contiguous()
-        for axis in range(mesh.ndim):
-            dist.broadcast(whole, group=mesh.get_group(axis), group_src=0)
-        tensor.data = whole
-
-
-def _give_random_state(mesh: Any) -> None:
-    """The ranks of this axis go on with the random numbers of its first."""
-    import torch
-    import torch.distributed as dist
-
-    on_gpu = mesh.device_type == "cuda"
-    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if on_gpu else [])]
-    dist.broadcast_object_list(states, group=mesh.get_group(), group_src=0)
-    torch.set_rng_state(states[0])
-    if on_gpu:
-        torch.cuda.set_rng_state(states[1])
+    return pool_mesh(framework)

@@ -26,7 +26,7 @@ _BLOCK = 1 << 15
 
 
 def permuted(places: range, size: int, seed: int) -> list[int]:
-    """Where the permutation of `range(size)` by `seed` sends `places`, in plain Python."""
+    """The images of `places` under the permutation of `range(size)` by `seed`, in plain Python."""
     if size <= SMALL:
         everything = _small(size, seed)
         return [everything[place] for place in places]
@@ -90,7 +90,7 @@ class _Network:
         return _Network(size, bits, height, tuple(tables))
 
     def send(self, place: int) -> int:
-        """Where a place goes: through the network until it is below `size` again."""
+        """The image of a place: it passes the network until it is below `size`."""
         while (place := self._once(place)) >= self.size:
             pass
         return place
@@ -127,7 +127,7 @@ class _Vectors:
         self._reduced = np.resize(np.arange(height, dtype=np.int64), most) << network.bits
 
     def send(self, places: Any) -> Any:
-        """Where places go; the array given is written over."""
+        """The images of places, written into the same array."""
         found = self._once(places)
         late = (found >= self._network.size).nonzero()[0]
         while late.size:

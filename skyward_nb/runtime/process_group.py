@@ -1,11 +1,11 @@
-"""What the frameworks that a rank has been readied with can do for all ranks at once.
+"""Operations over all ranks of the frameworks that a rank was prepared for.
 
 Plugins enter theirs; `sky.barrier`, `sky.mesh` and others find them here. A rank knows no plugins.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from skyward_nb.words.mesh import Axes
 
@@ -21,6 +21,18 @@ class ProcessGroup(Protocol):
 
     def mesh(self, axes: Axes) -> Any:
         """All its devices, arranged; raises ValueError where their number does not fit."""
+        ...
+
+
+@runtime_checkable
+class Adds(Protocol):
+    """A group whose framework adds tensors of its own over some ranks, within code that it compiles, too."""
+
+    def add(self, tensor: Any, ranks: tuple[int, ...]) -> Any:
+        """The sum of a tensor of one dimension over these ranks; collective among them.
+
+        Not differentiable; the tensor may be overwritten.
+        """
         ...
 
 

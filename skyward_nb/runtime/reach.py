@@ -35,7 +35,7 @@ Address = tuple[int, str, int]
 
 
 class ProbeListener:
-    """Answers those who know the word, each on a thread of its own: none waits for another."""
+    """Answers clients that know the word, each on a thread of its own."""
 
     def __init__(self, rank: int, host: str, word: bytes) -> None:
         self._rank = rank
@@ -117,7 +117,7 @@ def close() -> None:
 
 
 class _Try:
-    """One connection on its way: it says the word, hears who answers, and goes there and back."""
+    """One connection on its way: it sends the word, reads the answering rank, and measures a round trip."""
 
     def __init__(self, address: Address, word: bytes) -> None:
         self.rank, self._host, self._port = address
@@ -130,7 +130,7 @@ class _Try:
         self.socket.setblocking(False)
 
     def begin(self) -> ReachResult | None:
-        """Connect; what came of it, if it is known at once."""
+        """Connect; the result, if it is known at once."""
         code = self.socket.connect_ex((self._host, self._port))
         return None if code in (0, errno.EINPROGRESS) else self.failed(os.strerror(code))
 
@@ -167,13 +167,13 @@ class _Try:
 
 
 def reach_others(everyone: Iterable[Address], word: bytes) -> list[ReachResult]:
-    """How this rank reaches all others of a pool."""
+    """The report on this rank's connections to all others of a pool."""
     own = instance_info().pool_rank
     return reach([each for each in everyone if each[0] != own], word)
 
 
 def reach(others: Iterable[Address], word: bytes, patience: float = _PATIENCE) -> list[ReachResult]:
-    """Connect to each of `others` at the same time; what came of each, in their order."""
+    """Connect to each of `others` at the same time; the result for each, in their order."""
     tries = [_Try(address, word) for address in others]
     found: dict[int, ReachResult] = {}
     try:
@@ -203,7 +203,7 @@ def _go_on(
 ) -> None:
     try:
         known = each.connected() if is_connected else each.heard()
-    except OSError as error:  # who answered has hung up since
+    except OSError as error:  # the other end has hung up since
         known = each.failed(error.strerror or str(error))
     if known is not None:
         found[each.rank] = known
@@ -217,7 +217,7 @@ def _go_on(
 
 
 def link(other: Address, word: bytes, seconds: float = 0.4) -> PathSpeed:
-    """What one connection to another rank carries, measured for so many seconds.
+    """The throughput of one connection to another rank, measured for so many seconds.
 
     Raises OSError where it fails.
     """

@@ -23,7 +23,7 @@ class Reducer(Protocol):
     places: int
 
     def prepare(self, count: int) -> Callable[[], object]:
-        """What all-reduces so many 32-bit numbers, and returns when that is done."""
+        """A function that all-reduces so many 32-bit numbers, and returns when that is done."""
         ...
 
     def most(self, value: float) -> float:
@@ -60,7 +60,7 @@ def timed(reducer: Reducer, sizes: Iterable[int], seconds: float) -> list[Reduce
 
 
 def calls_for(once: float) -> int:
-    """How often to call what takes so many seconds."""
+    """How often to call a function that takes so many seconds."""
     return max(1, min(_MOST_CALLS, int(_EACH / max(once, 1e-9))))
 
 

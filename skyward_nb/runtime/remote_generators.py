@@ -1,6 +1,6 @@
-"""Values that go between a call on a rank and whoever made it, while it runs: both ways.
+"""Values that go both ways between a call on a rank and its caller, while it runs.
 
-A generator's values go home as it yields them. It may be ahead of whoever takes them by a few, unless
+A generator's values go home as it yields them. It may be a few values ahead of its caller, unless
 it heeds what is sent to it: then it waits at each `yield`, as it would here. A generator among the
 arguments stays where it is, and a rank asks for its values one by one.
 """
@@ -18,7 +18,7 @@ AHEAD = 16
 
 
 class CallerAnswer(Protocol):
-    """What whoever takes a generator's values says: go on, so many values, with this; or end."""
+    """The caller's answer to a generator: go on for so many values, with this one; or end."""
 
     @property
     def count(self) -> int:
@@ -43,7 +43,7 @@ class CallerChannel(Protocol):
         ...
 
     def sent(self, answer: CallerAnswer) -> object:
-        """What an answer sends into the generator; raises what it throws into it."""
+        """The value that an answer sends into the generator; raises the exception that it throws into it."""
         ...
 
     def ask(self, stream: int) -> object:

@@ -39,10 +39,5 @@ class DistributedSampler(_Sampler[Any]):
             )
         index, count = data_place()
         super().__init__(
-            dataset,
-            num_replicas=count,
-            rank=index,
-            shuffle=shuffle,
-            seed=seed,
-            drop_last=drop_last,
+            dataset, num_replicas=count, rank=index, shuffle=shuffle, seed=seed, drop_last=drop_last
         )

@@ -46,7 +46,7 @@ def run(path: str, arguments: Sequence[str], folder: str) -> None:
 
 
 def _code_of(ending: SystemExit) -> int:
-    """The exit code that a `sys.exit(...)` means; what is no number is said."""
+    """The exit code of a `sys.exit(...)`; an argument that is no number is printed."""
     if ending.code is None or isinstance(ending.code, int):
         return ending.code or 0
     print(ending.code, file=sys.stderr)
@@ -81,7 +81,7 @@ def _as_a_process(path: str, arguments: Sequence[str], folder: str) -> Generator
 
 @contextmanager
 def _endings() -> Generator[Callable[[], None]]:
-    """What is registered with `atexit` while inside is done when that is called, the last first."""
+    """Functions registered with `atexit` while inside run when the yielded function is called, the last first."""
     calls: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
     register, unregister = atexit.register, atexit.unregister
     is_over = False

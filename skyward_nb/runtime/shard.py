@@ -16,13 +16,7 @@ T = TypeVar("T")
 def shard(array: T, /, *, shuffle: bool = False, seed: int = 0, drop_last: bool = False) -> T: ...
 @overload
 def shard(
-    first: T,
-    second: S,
-    /,
-    *,
-    shuffle: bool = False,
-    seed: int = 0,
-    drop_last: bool = False,
+    first: T, second: S, /, *, shuffle: bool = False, seed: int = 0, drop_last: bool = False
 ) -> tuple[T, S]: ...
 @overload
 def shard(
@@ -73,7 +67,7 @@ def _positions(total: int, seed: int | None, drop_last: bool) -> Positions:
 
 
 def _taker(array: Any) -> Any:
-    """What takes this array's items; raises for what is not split, with the way to go instead."""
+    """The function that takes items of this array; for a type that is not split, raises with the alternative."""
     kind = type(array).__name__
     for module, names, advice in _REFUSED:
         if is_of(array, module, *names) and not is_of(array, *_SPARSE):

@@ -1,4 +1,4 @@
-"""What a rank says of itself for `%sky check`: its device, and versions of what it runs on.
+"""A rank's report for `%sky check`: its device, and versions of what it runs on.
 
 No CUDA context is made for it: NVML tells of GPUs, or the framework that has started them already.
 """
@@ -30,7 +30,7 @@ _MODULES = {"huggingface": "transformers"}
 
 
 def begin(frameworks: Iterable[str], word: bytes) -> RankFacts:
-    """What there is to say of this rank, which listens from now on; `frameworks` are its pool's."""
+    """The report on this rank, which listens from now on; `frameworks` are its pool's."""
     info = instance_info()
     found = facts(frameworks)
     try:
@@ -42,7 +42,7 @@ def begin(frameworks: Iterable[str], word: bytes) -> RankFacts:
 
 
 def facts(frameworks: Iterable[str] = ()) -> RankFacts:
-    """What there is to say of this rank."""
+    """The report on this rank."""
     info = instance_info()
     device, memory = _gpu(info) if info.accelerators else (_cpu(), _main_memory())
     versions, troubles = _versions(frameworks)

@@ -1,4 +1,4 @@
-"""What all ranks do together: `sky.barrier`, and the mesh of `sky.mesh`."""
+"""Synchronization of all ranks: `sky.barrier`, and the mesh of `sky.mesh`."""
 
 from __future__ import annotations
 

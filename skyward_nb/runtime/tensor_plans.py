@@ -21,7 +21,7 @@ Plan = dict[str, Any]
 """A word, or torch's own `ParallelStyle`, by a layer's full name."""
 
 WORDS = ("colwise", "rowwise", "gather", "replicate")
-"""What a person may write."""
+"""The words that a person may write."""
 
 _THEIRS = {
     "colwise": "colwise",
@@ -56,7 +56,7 @@ _LAYERS = frozenset((
     "Hardswish", "Hardtanh", "Hardsigmoid", "ReLU6", "Softplus", "Softsign", "LogSigmoid",
     "Tanhshrink", "Softshrink", "Hardshrink", "Identity", "Dropout",
 ))  # fmt: skip
-"""What gives for each number another one, and looks at no other number."""
+"""Elementwise functions: each number is computed from one number."""
 
 
 def make_plan(model: Any, wanted: Mapping[str, Any] | None, size: int) -> Plan:
@@ -151,7 +151,7 @@ def _from_model(model: Any, theirs: Mapping[str, str], size: int) -> Plan | None
         warnings.warn(
             f"sky.parallelize: {why} cannot be split by tp={size}, so the model's own plan is not "
             "used: each Linear is split by itself",
-            stacklevel=5,
+            stacklevel=6,
         )
         return None
     shared = shared_modules(model)
@@ -172,7 +172,7 @@ def _from_model(model: Any, theirs: Mapping[str, str], size: int) -> Plan | None
         warnings.warn(
             f"sky.parallelize: each rank of tp holds all of {', '.join(unknown)}: the model's "
             "plan for them works in Transformers only",
-            stacklevel=5,
+            stacklevel=6,
         )
     return {
         name: word
@@ -182,7 +182,7 @@ def _from_model(model: Any, theirs: Mapping[str, str], size: int) -> Plan | None
 
 
 def _parameters(pattern: str, modules: Mapping[str, Any]) -> list[str]:
-    """What a pattern names that names no layer: parameters of modules."""
+    """The parameters of modules that a pattern names, if it names no layer."""
     parent, _, last = pattern.rpartition(".")
     return [f"{name}.{last}" for name in _matches(parent, modules)]
 

@@ -28,13 +28,7 @@ def patch(module: ModuleType, changes: Changes) -> None:
         return
     drawing: Any = module.ProgressCallback
     changes.put(drawing, "on_train_begin", _begun(_on_every_rank(drawing.on_train_begin)))
-    for name in (
-        "on_step_end",
-        "on_prediction_step",
-        "on_evaluate",
-        "on_predict",
-        "on_train_end",
-    ):
+    for name in ("on_step_end", "on_prediction_step", "on_evaluate", "on_predict", "on_train_end"):
         changes.put(drawing, name, _on_every_rank(vars(drawing)[name]))
     changes.put(drawing, "on_log", _noted(vars(drawing)["on_log"]))
     handler: Any = module.CallbackHandler

@@ -1,1 +1,1 @@
-"""Where a run is shown: under a cell, as a bundle, or as lines in a terminal."""
+"""Displays of a run: under a cell, as a bundle, or as lines in a terminal."""

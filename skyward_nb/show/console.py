@@ -15,6 +15,7 @@ import unicodedata
 import weakref
 from collections.abc import Iterable
 from itertools import groupby
+from operator import itemgetter
 from typing import TextIO
 
 from skyward_nb.view.sgr import plain
@@ -46,7 +47,9 @@ class Console:
                 self._going[log] = going
             else:
                 self._going.pop(log, None)
-            groups = [(name, [text for _, text in each]) for name, each in groupby(lines, _stream)]
+            groups = [
+                (name, [text for _, text in each]) for name, each in groupby(lines, itemgetter(0))
+            ]
             below = self._line_below()
             if not groups and below == self._below:
                 return
@@ -60,7 +63,7 @@ class Console:
                 _write(sys.stderr, wipe + below)
 
     def _line_below(self) -> str:
-        """What goes on, as wide as the terminal is; nothing where there is none."""
+        """The line on what goes on, as wide as the terminal; "" without a terminal."""
         if not self._going or not self.is_live:
             return ""
         count = f"{len(self._going)} runs: " if len(self._going) > 1 else ""
@@ -100,10 +103,6 @@ def _width(letter: str) -> int:
     if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-
-
-def _stream(line: tuple[str, str]) -> str:
-    return line[0]
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

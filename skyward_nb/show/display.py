@@ -58,17 +58,17 @@ class RunDisplay:
         )
         self.drawn: bool = False
         self.keep: Callable[[Output | Display], None] = lambda _: None
-        """Hears all that ranks print and display."""
+        """Called with all output and displays of ranks."""
         self.is_aside = False
-        """Whether its run is none of a cell."""
+        """Whether its run belongs to no cell."""
         self.hang: str = ""
         """For whom ranks waited when the run last went on no more, in the past tense."""
         self.first_run: int = 0
-        """The number of its run, once the cell runs: what comes for earlier ones is not its own."""
+        """The number of its run, once the cell runs: events of earlier runs are not its own."""
 
     @property
     def view(self) -> RunView:
-        """What there is to see so far."""
+        """The view so far."""
         self._fold()
         return self._view
 
@@ -77,7 +77,7 @@ class RunDisplay:
         self._view = replace(self.view, **changes)
 
     def loop(self, done: int, total: int, seconds: float, unit: str = "item") -> None:
-        """Show how far the whole of it is, after so many seconds."""
+        """Show the progress of the whole, after so many seconds."""
         bar = Progress(-1, 0, done, total, seconds=seconds, unit=unit)
         self._view = replace(self._view, bar=bar)
         self._still_due = 0.0
@@ -132,7 +132,7 @@ class RunDisplay:
         if event is not None:
             self._take(event)
         now = time.monotonic()
-        # What takes a moment is told before it begins: nothing can be drawn meanwhile.
+        # A phase is shown before it begins: nothing can be drawn meanwhile.
         told = isinstance(event, Phase) and bool(event.text) and self._view.state == "running"
         has_more = self._waiting or self._canvas.waits
         due = now >= self._due and (has_more or now >= self._still_due)
@@ -144,7 +144,7 @@ class RunDisplay:
             self._still_due = after + _STILL
 
     def show(self) -> None:
-        """Draw now: what follows is drawn from elsewhere."""
+        """Draw now: later changes are drawn from elsewhere."""
         if not self._quiet:
             self._draw(time.monotonic())
 
@@ -154,7 +154,7 @@ class RunDisplay:
         self.change(began=began, ran_from=began)
 
     def late(self, event: Event) -> None:
-        """Something of its run came after its end; `renew` draws it."""
+        """Take an event of its run that came after its end; `renew` draws it."""
         self._take(event)
 
     def update(self, event: Display) -> None:
@@ -204,16 +204,11 @@ class RunDisplay:
         return event.hidden or (shown is not None and event.rank not in shown)
 
     def end(
-        self,
-        state: RunState,
-        words: str,
-        *,
-        notes: tuple[str, ...] = (),
-        is_dry: bool = False,
+        self, state: RunState, words: str, *, notes: tuple[str, ...] = (), is_dry: bool = False
     ) -> None:
         """Draw the final state, which the notebook keeps.
 
-        With `is_dry`, its manifest is what was asked for, and tells what would be.
+        With `is_dry`, its manifest is open, and tells what would be sent.
         """
         now = time.monotonic()
         told = state == "failed" or bool(self._view.notes or notes)
@@ -232,6 +227,12 @@ class RunDisplay:
         self._view = trimmed(self._view)
         if told or not (self._quiet or spared):
             self._draw(now)
+
+    def fail(
+        self, error: BaseException, *, silent: str = "Interrupted", notes: tuple[str, ...] = ()
+    ) -> None:
+        """Draw the final state with the first line of an error, or `silent` if it has no text."""
+        self.end("failed", str(error).partition("\n")[0] or silent, notes=notes)
 
     def last_words(self, rank: int, lines: int = 5) -> str:
         """The last lines a rank wrote."""

@@ -1,6 +1,6 @@
 """A run as lines in a terminal, a file or the log of a CI: for scripts, the command line, IPython.
 
-What ranks print goes to the same stream here, as `[rank 0] text`; what there is to say of the run
+What ranks print goes to the same stream here, as `[rank 0] text`; words on the run
 goes to stderr: steps on the way up, one line that tells how far ranks are, and how it ended.
 """
 
@@ -90,7 +90,7 @@ class LogCanvas:
         return True
 
     def _way_up(self, view: RunView, *, is_live: bool) -> Iterator[str]:
-        """What is started, what takes a moment, the steps that nodes have taken: each told once."""
+        """Tell the start, the steps of nodes and what takes a moment: each once."""
         if view.state == "starting" and view.title and self._once(("title", view.title)):
             yield view.title
         # Of what counts seconds only the first is told.
@@ -154,7 +154,7 @@ class _Said:
         self._events.append(event)
 
     def settled(self, ranks: Mapping[int, RankView], *, is_over: bool) -> tuple[Entry, ...]:
-        """What no rank is waited for any more: all that still run have said it, or it has waited once.
+        """Lines that wait for no more ranks: all running ranks printed them, or they have waited once.
 
         Ranks that have ended end their lines.
         """
@@ -201,7 +201,7 @@ def _labelled(entries: Iterable[Entry]) -> Iterator[tuple[str, str]]:
 
 
 def _own(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """What is said here, and by no rank, as lines with their stream."""
+    """Words of this side, not of ranks, as lines with their stream."""
     return (("stderr", printable(row)) for text in texts for row in text.splitlines())
 
 

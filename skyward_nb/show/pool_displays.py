@@ -55,7 +55,7 @@ class PoolDisplays:
         self._heard: list[int] = []
         self._lost = 0
         self.untold: str = ""
-        """Why the pool is no more, in words, if that was seen between cells."""
+        """Why the pool was lost, in words, if that was seen between cells."""
         pool.closing.before_close.append(self._book.close)
         self._leave: Callable[[], None] = lambda: None
         pool.closing.before_close.append(self.rest)
@@ -100,6 +100,8 @@ class PoolDisplays:
     def give(self, now: RunDisplay, event: Event | None) -> None:
         """Give an event to `now`, the display of a run that goes on, or to that of an earlier run."""
         with self.lock:
+            if event is None:
+                self._book.flush_late()
             if isinstance(event, LeftOut):
                 self._lost += event.size
             if isinstance(event, Display) and event.update:
@@ -110,7 +112,7 @@ class PoolDisplays:
                 now.watch(event)
 
     def give_aside(self, display: RunDisplay, event: Event | None) -> None:
-        """Give an event to a display that is no run's, unless it is one of a run."""
+        """Give an event to a display without a run, unless it belongs to a run."""
         with self.lock:
             if isinstance(event, _OF_A_RUN) and event.run:
                 self._late(event)
@@ -156,7 +158,7 @@ class PoolDisplays:
     # ── between runs ────────────────────────────────────────────────────────────────────
 
     def look(self) -> Mapping[int, RankLost]:
-        """Take notice of what came between cells, which earlier runs show; the ranks that are gone.
+        """Handle events between cells, which earlier runs show; returns the lost ranks.
 
         Raises `PoolError` when the pool is gone. The listener may wait to show something, so the lock
         is held for each event alone.
@@ -182,7 +184,7 @@ class PoolDisplays:
             self._book.write(event)
 
     def rest(self) -> None:
-        """Listen no more between cells: somebody else reads, or nobody."""
+        """Stop listening between cells: another thread reads, or none."""
         self._leave()
         self._leave = lambda: None
         self._loop = None

@@ -1,7 +1,7 @@
 """The content store of one machine: values as files, named by their digest.
 
 Kernel and ranks of the same machine open the same store, so a value is written once and
-mapped copy-on-write by whoever needs it. Values lie in memory (tmpfs) while there is room,
+mapped copy-on-write by its readers. Values lie in memory (tmpfs) while there is room,
 and on disk beyond that. It knows nothing of pickles.
 """
 
@@ -33,7 +33,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class CorruptValue(Exception):
-    """Bytes that came are not those that were packed: what was packed changed meanwhile, or they did."""
+    """The received bytes are not the packed ones: the value changed meanwhile, or the bytes did."""
 
 
 def digest_of(parts: Sequence[Buffer]) -> str:
@@ -90,7 +90,7 @@ class BlobStore:
 
         `tick` is called now and then, as writing may take seconds.
         Raises OSError (ENOSPC) when neither memory nor disk has room; nothing is left of an
-        attempt that fails. Whether the bytes have the digest, who reads them verifies.
+        attempt that fails. Readers verify that the bytes have the digest.
         """
         size = sum(memoryview(part).nbytes for part in parts)
         if self.touch(digest, size):
@@ -118,7 +118,7 @@ class BlobStore:
         return False
 
     def folder_for(self, size: int, coming: int = 0, *, on_disk: bool = False) -> Path:
-        """Where there is room for so many bytes, in memory or on disk, beside those that are `coming`.
+        """The folder with room for so many bytes, in memory or on disk, besides the `coming` ones.
 
         Raises OSError (ENOSPC).
         """

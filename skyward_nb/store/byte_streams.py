@@ -1,4 +1,4 @@
-"""What carries the bytes of a value stream: a socket, or whatever else does the same."""
+"""Carriers of a value stream's bytes: a socket, or an object with the same methods."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ class AgentGone(Exception):
 
 
 def no_tick() -> None:
-    """For who has nothing to do meanwhile."""
+    """Do nothing meanwhile."""
 
 
 class ContentStore(Protocol):
@@ -34,7 +34,7 @@ class ContentStore(Protocol):
         ...
 
     def fetch(self, digests: Collection[str], tick: Callable[[], None] = no_tick) -> None:
-        """Bring values so near that to `map` them takes no line; those that cannot be are left out."""
+        """Fetch values so that `map` needs no line; values that cannot be fetched are left out."""
         ...
 
     def map(self, digest: str) -> memoryview:

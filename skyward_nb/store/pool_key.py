@@ -21,7 +21,7 @@ _AGE = datetime.timedelta(days=3650)
 
 
 def new_key() -> PoolKey:
-    """A new key, and a certificate that it signed itself: who holds the one trusts the other alone.
+    """A new key, and a certificate that it signed itself: a holder of the key trusts that certificate alone.
 
     Source: RFC 5280, sections 4.2.1.2, 4.2.1.3 and 4.2.1.9, for what a strict reader asks for.
     """
@@ -57,11 +57,11 @@ class MutualTLS:
         self._outer = _context(ssl.PROTOCOL_TLS_CLIENT, key, folder)
 
     def welcome(self, connection: socket.socket) -> ssl.SSLSocket:
-        """A stream to who came; raises OSError for one without the key."""
+        """The server's end of an encrypted stream; raises OSError if the other end lacks the key."""
         return self._inner.wrap_socket(connection, server_side=True)
 
     def enter(self, connection: socket.socket) -> ssl.SSLSocket:
-        """A stream to where one went; raises OSError where nobody has the key."""
+        """The client's end of an encrypted stream; raises OSError if the other end lacks the key."""
         return self._outer.wrap_socket(connection, server_hostname=_NAME)
 
 

@@ -16,7 +16,7 @@ _RESERVE = 64 << 20
 
 
 class PrivateMemory:
-    """Room for `size` bytes, written once and mapped by whoever reads them; from any thread.
+    """Room for `size` bytes, written once and mapped by their readers; from any thread.
 
     Raises OSError (ENOSPC) where neither memory nor the folder for temporary files has room.
     """
@@ -37,7 +37,7 @@ class PrivateMemory:
         return os.pread(self._handle, stop - start, start)
 
     def map(self) -> memoryview:
-        """A copy of it: writing changes nobody else's; what is large is copied only where it is written."""
+        """A private copy, of which only written pages are copied."""
         if self.size < MAPPED_FROM:
             return memoryview(bytearray(self.read(0, self.size)))
         return map_privately(self._handle, self.size)

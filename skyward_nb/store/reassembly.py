@@ -47,7 +47,7 @@ class Reassembly:
             self.changed.notify_all()
         if is_ours and until - self._hashed > _BEHIND and self._hashing.acquire(blocking=False):
             try:
-                # Not all at once: whoever calls has more to do.
+                # Not all at once: the caller has more to do.
                 self._catch_up(min(until, self._hashed + _AT_ONCE))
             finally:
                 self._hashing.release()

@@ -1,4 +1,4 @@
-"""How much is asked for on a line before it comes: what keeps the line busy, and hardly more.
+"""The number of bytes requested ahead on a line: enough to keep it busy, and hardly more.
 
 What is asked for ahead waits on its way where words wait, too: on a slow line they are to be behind
 a moment's worth of bytes, not behind megabytes. Rate and delay are known by what comes.
@@ -19,12 +19,12 @@ _MOMENT = 0.05
 _FADES = 0.6
 _DELAYS = 2
 _TIMED_AGAIN = 10.0
-"""Seconds after which nothing is asked for until all has come, so that the delay can be told again."""
+"""Seconds after which requests pause until all bytes have come, so that the delay can be measured again."""
 _TICK = 0.1
 
 
 class RequestedBytes:
-    """Bytes that are to come: `left` of so many, and how it was when they were asked for."""
+    """Bytes that are to come: `left` of so many, and the state of the line when they were requested."""
 
     def __init__(
         self, size: int, at: float, came: int, *, tells_delay: bool, is_full: bool
@@ -52,7 +52,7 @@ class ReceiveWindow:
 
     @property
     def delay(self) -> float:
-        """Seconds that an answer takes on a line with nothing else on it; 0: nobody knows yet."""
+        """Seconds that an answer takes on an idle line; 0: not yet known."""
         return min(self._delays, default=0.0)
 
     @property
@@ -63,7 +63,7 @@ class ReceiveWindow:
         return max(_LEAST, int(self._rate * (2 * self.delay + _MOMENT)))
 
     def ask(self, wanted: int, parts: int) -> RequestedBytes | None:
-        """Ask for so many bytes at most, in `parts` of what may be on its way; None: not now."""
+        """Request at most so many bytes, in `parts` of the window; None: not now."""
         with self._changed:
             now, most = self._clock(), self.most
             size = min(wanted, max(_LEAST_PIECE, most // parts))

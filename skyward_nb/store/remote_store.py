@@ -69,7 +69,7 @@ class RemoteStore:
         """Bytes of large values that were sent or fetched, ever."""
         self._streams = StreamPool(connect)
         self.window: ReceiveWindow = ReceiveWindow()
-        """How much may be asked for at a time, by what is known of the line."""
+        """How many bytes to request at a time on this line."""
         self._lock = threading.Lock()
         self._on_disk: dict[str, bool] = {}
         self._fetched: dict[str, PrivateMemory] = {}

@@ -1,4 +1,4 @@
-"""The content stores of several machines as one: what is put is on all of them, what is mapped on one."""
+"""The content stores of several machines as one: `put` goes to all of them, `map` to one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class SeveralStores:
         self._stores = tuple(stores)
 
     def put(self, digest: str, parts: Sequence[Buffer], tick: Callable[[], None] = no_tick) -> bool:
-        """Have a value on all machines, or, where it was on none, on none; whether it was not on one.
+        """Put a value on all machines, and undo that if one fails; returns whether any lacked it.
 
-        Raises what putting it on one of them raises.
+        Raises the errors of each store.
         """
         new: list[ContentStore] = []
 
@@ -38,27 +38,27 @@ class SeveralStores:
         return bool(new)
 
     def on_disk(self, digest: str) -> bool:
-        """Whether a value that was put had to go to disk, on one of them."""
+        """Whether a value is on disk, on one of them."""
         return any(store.on_disk(digest) for store in self._stores)
 
     def fetch(self, digests: Collection[str], tick: Callable[[], None] = no_tick) -> None:
-        """Bring values near from whichever machine has them."""
+        """Fetch values from any machine that has them."""
         for store in self._stores:
             store.fetch(digests, tick)
 
     def map(self, digest: str) -> memoryview:
-        """A value's bytes, from the first machine that has it; raises `CorruptValue` where none does."""
+        """A value's bytes, from the first machine that has it; raises `CorruptValue` if none has."""
         for store in self._stores[:-1]:
             with contextlib.suppress(CorruptValue):
                 return store.map(digest)
         return self._stores[-1].map(digest)
 
     def drop(self, digests: Collection[str]) -> None:
-        """Forget these values on all of them."""
+        """Drop these values on all of them."""
         for store in self._stores:
             store.drop(digests)
 
     def trim(self, needed: Collection[str]) -> None:
-        """Forget on each what is not `needed`, beyond its spare room."""
+        """Drop values that are not `needed` on each, beyond its spare room."""
         for store in self._stores:
             store.trim(needed)

@@ -96,7 +96,7 @@ class StreamPool:
         stream.close()
 
     def post(self, message: DropValues | TrimStore) -> None:
-        """Send a message whose answer nobody waits for: now, or before the next request."""
+        """Send a message without waiting for the answer: now, or before the next request."""
         if not self._order.acquire(blocking=False):
             self._unsent.append(message)  # another thread waits for an answer, which may take long
             return

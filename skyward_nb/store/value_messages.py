@@ -1,4 +1,4 @@
-"""What is said on a machine's second line, by which values come and go: messages, and who lacks what.
+"""Messages on a machine's second line, which carries values; among them, which machine lacks which bytes.
 
 A message is 4 bytes of length and msgpack. Behind `StoreBytes`, and behind `BytesFollow`, follow as many bytes of
 the value as it says. Each ask has one answer, in order. No IO here.

@@ -36,7 +36,7 @@ _RECORDS = 1 << 18
 
 
 class StreamLost(OSError):
-    """The other end has hung up, or says what is no message."""
+    """The other end has hung up, or sent bytes that are no message."""
 
 
 class StoreRefused(Exception):
@@ -209,7 +209,7 @@ class ValueStream(Generic[M]):
                 raise StreamLost(f"nothing came or went for {self.patience:g} s")
 
     def _slice(self) -> float | None:
-        """How many milliseconds to wait at once: for good where nothing is to be done meanwhile."""
+        """Milliseconds to wait at a time: without end if nothing is to be done meanwhile."""
         if self.tick is not no_tick:
             return _TICK
         return None if self.patience is None else 1000 * self.patience
@@ -232,7 +232,7 @@ def request(
 
 
 def answer(stream: ValueStream[Answer], kind: type[A]) -> A:
-    """The next answer; raises `StoreRefused`, and `StreamLost` where it is of another kind."""
+    """The next answer; raises `StoreRefused`, and `StreamLost` if it has another type."""
     found = stream.hear()
     if isinstance(found, ValueRefused):
         raise StoreRefused(found)

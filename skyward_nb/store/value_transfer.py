@@ -29,7 +29,7 @@ from skyward_nb.store.value_source import ValueSource
 from skyward_nb.store.value_stream import StoreRefused, answer
 
 AT_ONCE = 1 << 20
-"""Bytes of a value that goes in one message; of one that comes, as much is asked for at first."""
+"""Bytes of an outgoing value per message, and of an incoming value in the first request."""
 LEAST_PIECE = 1 << 20
 _PIECE = 4 << 20
 _ROOM = 1 << 20

@@ -12,7 +12,7 @@ Work = Callable[[Callable[[], None]], None]
 
 
 class WorkStopped(BaseException):
-    """Raised in a work whose result is not needed any more: another one failed, or `tick` did."""
+    """Raised in a task whose result is no longer needed: another task failed, or `tick` did."""
 
 
 def run_concurrently(works: Sequence[Work], tick: Callable[[], None]) -> None:

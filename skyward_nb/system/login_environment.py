@@ -10,7 +10,7 @@ import os
 
 FOLDER = "SKYWARD_LOGIN_FOLDER"
 UMASK = "SKYWARD_LOGIN_UMASK"
-"""The variables that the agent is given, and that ranks do not see."""
+"""The variables of the agent that ranks do not see."""
 
 
 def begin_as_logged_in() -> None:

@@ -50,7 +50,7 @@ def _passwords() -> dict[str, str] | None:
 
 
 def _has_way_in(each: pwd.struct_passwd, passwords: dict[str, str]) -> bool:
-    """Whether it has a password or keys; one that is no account of this machine's file may."""
+    """Whether it has a password or keys; accounts outside this machine's file may have them."""
     password = passwords.get(each.pw_name)
     is_locked = password is not None and password.startswith(("!", "*"))
     return not is_locked or _is_there(Path(each.pw_dir, _KEYS))

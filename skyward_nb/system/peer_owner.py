@@ -52,7 +52,7 @@ def other_users(
 
 
 def count_listeners(like: socket.socket) -> int:
-    """How many sockets listen where this one does."""
+    """The number of sockets that listen at this one's address."""
     own = _place(like.getsockname())
     return sum(_plain(local) == own and state == _LISTENS for local, _, state, _, _ in _rows())
 

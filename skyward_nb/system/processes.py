@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -56,6 +57,16 @@ def stat(pid: int) -> ProcessStat | None:
     words = text.rpartition(")")[2].split()
     ends = words[0] in "ZXx" or bool(int(words[6]) & _ENDING)
     return ProcessStat(int(words[1]), int(words[2]), int(words[19]), ends)
+
+
+def computing_threads() -> set[int]:
+    """The ids of this process's threads that run, or wait for a processor; the caller's is left out."""
+    found: set[int] = set()
+    for path in (_PROC / "self/task").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (path / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "R":
+                found.add(int(path.name))
+    return found - {threading.get_native_id()}
 
 
 def known(pid: int) -> ProcessIdentity | None:

@@ -1,1 +1,1 @@
-"""What a person should see of a run, as one value, folded from events. Pure."""
+"""The view of a run: all that a person should see, as one value folded from events. Pure."""

@@ -21,9 +21,17 @@ from skyward_nb.protocol.events import (
     Remark,
     Step,
     Telemetry,
+    Waited,
 )
 from skyward_nb.view.output_entries import OutputEntries
-from skyward_nb.view.run_view import MOST_METRICS, RankState, RankView, RunView, StepView
+from skyward_nb.view.run_view import (
+    MOST_METRICS,
+    MOST_WINDOWS,
+    RankState,
+    RankView,
+    RunView,
+    StepView,
+)
 from skyward_nb.view.series import Series, extended
 
 _MOST_BARS = 8
@@ -111,10 +119,8 @@ class _Folding:
                 self._take_step(event)
             case RankReady():
                 self._ready += 1
-            case Telemetry(rank=rank):
-                if rank in self._ranks:  # else of one that runs no part of this
-                    peak = max(self._rank(rank).peak, event.rss)
-                    self._set(rank, telemetry=event, peak=peak)
+            case Telemetry(rank=rank) | Waited(rank=rank) if rank in self._ranks:
+                self._measure(event)
             case RankDone(rank=rank):
                 state: RankState = "failed" if event.failure or event.rejected else "done"
                 self._end(rank, "stopped" if event.interrupted else state)
@@ -122,6 +128,13 @@ class _Folding:
                 self._end(rank, "stopped" if event.asked else "lost")
             case _:
                 pass
+
+    def _measure(self, event: Telemetry | Waited) -> None:
+        now = self._rank(event.rank)
+        if isinstance(event, Waited):
+            self._set(event.rank, waits=(*now.waits, event.share)[-MOST_WINDOWS:])
+        else:
+            self._set(event.rank, telemetry=event, peak=max(now.peak, event.rss))
 
     def _rank(self, rank: int) -> RankView:
         return self._ranks.get(rank) or RankView()
@@ -150,7 +163,8 @@ class _Folding:
         others = [bar for bar in rank.bars if bar.bar != event.bar]
         if event.over and event.level == 0:
             others = [bar for bar in others if not bar.level]
-        bars = [bar for bar in others if not (bar.over and _alike(bar, event))]
+        turn = event.level, event.text  # a later turn of a loop takes the place of one before it
+        bars = [bar for bar in others if not (bar.over and (bar.level, bar.text) == turn)]
         if event.keeping or not event.over:
             bars.append(event)
         bars.sort(key=lambda bar: (bar.level, bar.bar))
@@ -177,8 +191,3 @@ class _Folding:
                 metrics[name] = values[-1][1]
                 series[name] = extended(series.get(name, Series()), values)
             self._set(rank, metrics=metrics, series=series, logs_more=more)
-
-
-def _alike(a: Progress, b: Progress) -> bool:
-    """Whether a loop is another turn of one before it."""
-    return (a.level, a.text) == (b.level, b.text)

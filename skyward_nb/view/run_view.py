@@ -2,7 +2,7 @@
 
 Text, HTML, widgets and the record for front ends draw this one view; `view/folding` makes the next
 one of it and of events. It is bounded however much is printed or displayed: head and tail are kept,
-the rest is counted. Its clock is `now`, which whoever folds sets before.
+the rest is counted. Its clock is `now`, which is set before folding.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from skyward_nb.view.terminal import Screen, seen
 from skyward_nb.words.offers import Bill
 
 MOST_TEXT = 256_000
-"""Bytes of text that are kept of a run unless it is told otherwise."""
+"""Bytes of text that are kept of a run by default."""
 MOST_RICH = 16_000_000
 """Bytes of figures and other rich output that are kept of a run."""
 MOST_SHOWN = 500
 """Figures and other rich output that are kept of a run, in number."""
 MOST_METRICS = 100
 """Metrics that are kept of a rank: the first so many that it logs."""
+MOST_WINDOWS = 20
+"""Windows of time of which it is kept how much a rank waited: the last so many."""
 
 RankState = Literal["waiting", "running", "done", "failed", "stopped", "lost"]
 RunState = Literal["starting", "running", "finished", "failed", "interrupted"]
@@ -56,6 +58,7 @@ class RankView(msgspec.Struct, frozen=True):
 
     `told` is when its loops last went on, on that clock, and `bars_left_out` how many are not kept.
     `peak` is the most bytes of memory that were seen; it `logs_more` when metrics are left out.
+    `waits` are the shares of its last windows of time that it waited in collectives.
     """
 
     state: RankState = "running"
@@ -68,6 +71,7 @@ class RankView(msgspec.Struct, frozen=True):
     logs_more: bool = False
     telemetry: Telemetry | None = None
     peak: int = 0
+    waits: tuple[float, ...] = ()
     ended: float | None = None
 
 

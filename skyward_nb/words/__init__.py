@@ -1,1 +1,1 @@
-"""Plain data and errors of skyward_nb: what the rooms say to one another. No IO here."""
+"""Plain data and errors that the rooms exchange. No IO here."""

@@ -1,4 +1,4 @@
-"""Requested accelerators as one value: `A100`, `A100:8`, `none`."""
+"""Requested accelerators as one value: `A100`, `A100:8`, `L4:0.5`, `none`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ _FORM = re.compile(r"(?P<name>\w[\w .\-]*?)(?::(?P<count>\d+(?:\.\d+)?))?", re.A
 
 
 class Accelerator(msgspec.Struct, frozen=True):
-    """`count` accelerators called `name` on each node."""
+    """`count` accelerators called `name` on each node; with a `part` below 1, one that is this part of a whole."""
 
     name: str
     count: int = 1
+    part: float = 1.0
 
     def __str__(self) -> str:
-        return self.name if self.count == 1 else f"{self.name}:{self.count}"
+        many = self.count if self.part == 1 else self.part
+        return self.name if many == 1 else f"{self.name}:{many:g}"
 
 
 def parse_accelerator(text: str) -> Accelerator | None:
@@ -36,7 +38,7 @@ def parse_accelerator(text: str) -> Accelerator | None:
     if match is None or not (match["name"][0].isalpha() or kind_of(match["name"])):
         raise OptionError("accelerator", f"accelerator={text}: {_HOW}")
     name = canonical(match["name"])
-    return Accelerator(name, whole_count(name, match["count"] or "1"))
+    return counted(name, match["count"] or "1")
 
 
 _HOW = (
@@ -45,25 +47,27 @@ _HOW = (
 )
 
 
-def whole_count(name: str, text: str) -> int:
-    """The number of accelerators of this name; raises `OptionError` for none, and for a fraction."""
+def counted(name: str, text: str) -> Accelerator:
+    """So many accelerators of this name, or a part of one; raises `OptionError` for none, and for 1.5."""
     try:
         count = float(text)
     except ValueError:
         count = 0.0
     if count >= 1 and count.is_integer():
-        return int(count)
+        return Accelerator(name, int(count))
     if not 0 < count < 1:
         raise OptionError("accelerator", f"accelerator={name}:{text}: {_HOW}")
-    parts = max(2, round(1 / count))
+    return Accelerator(name, part=count)
+
+
+def other_ways(asked: Accelerator) -> str:
+    """How to use a part of an accelerator where none is rented as such."""
+    name = asked.name
+    parts = max(2, round(1 / asked.part))
     share = f"ranks_per_node={parts} with framework=torch backend=gloo has {parts} ranks share it"
     profile = _profile(name, parts)
     cut = f"accelerator={name} mig={profile} cuts it into slices, one for each rank; or "
-    raise OptionError(
-        "accelerator",
-        f"accelerator={name}:{text}: write parts of one in another way: "
-        f"{cut if profile else ''}accelerator={name} {share}",
-    )
+    return f"write parts of one in another way: {cut if profile else ''}accelerator={name} {share}"
 
 
 def _profile(name: str, parts: int) -> str:

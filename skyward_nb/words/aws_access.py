@@ -16,7 +16,8 @@ class AWSAccess(msgspec.Struct, frozen=True, kw_only=True):
 
     `regions` are alternatives to `region`, `zones` the only allowed ones; `user` logs in to the `ami`,
     `profile` is one of AWS's configuration, `disk` GB of gp3. With `placement` "auto", nodes are put side by
-    side if their type allows it. `endpoint` is another server with EC2's interface.
+    side if their type allows it. `endpoint` is another server with EC2's interface. `instance_profile` is the role
+    of machines, by the name or ARN of its profile.
     """
 
     region: str | None = None
@@ -31,3 +32,4 @@ class AWSAccess(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement = "auto"
     disk: int = 100
     endpoint: str | None = None
+    instance_profile: str | None = None

@@ -59,6 +59,11 @@ class InstanceInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.rank == 0 and self.cluster
 
     @property
+    def total_accelerators(self) -> int:
+        """The accelerators of all nodes."""
+        return self.accelerators * self.total_nodes
+
+    @property
     def pool_rank(self) -> int:
         """The number of this rank among those of all nodes, even if nodes stand alone."""
         return self.node * self.workers_per_node + self.worker

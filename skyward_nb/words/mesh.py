@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from skyward_nb.words.errors import OptionError
 
 Axes = tuple[tuple[str, int], ...]
 """Names of the axes and their sizes, the slowest first: rank = ((i·size₁) + j)·size₂ + k …"""
 
+PARALLEL_AXES = ("dp", "fsdp", "tp")
+"""The axes that `sky.parallelize` knows, in the order in which they nest."""
+
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _FORM = 'write its axes and their sizes: mesh=fsdp:2,tp:2, or mesh=[[2,2],["fsdp","tp"]]'
 
 
@@ -43,6 +48,27 @@ def _from_lists(text: str) -> Axes:
     sizes = [int(size) for size in found[1].split(",")]
     names = [name.strip().strip("'\"") for name in found[2].split(",")]
     return tuple(zip(names, sizes, strict=True))
+
+
+def other_axes(names: Iterable[str]) -> str:
+    """Why models cannot be spread over axes of these names; "" if they can."""
+    found = tuple(names)
+    if found and set(found) <= set(PARALLEL_AXES):
+        return ""
+    has = ", ".join(found) or "axes without names"
+    return (
+        f"knows the axes {', '.join(PARALLEL_AXES)}, and the mesh has {has}: make the pool with "
+        "mesh=fsdp:2,tp:2, or give mesh="
+    )
+
+
+def dtype_name(function: str, word: str) -> str:
+    """`bfloat16` for `bf16`, as frameworks call it; raises ValueError, as `function` would, for others."""
+    if word in _DTYPES.values():
+        return word
+    if word not in _DTYPES:
+        raise ValueError(f"{function}: {word!r} is not one of {', '.join(_DTYPES)}")
+    return _DTYPES[word]
 
 
 def axes_of(axes: Axes, places: int) -> tuple[tuple[int, ...], tuple[str, ...]]:

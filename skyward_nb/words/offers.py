@@ -17,7 +17,7 @@ _BEFORE = 90.0
 """Seconds before the end of a budget when machines may end for it."""
 
 Arch = Literal["x86_64", "arm64"]
-Spot = Literal["no", "yes", "auto"]
+Spot = Literal["no", "yes", "auto", "cheapest"]
 
 
 def spell_dollars(dollars: float) -> str:
@@ -58,7 +58,7 @@ def parse_need(option: str, text: str) -> Need:
 class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
     """A type of machines; memory in GiB (`gpu_memory`: of each GPU), `nvme` in GB of disks of its own.
 
-    `gpu` is the catalogue's name, if the catalogue has it.
+    `gpu` is the catalogue's name, if the catalogue has it; each GPU is `gpu_part` of a whole one.
     """
 
     name: str
@@ -68,6 +68,7 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
     gpu: str | None = None
     gpus: int = 0
     gpu_memory: float = 0.0
+    gpu_part: float = 1.0
     efa: bool = False
     network_cards: int = 1
     nvme: float = 0.0

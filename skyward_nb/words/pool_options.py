@@ -1,9 +1,9 @@
-"""The options of a pool as values: `PoolOptions`, and `Options`, which only Python code writes. Pure."""
+"""The options of a pool as values: `PoolOptions`, and `Options` and `Worker`, which only Python code writes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -17,6 +17,7 @@ from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes
 from skyward_nb.words.offers import Need, Spot
+from skyward_nb.words.volume import Volume
 
 T = TypeVar("T")
 Stated: TypeAlias = T | UnsetType
@@ -37,11 +38,34 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise OptionError("cluster", f"cluster={given!r}: write True or False")
 
 
+class Worker(msgspec.Struct, frozen=True):
+    """How many calls each node runs at once: `concurrency`, each in a process of its own.
+
+    Each of these processes is a rank, with its own namespace, and shares no memory with the others. Raises
+    `OptionError` for other values.
+    """
+
+    concurrency: int = 1
+    executor: Literal["auto", "process"] = "auto"
+
+    def __post_init__(self) -> None:
+        given: Any = self.concurrency
+        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+            raise OptionError(
+                "concurrency", f"concurrency={given!r}: write a whole number of 1 or more"
+            )
+        if self.executor not in ("auto", "process"):
+            raise OptionError(
+                "executor",
+                f"executor={self.executor!r}: there is 'process' alone, as each call has a process of its own",
+            )
+
+
 class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options that are stated of a pool, by their names; the others are UNSET.
 
     None is a value: that of `accelerator=none` and `ranks_per_node=auto`. `image` is the name of an `Image`
-    until that is looked up in the notebook. Only Python code states `aws` and `adds_frameworks`.
+    until that is looked up in the notebook. Only Python code states `aws`, `volumes` and `adds_frameworks`.
     """
 
     pool: Stated[str] = UNSET
@@ -68,6 +92,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     spot: Stated[Spot] = UNSET
     on_preempt: Stated[OnPreempt] = UNSET
     max_cost: Stated[float] = UNSET
+    max_hourly_cost: Stated[float] = UNSET
     confirm_above: Stated[float] = UNSET
     yes: Stated[bool] = UNSET
     ami: Stated[str] = UNSET
@@ -85,6 +110,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     apt: Stated[tuple[str, ...]] = UNSET
     env: Stated[dict[str, str]] = UNSET
     cluster: Stated[bool] = UNSET
+    volumes: Stated[tuple[Volume, ...]] = UNSET
     idle: Stated[float] = UNSET
     ttl: Stated[float] = UNSET
     keep: Stated[bool] = UNSET

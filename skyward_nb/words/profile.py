@@ -22,17 +22,20 @@ class CommProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of a run on a rank, those spent in collectives, and the `exposed` of these.
 
     Waiting for other ranks counts as time in a collective. Exposed is the part in which the rank's
-    framework did nothing else. All are of the `recorded` seconds from the run's beginning, fewer than
-    the run had where its recording took too much memory. `trace` is the recording as PyTorch writes it, `events` those of it
-    that are to be put with those of other ranks; both are JSON, compressed by gzip, or empty where
-    there was `trouble`, which says it in words.
+    framework did nothing else. `steady` is the share in collectives but for the longest of them. All are of the
+    `recorded` seconds from the run's beginning, fewer than the run had where its recording took too much
+    memory. `trace` is the recording as its `framework` writes it, JSON of PyTorch or JAX's `xplane.pb`;
+    `events` are those of it that are put with those of other ranks, in JSON. Both are compressed by gzip, or
+    empty where there was `trouble`, which says it in words.
     """
 
     seconds: float = 0.0
     recorded: float = 0.0
     communicating: float = 0.0
     exposed: float = 0.0
+    steady: float = 0.0
     collectives: tuple[Collective, ...] = ()
     trace: bytes = b""
     events: bytes = b""
     trouble: str = ""
+    framework: str = "torch"

@@ -12,6 +12,7 @@ from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
 from skyward_nb.words.offers import Need, Spot
+from skyward_nb.words.volume import Volume
 
 IDLE_ELSEWHERE = 1800.0
 """Default lifetime of a pool on other machines without a client, in seconds."""
@@ -27,8 +28,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     `partition` makes the slices. `env` has variables beside those of the `image`; without `cluster`, each node
     stands alone. With `trust_local_users`, TensorFlow joins machines that other people may log in to. `ssh` has
     the hosts of provider=ssh, `aws` the access of provider=aws, whose machines have these `cpus` and GB of
-    `memory` and cost at most `max_cost` dollars in all; above `confirm_above` dollars an hour (None: no limit),
-    the user is asked. `on_preempt` says whether reclaimed machines are replaced.
+    `memory` and cost at most `max_cost` dollars in all, and each `max_hourly_cost` an hour; above `confirm_above` dollars an hour (None: no limit),
+    the user is asked. `on_preempt` says whether reclaimed machines are replaced; `volumes` are folders of each of them.
     """
 
     name: str = "default"
@@ -45,6 +46,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory: Need | None = None
     spot: Spot = "no"
     max_cost: float | None = None
+    max_hourly_cost: float | None = None
     confirm_above: float | None = 5.0
     on_preempt: OnPreempt = "tell"
     simulate: bool = False
@@ -56,6 +58,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     image: Image = Image()
     env: dict[str, str] = {}
     cluster: bool = True
+    volumes: tuple[Volume, ...] = ()
     idle: float = 600.0
     grace: float = 2.0
     ttl: float | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from terminals import document, sky
+from terminals import begun, document, ended, sky
+from waiting import until
 
 from skyward_nb.cli.documents import Log, Nodes, Runs
 from skyward_nb.providers.folders import runtime_root
@@ -35,6 +36,25 @@ def test_logs(no_leaks, tmp_path):
     )
     assert sky("logs", run, "save=all.txt", folder=tmp_path).code == 2
     assert sky("logs", run, "save=b.txt", "--json", folder=tmp_path).code == 2
+
+
+def test_a_run_that_goes_on_is_followed_to_its_end(no_leaks, tmp_path):
+    (tmp_path / "talk.py").write_text(
+        "import pathlib, time\n"
+        "print('first', flush=True)\n"
+        "while not pathlib.Path('end').exists(): time.sleep(0.05)\n"
+        "print('last')\n"
+    )
+    with begun("run", "pool=long", "talk.py", folder=tmp_path) as run:
+        until(lambda: "first" in sky("logs", "pool=long").stdout)
+        with begun("logs", "follow", "pool=long") as follows:
+            assert follows.stdout.readline() == "[0] first\n"
+            (tmp_path / "end").touch()
+            said = ended(follows)
+            assert (said.code, said.stdout) == (0, "[0] last\n")
+        assert ended(run).code == 0
+    ran = sky("logs", "follow", "--json")
+    assert ran.code == 2 and "follow prints lines as they come" in ran.stderr
 
 
 def test_logs_of_machines(make, tmp_path):

@@ -40,6 +40,18 @@ def the(values):
 # ── what is asked for ───────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize(
+    ("profile", "field"),
+    [("trainer", "Name"), ("arn:aws:iam::123456789012:instance-profile/trainer", "Arn")],
+)
+def test_machines_have_the_role_of_a_profile(api, renter, profile, field):
+    made = renter(nodes=1, aws=AWSAccess(region="us-east-1", instance_profile=profile))
+    with contextlib.suppress(LaunchError):  # there is no such profile here
+        made.launch()
+    asked = launches(api)[0].parameters
+    assert asked[f"IamInstanceProfile.{field}"] == profile
+
+
 def test_machines_are_asked_for_as_they_should_be(api, renter):
     made = renter(nodes=2)
     first, second = made.launch()

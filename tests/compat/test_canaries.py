@@ -167,6 +167,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("keras.src.backend.tensorflow.trainer:TensorFlowTrainer.fit", "a word on training alone"),
         Part("keras.src.backend.tensorflow.trainer:TensorFlowTrainer._distribute_strategy", "a word on training alone"),
         Part("keras.src.backend.torch.trainer:TorchTrainer.fit", "a word on training alone"),
+        Part("keras.src.trainers.trainer:Trainer._get_metrics_result_or_logs", "metrics of all ranks", "logs"),
         Part("keras.src.backend.jax.trainer:JAXTrainer.fit", "a word on training alone"),
         Part("keras.src.backend.jax.trainer:JAXTrainer.make_predict_function", "predictions of a rank's own rows"),
         Part("keras.src.saving.saving_lib:save_model", "a model saved by one rank"),

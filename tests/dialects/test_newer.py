@@ -25,10 +25,30 @@ PROGRAMS = {
         lacks=("tensorflow", *BESIDE_KERAS),
         holds=lambda out: falls("loss", 0.3)(out) and numbers(out, "loss")[2] > 0.9,
     ),
+    "newer/keras_on_torch.py": Program(
+        says=(
+            "losses agree: True",
+            "weights agree: True",
+            "as one rank with the whole batch: True",
+        ),
+        needs=("keras", "torch"),
+        lacks=("tensorflow", "jax", *BESIDE_KERAS),
+        holds=falls("loss", 0.6),
+    ),
     "newer/jax_arrays.py": Program(
         says=("weights: [1.0, -2.0, 3.0, -4.0]", "[rank 1] process 1 of 2, 2 devices"),
         needs=("jax",),
         holds=lambda out: len(set(numbers(out, "losses:"))) == 1,
+    ),
+    "newer/jax_mesh.py": Program(
+        says=(
+            "part of up: (4, 16)",
+            "losses agree: True",
+            "weights agree: True",
+            "whole on the head alone: True",
+        ),
+        needs=("jax",),
+        holds=falls("loss:", 0.3),
     ),
     "newer/tensorflow_loop.py": Program(
         says=(

@@ -18,6 +18,12 @@ PROGRAMS = {
         holds=lambda out: falls("loss", 0.4)(out) and ranks_of(out, "Epoch") == {0},
         alike="newer/keras_on_jax.py",
     ),
+    "older/keras_on_tensorflow.py": Program(
+        says=("backend: tensorflow", "losses agree: True", "weights agree: True"),
+        needs=("keras", "tensorflow"),
+        holds=falls("loss", 0.5),
+        alike="newer/keras_on_torch.py",
+    ),
     "older/jax_devices.py": Program(
         says=tuple(f"rank {rank}: 3 processes, 3 devices, sum 138" for rank in range(3)),
         needs=("jax",),

@@ -8,6 +8,7 @@ import pytest
 
 import skyward_nb as sky
 from skyward_nb.functions.function_marks import Marks, marks_of, shown
+from skyward_nb.runtime import keras_settings
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo, Peer, place
 from skyward_nb.words.spec import PoolSpec
@@ -216,3 +217,24 @@ def test_ranks_get_no_marks_and_no_token():
 def test_places_are_asked_for_their_head():
     assert sky.is_head(InstanceInfo())
     assert not sky.is_head(InstanceInfo(rank=1, world_size=2))
+
+
+def test_a_function_trains_as_its_decorator_says_and_the_next_one_as_before(monkeypatch):
+    planted = []
+    monkeypatch.setattr(keras_settings, "plant", lambda env: planted.append(dict(env)))
+
+    @sky.integrations.keras(backend="torch", seed=3, average=False)
+    def train():
+        return keras_settings.averages()
+
+    assert keras_settings.averages() and train() is False and keras_settings.averages()
+    assert planted == [{"SKYWARD_KERAS_SEED": "3", "SKYWARD_KERAS_AVERAGE": "no"}]
+    # A pool that has Keras on torch has what it needs.
+    assert marks_of(train).uses == (sky.plugins.keras(backend="torch"),)
+
+    @sky.integrations.keras(seed=3)
+    @sky.function
+    def outer():
+        return len(planted)
+
+    assert outer.local() == 2

@@ -95,6 +95,21 @@ def operators(pool: sky.Compute) -> None:
     text(3) & 3  # pyright: ignore[reportOperatorIssue]
 
 
+def alternatives() -> None:
+    assert_type(text(3) @ sky.get_pool(), list[str])
+    assert_type(text(3) >> sky.get_pool("default").head, str)
+    assert_type(sky.get_pool().map(plain, [1, 2]), list[list[int]])
+    spec = sky.Spec(provider=sky.AWS(), accelerator=sky.accelerators.L4(count=0.5), nodes=2)
+    data = sky.Volume(bucket="data", mount="/data")
+    sky.Compute(spec, sky.Spec(allocation="spot"), selection="first", volumes=[data])
+    sky.Compute(worker=sky.Worker(concurrency=4), allocation="on-demand", max_hourly_cost=2.5)
+    sky.Compute(spec, selection="last")  # pyright: ignore[reportArgumentType]
+    sky.Compute(allocation="preemptible")  # pyright: ignore[reportArgumentType]
+    sky.Compute(worker=4)  # pyright: ignore[reportArgumentType]
+    sky.Worker(concurrency="4")  # pyright: ignore[reportArgumentType]
+    sky.get_pool(3)  # pyright: ignore[reportArgumentType]
+
+
 def targets(pool: sky.ComputePool) -> None:
     assert_type(text(3) >> pool.head, str)
     assert_type(text(3) @ pool.node(1), list[str])

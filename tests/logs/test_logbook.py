@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from skyward_nb.logs import log_files
 from skyward_nb.logs.log_files import LogLimits, find, part_path, runs
-from skyward_nb.logs.log_reader import LONGEST_LINE, LogLine, read
+from skyward_nb.logs.log_reader import LONGEST_LINE, LogLine, follow, read
 from skyward_nb.logs.logbook import Logbook
 from skyward_nb.protocol.events import Display, Output, Phase
 from skyward_nb.protocol.frames import frame
@@ -76,6 +76,51 @@ def test_ranks_can_be_chosen():
     )  # fmt: skip
     assert texts("p-1", 0, ranks=[1]) == ["1 stdout", "1 stderr", "<Figure>"]
     assert texts("p-1", 0, ranks={0}) == ["0 stdout", "0 stderr"]
+
+
+def test_a_run_is_followed_over_its_parts_until_it_is_over():
+    book = Logbook("p-1", SMALL)
+    events = [Output(n % 2, "stdout", f"line {n} {'x' * 40}\n", 1) for n in range(100)]
+    ahead = iter(events)
+    book.write(next(ahead))
+    looks = 0
+
+    def pause():
+        nonlocal looks
+        looks += 1
+        # So many at once that a part which was begun is dropped before it is read.
+        for _ in range(30 if looks == 3 else 5):
+            event = next(ahead, None)
+            if event is None:
+                return book.close()
+            book.write(event)
+        return None
+
+    found = [line for line in follow("p-1", 1, None, pause) if line is not None]
+    assert looks > 5
+    said = [int(line.text.split()[1]) for line in found if line.rank is not None]
+    assert said == sorted(set(said)) and said[-1] == 99
+    (gap,) = [line.text for line in found if line.stream == "note"]
+    assert gap == "some output is no longer kept"
+    # Of a run that is over, what `read` gives; of one rank, its lines.
+    again = [line.text for line in follow("p-1", 1, None, pause) if line.rank is not None]
+    assert again == texts("p-1", 1)
+    assert {line.rank for line in follow("p-1", 1, [1], pause)} == {1, None}
+    assert [line.text for line in follow("p-1", 9, None, pause)] == [
+        "nothing of run p-1/9 is on disk"
+    ]
+
+
+def test_what_waited_for_a_second_is_written_without_more_of_it():
+    book = Logbook("p-1")
+    book.write(Output(0, "stdout", "first\n", 1))
+    book.flush_late()
+    assert texts("p-1", 1) == []
+    for log in book._runs.values():
+        log.written -= 2
+    book.flush_late()
+    assert texts("p-1", 1) == ["first"]
+    book.close()
 
 
 def test_of_what_is_displayed_the_words_stay(root):

@@ -178,7 +178,7 @@ class Driver:
     def cut(self, run: int):
         """Cut all ranks off; what each said to that."""
         since = len(self.events)
-        self.link.send(CutCommunication(run, self.ranks))
+        self.link.send(CutCommunication(run, self.ranks, also_idle=True))
         return self.wait(CommunicationCut, self.ranks, since, run=run)
 
     def stacks(self, ranks=None):

@@ -12,7 +12,8 @@ from node.drivers import driver
 
 from skyward_nb.hangs.stacks import threads
 from skyward_nb.plugins.collectives import waits_in
-from skyward_nb.protocol.events import Output
+from skyward_nb.protocol.commands import CutCommunication
+from skyward_nb.protocol.events import CommunicationCut, Output
 
 pytestmark = [
     pytest.mark.torch,
@@ -226,6 +227,14 @@ def test_a_cut_for_a_run_that_is_over_leaves_the_next_one_alone(four, tmp_path):
     go.touch()
     assert not any(each.cut for each in told)
     assert not any(end.failure for end in four.ended(run))
+
+
+def test_a_rank_that_has_ended_is_cut_only_where_others_of_its_group_were(four):
+    run = four.start("pass")
+    four.ended(run)
+    four.link.send(CutCommunication(run, four.ranks))
+    said = four.wait(CommunicationCut, four.ranks, run=run)
+    assert not any(each.cut for each in said), "each had ended before it was asked"
 
 
 def test_one_that_waits_for_a_peer_in_ordinary_code(four):

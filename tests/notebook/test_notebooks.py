@@ -17,12 +17,14 @@ from skyward_nb.picture.record import MIME
 nbformat = Later("nbformat")
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-NAMES = sorted(path.name for path in FOLDER.glob("[0-9]*.ipynb"))
+NAMES = [*sorted(path.name for path in FOLDER.glob("[0-9]*.ipynb")), "sources.ipynb"]
 FIRST, *OTHERS = NAMES
 NEEDS = {
+    "sources.ipynb": ("keras", "jax"),
     "06_keras_on_jax.ipynb": ("keras", "jax"),
     "07_jax.ipynb": ("jax",),
     "08_hugging_face.ipynb": ("accelerate", "datasets", "transformers"),
+    "09_mesh.ipynb": ("jax",),
 }
 SLOW = {
     "02_names.ipynb": "notebook/test_names.py",
@@ -33,6 +35,7 @@ SLOW = {
     "07_jax.ipynb": "plugins/test_jax.py",
     "08_hugging_face.ipynb": "dialects/older/hugging_face.py",
     "09_mesh.ipynb": "plugins/test_torch_parallel.py",
+    "sources.ipynb": "sources/test_torch_programs.py",
 }
 """What runs with `--all` alone, and what of the tests shows the same each time."""
 

@@ -174,27 +174,99 @@ def test_without_it_nothing_is_recorded(notebook):
     assert set((notebook.folder / FOLDER).iterdir()) == before
 
 
+# ── JAX ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def of_jax(tmp_path_factory):
+    pytest.importorskip("jax")
+    before = traces()
+    folder = tmp_path_factory.mktemp("notebook")
+    with kernel() as running:
+        running.folder = folder
+        running.run(f"import os; os.chdir({str(folder)!r})")
+        ran = running.run(
+            "%%sky_remote nodes=2 framework=jax grace=20s\nimport time, jax, jax.numpy as jnp\n"
+            "import skyward_nb as sky\nfrom jax.sharding import NamedSharding, PartitionSpec as P\n"
+            "rank = jax.process_index()\n"
+            "x = jax.make_array_from_process_local_data(NamedSharding(sky.mesh(), P('fsdp')), jnp.ones(4))\n"
+            "total = jax.jit(jnp.sum)\ntotal(x).block_until_ready(); None"
+        )
+        assert ran.status == "ok", ran
+        yield running
+    assert not gone_within(5, before)
+
+
+def test_jax_tells_its_collectives_also_those_that_the_cell_did_not_wait_for(of_jax):
+    ran = of_jax.run("%%sky_remote profile=comm\nfor _ in range(5): made = total(x)")
+    assert ran.status == "ok", ran.traceback
+    said = [line for line in ran.picture.splitlines() if line.startswith("rank ")]
+    assert [line.split(":")[0] for line in said] == ["rank 0", "rank 1"]
+    assert all("in collectives" in line and "5 all_reduce" in line for line in said)
+    folder = newest(of_jax)
+    assert f"traces: {folder.relative_to(of_jax.folder) / MERGED}" in ran.picture
+    planes = folder / "plugins" / "profile" / folder.name
+    assert {path.name for path in planes.iterdir()} == {"rank0.xplane.pb", "rank1.xplane.pb"}
+    whole = opened(folder / MERGED)
+    names = {e["pid"]: e["args"]["name"] for e in whole if e["name"] == "process_name"}
+    assert sorted(names.values()) == ["rank 0", "rank 1"]
+    done = [e for e in whole if e["ph"] == "X" and e["name"].startswith("all-reduce")]
+    found = [e for e in done if e.get("args", {}).get("hlo_op") == e["name"]]
+    assert Counter(names[e["pid"]] for e in found) == {"rank 0": 5, "rank 1": 5}
+    assert all(0 <= e["ts"] < 60e6 for e in found), "times are counted from the run's beginning"
+
+
+def test_a_cell_of_jax_that_fails_has_its_profile_too_and_the_pool_goes_on(of_jax):
+    ran = of_jax.run(
+        "%%sky_remote profile=comm\ntotal(x).block_until_ready()\n"
+        "if rank == 1: raise ValueError('x')\nsky.barrier()",
+        timeout=60,
+    )
+    assert ran.error[0] == "ValueError"
+    assert "traces: " in ran.picture and "1 all_reduce" in ran.picture
+    assert of_jax.run("%%sky_remote\nsky.barrier()\n1").result == "[0-1] 1"
+
+
+def test_an_interrupt_while_what_jax_does_in_the_background_is_waited_for(of_jax):
+    ran = of_jax.stopped(
+        "%%sky_remote profile=comm\nx = jax.make_array_from_process_local_data("
+        "NamedSharding(sky.mesh(), P('fsdp')), jnp.ones(4))\nprint('here')\n"
+        "if rank: late = total(x)\nelse: time.sleep(100)"
+    )
+    assert ran.error[0] == "KeyboardInterrupt", ran.traceback
+    assert of_jax.run("%%sky_remote\nsky.barrier()\n1").result == "[0-1] 1"
+
+
+def test_a_cell_that_has_stopped_the_profiler_of_jax_is_told(of_jax):
+    ran = of_jax.run("%%sky_remote profile=comm\njax.profiler.stop_trace()\n1")
+    assert ran.result == "[0-1] 1"
+    assert "no profile of ranks 0-1: RuntimeError: the cell stopped JAX's profiler" in ran.picture
+
+
 def test_other_values_are_refused(notebook):
     assert "profile=memory: there is comm" in notebook.run("%%sky_remote profile=memory\n1").stderr
 
 
-def test_a_pool_without_torch_is_refused_before_it_starts(notebook):
+def test_a_pool_without_either_is_refused_before_it_starts(notebook):
     ran = notebook.run("%%sky_remote pool=other profile=comm\n1")
-    assert "profile=comm needs framework=torch" in ran.stderr
+    assert "profile=comm needs framework=torch or jax" in ran.stderr
     assert "other" not in notebook.run("%sky status").stdout
 
 
 @pytest.mark.parametrize(
-    ("framework", "says"), [((), "framework=none"), (("jax",), "jax.profiler.trace")]
+    ("framework", "says"),
+    [((), "framework=none"), (("tensorflow",), "framework=tensorflow")],
 )
 def test_frameworks_that_cannot_be_recorded(framework, says):
-    with pytest.raises(OptionError, match="needs framework=torch") as caught:
+    with pytest.raises(OptionError, match="needs framework=torch or jax") as caught:
         check_profile(PoolSpec(framework=framework), "comm")
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("framework", [("torch",), ("huggingface",), ("keras:torch",)])
-def test_frameworks_that_bring_torch_can(framework):
+@pytest.mark.parametrize(
+    "framework", [("torch",), ("huggingface",), ("keras:torch",), ("jax",), ("keras:jax",)]
+)
+def test_frameworks_that_bring_torch_or_jax_can(framework):
     check_profile(PoolSpec(framework=framework), "comm")
     check_profile(PoolSpec(), None)
 
@@ -252,6 +324,23 @@ def test_a_line_for_each_rank():
         "3 all_reduce (500 ms, 6 kB)",
         "rank 1: no collective in 2 s",
     ]
+
+
+def test_the_ranks_that_compute_longer_are_named():
+    def ranks(*shares, name="all_reduce", counts=(40, 40, 40)):
+        return {
+            rank: profile(steady=share, collectives=(Collective(name, count, 0.5),))
+            for rank, (share, count) in enumerate(zip(shares, counts, strict=True))
+        }
+
+    said = "rank 2 computed 9 × as long as the others, which waited in collectives"
+    assert list(lines(ranks(0.9, 0.9, 0.1)))[-1] == said
+    # Alike; too few to tell; not the same ones; those that one rank is to wait in.
+    alike = ranks(0.5, 0.45, 0.55)
+    few = ranks(0.9, 0.9, 0.1, counts=(5, 5, 5))
+    others = ranks(0.9, 0.9, 0.1, counts=(40, 40, 41))
+    for quiet in (alike, few, others, ranks(0.9, 0.9, 0.1, name="broadcast")):
+        assert not [line for line in lines(quiet) if "as long as" in line]
 
 
 def test_what_is_left_out_of_a_recording_is_told():

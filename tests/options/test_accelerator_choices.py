@@ -54,8 +54,14 @@ def test_none_is_none():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: sky.accelerators.A100(count=0.5), "mig=3g.40gb cuts it.*ranks_per_node=2"),
-        (lambda: sky.accelerators.L4(count=0.25), "ranks_per_node=4"),
+        (
+            lambda: spec_for("x", accelerator=sky.accelerators.A100(count=0.5)),
+            "mig=3g.40gb cuts it",
+        ),
+        (
+            lambda: spec_for("x", accelerator="L4:0.25"),
+            "^accelerator=L4:0.25: write .*ranks_per_node=4",
+        ),
         (lambda: sky.accelerators.A100(count=True), "whole count"),
         (lambda: sky.accelerators.A100(count="many"), "whole count"),
         (lambda: sky.accelerators.A100(count=0), "whole count"),

@@ -84,7 +84,6 @@ def test_read(line, pool, cell):
         ("accelerator=A100:0", "1 or more"),
         ("accelerator=:8", "write a name"),
         ("accelerator=A10O", "did you mean A10"),
-        ("accelerator=A100:0.5", "mig=3g.40gb"),
         ("framework=torhc", "did you mean torch"),
         ("framework=mxnet", "there is torch"),
         ("backend=mpi", "there is auto, gloo, nccl"),

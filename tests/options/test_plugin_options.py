@@ -91,6 +91,9 @@ def test_contradictions_name_both(choices, says):
         (lambda: torch(timeout=float("inf")), "give seconds"),
         (lambda: torch(timeout="soon"), "90s, 10m"),
         (lambda: keras(backend="theano"), "there is jax, torch, tensorflow"),
+        (lambda: keras(seed=-1), "seed=-1: give a whole number from 0 to 4294967295"),
+        (lambda: keras(seed=True), "seed=True: give a whole number"),
+        (lambda: keras(average="no"), "average='no': write True or False"),
         (lambda: huggingface(token=3), "not int"),
         (lambda: mig("3g"), "such as mig=3g.40gb"),
         (lambda: mig(["3g.40gb", "3g.40gb"]), "takes a text, not list"),
@@ -137,3 +140,10 @@ def test_importing_the_rooms_modules_takes_no_place_of_a_plugin():
     assert sky.plugins.torch() == torch()
     with pytest.raises(AttributeError, match="no attribute 'mxnet'"):
         _ = sky.plugins.mxnet
+
+
+def test_what_keras_is_told_beside_its_backend():
+    choice = keras(backend="torch", seed=3, average=False)
+    assert choice.options.env == {"SKYWARD_KERAS_SEED": "3", "SKYWARD_KERAS_AVERAGE": "no"}
+    assert repr(choice) == "sky.plugins.keras(backend='torch', seed=3, average=False)"
+    assert keras(backend="torch") == keras(backend="torch", seed=None, average=True)

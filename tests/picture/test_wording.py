@@ -8,11 +8,13 @@ from picture import views
 
 from skyward_nb.names.plan import ManifestRow
 from skyward_nb.picture import wording
+from skyward_nb.picture.one_line import one_line
 from skyward_nb.picture.page import as_html
 from skyward_nb.picture.text import as_text
-from skyward_nb.protocol.events import Metric, Progress, RankLost, Remark, Step
+from skyward_nb.protocol.events import Metric, Progress, RankLost, Remark, Step, Waited
+from skyward_nb.reports.status import balance
 from skyward_nb.view.folding import fold
-from skyward_nb.view.run_view import RankView, RunView
+from skyward_nb.view.run_view import MOST_WINDOWS, RankView, RunView
 from skyward_nb.words.offers import Bill
 
 
@@ -65,6 +67,28 @@ def test_many_ranks_share_rows_and_those_behind_have_their_own():
     assert [len(row.ranks) for row in rows] == [63, 1]
     assert rows[0].bars[0].words.startswith("epoch 66/100")
     assert wording.remarks(view) == ("behind the others: rank 2",)
+
+
+def waiting(view):
+    """The view once the last rank is known to keep the others waiting."""
+    shares = {rank: 0.1 if rank == max(view.ranks) else 0.85 for rank in view.ranks}
+    return fold(view, *(Waited(rank, share) for rank, share in shares.items() for _ in range(30)))
+
+
+def test_the_rank_that_the_others_wait_for_is_named():
+    (said,) = wording.remarks(waiting(views.running()))
+    assert said == "rank 3 computes 6 × as long as the others, which wait in collectives"
+    assert "rank 3 computing 6 × as long" in one_line(waiting(views.running()))
+    assert balance(waiting(views.running()))[-1] == f"now: {said}"
+    over = waiting(views.finished())
+    past = "rank 3 computed 6 × as long as the others, which waited in collectives"
+    assert wording.remarks(over)[0] == past
+    assert balance(over)[-1] == f"in the last cell {past}"
+    assert len(over.ranks[0].waits) == MOST_WINDOWS
+
+
+def test_who_runs_no_part_of_it_is_not_shown_for_its_waits():
+    assert fold(views.running(), Waited(9, 0.5)).ranks == views.running().ranks
 
 
 def test_in_the_end_ranks_that_tell_the_same_share_a_row():

@@ -155,13 +155,14 @@ def test_weights_begin_alike_without_a_seed_and_other_randomness_does_not(notebo
 
 
 @needs("torch")
-def test_on_torch_fit_says_that_ranks_train_by_themselves(notebook, pool_of):
+def test_on_torch_a_batch_by_itself_is_said_to_train_as_many_models(notebook, pool_of):
+    """`fit` trains one: `test_keras_together`."""
     pool_of("nodes=2 framework=keras:torch")
     ran = notebook.run(
         "%%sky_remote push=none out=got\n"
         f"{MODEL}\nimport torch, torch.distributed as dist\n"
         "model = make()\n"
-        "model.fit(x, y, verbose=0)\nmodel.fit(x, y, verbose=0)\n"
+        "model.train_on_batch(x, y)\nmodel.train_on_batch(x, y)\n"
         "twin = torch.nn.parallel.DistributedDataParallel(make())\n"
         "(twin(torch.ones(2, 8) * dist.get_rank()) ** 2).mean().backward()\n"
         "grads = [p.grad.abs().sum().item() for p in twin.parameters()]\n"

@@ -484,6 +484,7 @@ def test_keras_on_tensorflow_and_a_pool_of_one(pool):
 
 @needs_tensorflow
 @needs_another_user
+@pytest.mark.timeout(600)
 def test_another_user_of_this_machine_runs_nothing_on_a_rank(tmp_path):
     private, written = tmp_path / "private", tmp_path / "written"
     private.write_text("secret")

@@ -47,7 +47,7 @@ def test_what_was_done_is_in_its_trace(recording):
 def test_one_that_takes_too_much_memory_ends_before_the_run(monkeypatch):
     import torch
 
-    monkeypatch.setattr(torch_profile, "_MOST", 8 << 20)
+    monkeypatch.setattr(TorchRecording, "most", 8 << 20)
     recording = TorchRecording()
     recording.begin()
     one, step = torch.ones(1), 0

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skyward_nb.plugins.torch_trace import communication, for_all, overlap, read, union
+from skyward_nb.plugins.torch_trace import (
+    communication,
+    for_all,
+    overlap,
+    read,
+    steady_share,
+    union,
+)
 
 
 def event(name, start, end, cat="cpu_op", **rest):
@@ -162,3 +169,19 @@ def test_ranks_in_one_trace_keep_apart():
 def test_what_is_no_trace_is_refused():
     with pytest.raises(ValueError):
         read(b'{"traceEvents": 3}')
+
+
+def test_the_steady_share_leaves_out_who_was_waited_for_once():
+    def waits(*seconds):
+        begins = [(sum(seconds[:n]) + n) * 1e6 for n in range(len(seconds))]
+        spans = zip(begins, seconds, strict=True)
+        return trace(
+            *(
+                event("gloo:all_reduce", at, at + each * 1e6, "user_annotation")
+                for at, each in spans
+            )
+        ).traceEvents
+
+    assert steady_share(waits(*[1.0] * 20), 40.0) == pytest.approx(18 / 38)
+    assert steady_share(waits(60.0, *[0.01] * 19), 100.0) < 0.01
+    assert steady_share(waits(), 10.0) == steady_share(waits(5.0), 5.0) == 0.0

@@ -230,13 +230,25 @@ def test_where_one_cuts_its_communication_all_do():
     run.finished(done(2, failed=True), 0)
     run.tick(SETTLE)
     assert run.tick(SETTLE + CUT_AFTER) == [CutCommunication(1, (0, 1)), Inspect((0, 1))]
-    assert run.cut(CommunicationCut(1, 0, "all_reduce", cut=True)) == [CutCommunication(1, (2, 3))]
+    assert run.cut(CommunicationCut(1, 0, "all_reduce", cut=True)) == [
+        CutCommunication(1, (2, 3), also_idle=True)
+    ]
     assert run.cut(CommunicationCut(1, 1, "all_reduce", cut=True)) == []
     for rank in (0, 1):
         run.finished(done(rank, failed=True), 1)
     assert run.torn
     assert [end.rank for end in run.failed] == [2], "what a cut raises is our doing"
     assert run.waited_in == {0: "all_reduce", 1: "all_reduce"}
+
+
+def test_a_rank_that_ends_after_another_was_cut_leaves_its_group_too():
+    run = RunState(1, (0, 1, 2), 2)
+    run.interrupt(0)
+    run.tick(CUT_AFTER)
+    assert run.cut(CommunicationCut(1, 1, "all_reduce", cut=True)) == []
+    assert run.cut(CommunicationCut(1, 0)) == []
+    assert run.finished(done(0, interrupted=True), 1) == [CutCommunication(1, (0,), also_idle=True)]
+    assert run.finished(done(1, failed=True), 1) == [], "it was cut"
 
 
 def test_that_it_was_cut_a_rank_may_say_after_it_has_ended():

@@ -92,10 +92,15 @@ def test_what_is_no_number(model, every):
         sky.accumulate(model, every=every)
 
 
-@pytest.mark.parametrize("model", [None, "model", [1], lambda x: x])
+@pytest.mark.parametrize("model", [None, "model", [1]])
 def test_what_is_no_model(model):
     with pytest.raises(TypeError, match=r"not a torch\.nn\.Module"):
         sky.accumulate(model, every=2)
+
+
+def test_what_is_for_functions_of_jax_is_refused_with_a_module(model):
+    with pytest.raises(TypeError, match=r"reduce_dtype= is not for a torch\.nn\.Module"):
+        sky.accumulate(model, 2, reduce_dtype="bf16")
 
 
 # ── on ranks ────────────────────────────────────────────────────────────────────────────

@@ -1,8 +1,10 @@
 """Accelerators: one name for each model, however it is written, and words for what is none."""
 
+import re
+
 import pytest
 
-from skyward_nb.words.accelerators import Accelerator, parse_accelerator
+from skyward_nb.words.accelerators import Accelerator, other_ways, parse_accelerator
 from skyward_nb.words.catalogue import KINDS, canonical, kind_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.mig import MODELS, is_called, models_of
@@ -49,17 +51,28 @@ def test_none_is_none():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("T4:0.5", r"ranks_per_node=2 with framework=torch backend=gloo has 2 ranks share it$"),
+        ("A100:0.5", "mig=3g.40gb cuts it into slices, one for each rank; or .*ranks_per_node=2"),
+        ("A100-40GB:0.3", "mig=2g.10gb .* 3 ranks share it"),
+        ("H100:0.14", "mig=1g.10gb .* 7 ranks"),
+        ("A100:0.01", "accelerator=A100 ranks_per_node=100"),
+    ],
+)
+def test_a_part_of_one_has_other_ways_where_none_is_rented(text, says):
+    asked = parse_accelerator(text)
+    assert (asked.count, str(asked)) == (1, text)
+    assert re.search(says, other_ways(asked))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
         ("A10O", "no A10O among the models known here; did you mean A10"),
         ("RTX-4909", "did you mean RTX-"),
         ("B400", "did you mean B[23]00 or B[23]00.* with its maker: NVIDIA-B400"),
         ("MI400X", "did you mean MI300X.* AMD-MI400X"),
         ("A100-60GB", "A100 has 40 or 64 or 80 GB of memory"),
         ("A100-40GB-80GB", "A100 has 40 or 64 or 80"),
-        ("T4:0.5", r"ranks_per_node=2 with framework=torch backend=gloo has 2 ranks share it$"),
-        ("A100:0.5", "mig=3g.40gb cuts it into slices, one for each rank; or .*ranks_per_node=2"),
-        ("A100-40GB:0.3", "mig=2g.10gb .* 3 ranks share it"),
-        ("H100:0.14", "mig=1g.10gb .* 7 ranks"),
-        ("A100:0.01", "accelerator=A100 ranks_per_node=100"),
         ("A100:1.5", "a whole count of 1 or more"),
         ("A100:0", "a whole count of 1 or more"),
         ("A100:", "write a name"),

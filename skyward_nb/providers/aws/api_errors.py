@@ -239,7 +239,7 @@ def spell_quota(quota: Quota, region: str, now: float | None, needed: int) -> st
 
 
 def advice_for(fault: AWSError) -> str:
-    """What to do about a refusal, in words; "" if its own text is enough."""
+    """Advice on a refusal, in words; "" if its own text is enough."""
     advice = _ADVICE.get(fault.code, "")
     if not fault.profile:
         return advice

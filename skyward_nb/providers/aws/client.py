@@ -29,11 +29,7 @@ _KINDS = {
     "NoCredentials": {"NoCredentialsError"},
     "NoMFA": {"RefreshWithMFAUnsupportedError"},
     "NoProfile": {"ProfileNotFound"},
-    "BadConfiguration": {
-        "ConfigParseError",
-        "InvalidConfigError",
-        "PartialCredentialsError",
-    },
+    "BadConfiguration": {"ConfigParseError", "InvalidConfigError", "PartialCredentialsError"},
     "NotGiven": {"CredentialRetrievalError"},
     "Unreachable": {
         "EndpointConnectionError",
@@ -108,7 +104,7 @@ class AWSClient:
         return self._translated("configuration", lambda: self._began().region_name)
 
     def unknown_region(self, region: str) -> str:
-        """What to say about a region that boto3 does not know; "" for one that it knows."""
+        """The message about a region that boto3 does not know; "" for one that it knows."""
         session = self._began()
         known = [
             each

@@ -25,10 +25,7 @@ from skyward_nb.words.spec import PoolSpec
 _METADATA = {"HttpEndpoint": "enabled", "HttpTokens": "required", "HttpPutResponseHopLimit": 1}
 _SPOT = {
     "MarketType": "spot",
-    "SpotOptions": {
-        "SpotInstanceType": "one-time",
-        "InstanceInterruptionBehavior": "terminate",
-    },
+    "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
 }
 
 
@@ -116,6 +113,9 @@ class LaunchRequest:
             arguments["Placement"]["GroupName"] = name
         if now.offer.spot:
             arguments["InstanceMarketOptions"] = _SPOT
+        if (role := self._access.instance_profile) is not None:
+            field = "Arn" if role.startswith("arn:") else "Name"
+            arguments["IamInstanceProfile"] = {field: role}
         return arguments
 
     def address(self, instance: dict[str, Any], region: str) -> str | None:

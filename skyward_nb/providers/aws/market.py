@@ -23,7 +23,7 @@ _SOON = 600.0
 """Seconds for which types and zones, list prices, and spot prices are kept."""
 _WITH_GPUS = ["p*", "g*"]
 _PRICES = "us-east-1"
-"""Where the price list of all regions is asked for."""
+"""The region of the service with the price list of all regions."""
 _NO_WAY = {
     *BAD_CREDENTIALS,
     "Blocked",
@@ -82,7 +82,7 @@ class Market:
         zones, listed, prices = await asyncio.gather(
             self._zones(region, names),
             self._listed(region, names),
-            self._spot(region, names) if spot else _nothing(),
+            self._spot(region, names if spot else []),
         )
         return RegionStock(region=region, zones=zones, listed=listed, spot=prices)
 
@@ -98,6 +98,8 @@ class Market:
         )
 
     async def _spot(self, region: str, names: list[str]) -> Mapping[str, Mapping[str, Price]]:
+        if not names:
+            return {}
         found = await self._known(
             ("spot", region, names),
             _SOON,
@@ -163,7 +165,7 @@ class Market:
         operation: str,
         **words: Any,
     ) -> T | None:
-        """What is kept of (subject, region, details), or what AWS says now; None if it does not."""
+        """The kept answer about (subject, region, details), or AWS's answer now; None if there is none."""
         known = self._cache.find(asked, kind, within)
         if known is None and (said := await self._ask(operation, asked[1], **words)) is not None:
             known = read(said)
@@ -180,7 +182,3 @@ class Market:
                 raise AccountError(unknown or spell_fault(fault)) from fault
             self.remarks.append(f"AWS answered only in part about {region}: {spell_fault(fault)}")
             return None
-
-
-async def _nothing() -> Mapping[str, Mapping[str, Price]]:
-    return {}

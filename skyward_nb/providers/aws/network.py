@@ -57,7 +57,7 @@ async def subnets_in(cloud: AWSClient, access: AWSAccess, region: str) -> PoolSu
     )
 
 
-# ── who may come in ─────────────────────────────────────────────────────────────────────
+# ── the security group ──────────────────────────────────────────────────────────────────
 
 
 async def caller_networks() -> tuple[str, ...]:
@@ -106,7 +106,7 @@ async def group_in(
                 "CreateSecurityGroup",
                 region,
                 GroupName=name,
-                Description="skyward_nb: SSH from who made it, everything between its members",
+                Description="skyward_nb: SSH from its maker, everything between its members",
                 VpcId=vpc,
                 TagSpecifications=tagged(["security-group"], entry.record),
             )

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from skyward_nb.words.accelerators import Accelerator
+from skyward_nb.words.accelerators import Accelerator, other_ways
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.catalogue import kind_of
 from skyward_nb.words.errors import NothingFits
-from skyward_nb.words.offers import Arch, InstanceType, Need, Offer, Price
+from skyward_nb.words.offers import Arch, InstanceType, Need, Offer, Price, spell_dollars
 from skyward_nb.words.spec import PoolSpec
 
 LEAST = {"cpus": Need(2, more=True), "memory": Need(4, more=True)}
@@ -31,6 +31,11 @@ _CONTINENT = 3
 _UNDRIVEN = ("g3", "g3s", "p2", "p3", "p3dn")
 """Families whose GPUs are too old for the driver of AWS's images, which starts with Turing."""
 _NO_DRIVER = "AWS has no image any more whose driver supports these GPUs: name one with ami="
+_NO_PART_DRIVER = (
+    "parts of GPUs need NVIDIA's GRID driver, which AWS's image for deep learning has not: name one that "
+    "has it with ami="
+)
+"""https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/install-nvidia-driver.html"""
 _SIZE = re.compile(r"-(\d+)GB$")
 _THROTTLED = re.compile(r"t\d|[a-z0-9]+-flex\.")
 """Types with processors that are throttled at times."""
@@ -92,9 +97,9 @@ def _named(
             f"instance_type={name}: there is no such type in EC2{hint}", nearest=tuple(near)
         )
     if not _has_driver(found, spec):
-        raise NothingFits(f"instance_type={name}: {_NO_DRIVER}")
+        raise NothingFits(f"instance_type={name}: {_why_undriven(found)}")
     if wanted is not None and not (_is(found, wanted) and found.gpus >= wanted.count):
-        has = f"{found.gpus} × {found.gpu}" if found.gpu else "no accelerator"
+        has = f"{found.gpus * found.gpu_part:g} × {found.gpu}" if found.gpu else "no accelerator"
         raise NothingFits(
             f"instance_type={name} has {has}, and accelerator={wanted} is asked for: leave out one of "
             "the two"
@@ -123,6 +128,8 @@ def _with_accelerator(
             f"plugin here supports. Those of NVIDIA can: {_models(all_types)}"
         )
     having = [each for each in known if _is(each, wanted)]
+    if wanted.part < 1 and not any(_is(each, wanted) for each in all_types):
+        raise NothingFits(f"accelerator={wanted}: {_parts(all_types)}; {other_ways(wanted)}")
     if not having and any(_is(each, wanted) for each in all_types):
         raise NothingFits(*_nearest(spec, [each for each in all_types if _is(each, wanted)]))
     if not having:
@@ -133,9 +140,10 @@ def _with_accelerator(
             nearest=tuple(near),
         )
     types = tuple(each.name for each in having)
+    why = _why_undriven(having[0])
     having = [each for each in having if _has_driver(each, spec)]
     if not having:
-        raise NothingFits(f"accelerator={wanted} ({', '.join(types)}): {_NO_DRIVER}", nearest=types)
+        raise NothingFits(f"accelerator={wanted} ({', '.join(types)}): {why}", nearest=types)
     counts = sorted({each.gpus for each in having})
     if wanted.count > counts[-1]:
         most = counts[-1]
@@ -163,7 +171,18 @@ def _with_accelerator(
 def _has_driver(each: InstanceType, spec: PoolSpec) -> bool:
     """Whether the image of a type has a driver for its GPUs, as far as is known."""
     is_own = spec.aws is not None and spec.aws.ami is not None
-    return is_own or not each.gpus or each.name.partition(".")[0] not in _UNDRIVEN
+    family = each.name.partition(".")[0]
+    return is_own or not each.gpus or (family not in _UNDRIVEN and each.gpu_part == 1)
+
+
+def _why_undriven(each: InstanceType) -> str:
+    return _NO_DRIVER if each.gpu_part == 1 else _NO_PART_DRIVER
+
+
+def _parts(types: Iterable[InstanceType]) -> str:
+    """The parts of GPUs that can be rented, in words."""
+    found = sorted({(str(each.gpu), each.gpu_part) for each in types if each.gpu_part < 1})
+    return f"EC2 rents {', '.join(f'{gpu}:{part:g}' for gpu, part in found) or 'whole ones'}"
 
 
 def card_remarks(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, ...]:
@@ -183,7 +202,7 @@ def card_remarks(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, ..
 
 def _is(each: InstanceType, wanted: Accelerator) -> bool:
     """Whether a type has these accelerators; a memory in the name is that of the device."""
-    if each.gpu is None:
+    if each.gpu is None or each.gpu_part != wanted.part:
         return False
     size = _SIZE.search(wanted.name)
     name = wanted.name[: size.start()] if size else wanted.name
@@ -256,8 +275,9 @@ def offers(
 ) -> tuple[Offer, ...]:
     """The offers in their order: spot before on demand, region after region, the cheapest first.
 
-    Raises `NothingFits` if no allowed zone offers any of the types, with regions that do: `elsewhere` has
-    them by the name of a type.
+    With spot=cheapest the price alone orders them. Raises `NothingFits` if no allowed zone offers any of the
+    types, with regions that do (`elsewhere` has them by the name of a type), and if all cost more than
+    `max_hourly_cost`.
     """
     zones = spec.aws.zones if spec.aws else ()
     found: list[Offer] = []
@@ -269,7 +289,26 @@ def offers(
             found += _cheapest(_plain_offers(types, stock, zones))
     if not found:
         raise _nowhere(types, stocks, zones, elsewhere)
-    return tuple(found)
+    if spec.spot == "cheapest":
+        found.sort(key=lambda offer: _dollars(offer.price))
+    most = math.inf if spec.max_hourly_cost is None else spec.max_hourly_cost
+    if not (within := tuple(each for each in found if _dollars(each.price) <= most)):
+        raise _too_dear(found, most)
+    return within
+
+
+def _too_dear(found: Sequence[Offer], most: float) -> NothingFits:
+    first = min(found, key=lambda offer: _dollars(offer.price))
+    costs = (
+        "has no known price"
+        if first.price is None
+        else f"costs {spell_dollars(first.price.dollars)} an hour"
+    )
+    return NothingFits(
+        f"max_hourly_cost={most:g}: {first.type.name} in {first.region}, the cheapest machine that fits, "
+        f"{costs}",
+        nearest=(first.type.name,),
+    )
 
 
 def _plain_offers(

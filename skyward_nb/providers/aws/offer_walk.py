@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from skyward_nb.providers.aws.api_errors import NextStep, quota_of
+from skyward_nb.providers.aws.api_errors import NextStep, Quota, quota_of
 from skyward_nb.words.offers import Offer
 
 
@@ -41,22 +41,22 @@ class OfferWalk:
         if way is NextStep.STOP:
             left = []
         elif way is NextStep.TYPE:
-            left = [each for each in left if not _is_same_type(each.offer, tried.offer)]
+            kind = _type_in_market(tried.offer)
+            left = [each for each in left if _type_in_market(each.offer) != kind]
         elif way is NextStep.REGION:
             left = [each for each in left if each.offer.region != tried.offer.region]
         elif way is NextStep.QUOTA:
-            left = [each for each in left if not _is_same_quota(each.offer, tried.offer)]
+            quota = _quota_in_region(tried.offer)
+            left = [each for each in left if _quota_in_region(each.offer) != quota]
         self._left = left
 
 
-def _is_same_type(one: Offer, other: Offer) -> bool:
-    return (one.type.name, one.region, one.spot) == (other.type.name, other.region, other.spot)
+def _type_in_market(offer: Offer) -> tuple[str, str, bool]:
+    return offer.type.name, offer.region, offer.spot
 
 
-def _is_same_quota(one: Offer, other: Offer) -> bool:
-    return one.region == other.region and quota_of(one.type.name, spot=one.spot) == quota_of(
-        other.type.name, spot=other.spot
-    )
+def _quota_in_region(offer: Offer) -> tuple[str, Quota]:
+    return offer.region, quota_of(offer.type.name, spot=offer.spot)
 
 
 def spell_way(before: ZoneAttempt, now: ZoneAttempt) -> str:

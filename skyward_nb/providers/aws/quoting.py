@@ -50,7 +50,10 @@ def hold(spec: PoolSpec, quote: Quote) -> None:
 
 def _key(spec: PoolSpec) -> bytes:
     return msgspec.json.encode(
-        (spec.aws, spec.accelerator, spec.simulate, spec.cpus, spec.memory, spec.spot, spec.nodes)
+        (
+            (spec.aws, spec.accelerator, spec.simulate, spec.cpus, spec.memory, spec.nodes),
+            (spec.spot, spec.max_hourly_cost),
+        )
     )
 
 

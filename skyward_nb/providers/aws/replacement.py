@@ -107,7 +107,7 @@ class _Wish:
 async def _wish(
     spec: PoolSpec, record: RentalRecord, lack: ReplacementRequest, nodes: Sequence[int]
 ) -> _Wish:
-    """What may be rented instead of the lost machines; raises `LaunchError` if nothing may."""
+    """The offers for machines in place of the lost ones; raises `LaunchError` if there is none."""
     lost = [record.machines[node] for node in nodes]
     others = [each for node, each in enumerate(record.machines) if node not in nodes]
     quote = await quoting.quote_of(spec)

@@ -20,17 +20,20 @@ _MIB = 1024
 
 
 def types_of(answers: Iterable[Mapping[str, Any]]) -> tuple[InstanceType, ...]:
-    """Types as described, without those that have parts of a GPU or several kinds of GPUs."""
+    """Types as described, without those that have several kinds of GPUs, or GPUs that EC2 does not count.
+
+    Of parts of GPUs it counts none, but `LogicalGpuCount`: https://github.com/aws/aws-cli/issues/9659.
+    """
     found = (_type_of(each) for each in answers)
     return tuple(each for each in found if each is not None)
 
 
 def _type_of(said: Mapping[str, Any]) -> InstanceType | None:
     gpus = said.get("GpuInfo", {}).get("Gpus", [])
-    whole = [gpu for gpu in gpus if gpu.get("Count") and gpu.get("GpuPartitionSize", 1) >= 1]
-    if len(whole) != len(gpus) or len(gpus) > 1:
+    gpu = gpus[0] if gpus else {}
+    count = gpu.get("Count") or ("GpuPartitionSize" in gpu and gpu.get("LogicalGpuCount")) or 0
+    if len(gpus) > 1 or (gpus and not count):
         return None
-    gpu = whole[0] if whole else {}
     name = _gpu_name(gpu["Name"]) if gpu else None
     network = said.get("NetworkInfo", {})
     archs = said.get("ProcessorInfo", {}).get("SupportedArchitectures", [])
@@ -40,7 +43,8 @@ def _type_of(said: Mapping[str, Any]) -> InstanceType | None:
         cpus=said["VCpuInfo"]["DefaultVCpus"],
         memory=round(said["MemoryInfo"]["SizeInMiB"] / _MIB, 2),
         gpu=name,
-        gpus=gpu.get("Count", 0),
+        gpus=count,
+        gpu_part=gpu.get("GpuPartitionSize", 1.0),
         gpu_memory=round(gpu.get("MemoryInfo", {}).get("SizeInMiB", 0) / _MIB, 2),
         efa=network.get("EfaSupported", False),
         network_cards=network.get("MaximumNetworkCards", 1),

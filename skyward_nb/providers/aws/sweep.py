@@ -36,7 +36,7 @@ Clouds = dict[tuple[str | None, str | None], AWSClient]
 
 @dataclass
 class SweepReport:
-    """What a sweep ended and what it left, in words, with the reasons."""
+    """Resources that a sweep ended, and those it left, in words, with the reasons."""
 
     machines: list[str] = field(default_factory=list[str])
     others: list[str] = field(default_factory=list[str])

@@ -45,7 +45,7 @@ def of_pool(pool_id: str) -> dict[str, Any]:
 
 
 def of_anybody() -> dict[str, Any]:
-    """A filter for the resources of all pools, whoever owns them."""
+    """A filter for the resources of all pools, of any owner."""
     return {"Name": "tag-key", "Values": [POOL]}
 
 

@@ -142,6 +142,7 @@ async def end_machines(
     this number on are ended.
     """
     record = replace(entry.record, attempts=entry.record.attempts[since:])
+    attempts = [each for each in record.attempts if each.region == region]
     tokens = {each.token for each in record.attempts}
     lacking = set(_known(record, region))
     alive: list[str] = []
@@ -155,15 +156,15 @@ async def end_machines(
         lacking -= found.keys()
         if alive := [name for name, state in found.items() if state not in _ENDING]:
             await cloud.ask("TerminateInstances", region, InstanceIds=alive)
-        elif not (lacking and _may_appear(record, region)):
+        elif not lacking or not any(map(_is_late, attempts)):
             break
         await asyncio.sleep(pause)
     else:
         return [*alive, *lacking]
     counts = Counter(seen.values())
     late = [each.token for each in _unended(record, region) if counts[each.token] < each.count]
-    for each in record.attempts:
-        if each.region == region and each.token not in late:
+    for each in attempts:
+        if each.token not in late:
             with as_far_as_it_can():
                 entry.attempt(replace(each, over=True))
     return [f"machines of attempt {each} in {region}, if it made any" for each in late]
@@ -243,10 +244,6 @@ def _unended(record: RentalRecord, region: str) -> list[LaunchAttempt]:
         for each in record.attempts
         if each.region == region and not each.over and not each.instances and _is_late(each)
     ]
-
-
-def _may_appear(record: RentalRecord, region: str) -> bool:
-    return any(_is_late(each) for each in record.attempts if each.region == region)
 
 
 def _is_late(attempt: LaunchAttempt) -> bool:

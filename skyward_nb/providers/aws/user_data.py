@@ -35,7 +35,7 @@ _SCRIPT = """\
 umask 077
 user={user}
 
-# Whatever fails below, this machine does not stay: nobody could log in to it.
+# If anything below fails, the machine ends: no login would be possible.
 ended() {{
   code=$?
   [ "$code" -eq 0 ] || {{ echo "skyward: readying failed ($code)"; systemctl poweroff || poweroff; }}

@@ -122,11 +122,7 @@ class Dialer:
             raise Unreachable(str(host), why, passing=fault.passing) from fault
 
     async def _login_on_the_way(
-        self,
-        jump: Host,
-        tunnel: asyncssh.SSHClientConnection | None,
-        limit: float,
-        depth: int,
+        self, jump: Host, tunnel: asyncssh.SSHClientConnection | None, limit: float, depth: int
     ) -> asyncssh.SSHClientConnection:
         settings = await asyncio.to_thread(settings_for, self._access, jump, is_jump=True)
         if tunnel is None and settings.jumps:

@@ -174,7 +174,7 @@ def _unknown(place: HostKeyAddress, key: asyncssh.SSHKey) -> str:
     asking = place.login.replace("ssh", "ssh -o StrictHostKeyChecking=ask", 1)
     return (
         f"its host key is not known here: {_spell(key)}. Compare it with what "
-        "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` says there, or ask who keeps the host. "
+        "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` says there, or ask the host's administrator. "
         f"To accept it: `{asking} true`, which asks. Or trust=first takes the first key that a "
         "host shows, and pins it."
     )
@@ -187,6 +187,6 @@ def _changed(place: HostKeyAddress, key: asyncssh.SSHKey, known: list[asyncssh.S
     remove = f"ssh-keygen -R '{place.entry}'" + (f" -f '{pins}'" if is_pinned else "")
     return (
         f"its host key has changed: it shows {_spell(key)}, and known is {had}. Either "
-        "the host was made anew, or somebody else answers in its place. If who keeps the host says "
+        "the host was made anew, or somebody else answers in its place. If its administrator says "
         f"that the key is new: `{remove}`, and try again."
     )

@@ -50,9 +50,7 @@ async def choose(
             enough = len(found) >= spec.nodes
             tell(Phase(_progress(found, faults, [asking[task] for task in waiting], spec)))
             done, waiting = await asyncio.wait(
-                waiting,
-                timeout=_GRACE if enough else _SLOW,
-                return_when=asyncio.FIRST_COMPLETED,
+                waiting, timeout=_GRACE if enough else _SLOW, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
                 _take(task, asking[task], found, faults)

@@ -6,11 +6,12 @@ import asyncio
 import time
 from functools import partial
 
-from skyward_nb.bootstrap.environment import Environment, ready
+from skyward_nb.bootstrap.environment import Environment, PhaseReporter, ready
 from skyward_nb.bootstrap.machine_facts import spell_gpus
 from skyward_nb.bootstrap.package import Package
 from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.bootstrap.requirements import image_of
+from skyward_nb.bootstrap.volumes import mount
 from skyward_nb.protocol.events import Phase, Step
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.ssh.dialer import Dialer
@@ -82,7 +83,7 @@ async def _readied(
     done: dict[int, Environment] = {}
 
     def begin(node: int) -> None:
-        work = _ready(chosen[node], node, image, ours, tell)
+        work = _ready(chosen[node], node, spec, image, ours, tell)
         going[asyncio.get_running_loop().create_task(work)] = node
 
     for node in range(spec.nodes):
@@ -114,7 +115,7 @@ async def _readied(
 
 
 async def _ready(
-    healthy: HealthyHost, node: int, image: Image, ours: Package, tell: Tell
+    healthy: HealthyHost, node: int, spec: PoolSpec, image: Image, ours: Package, tell: Tell
 ) -> Environment:
     """Make one host ready, and report and note each phase."""
     line = healthy.line
@@ -135,7 +136,8 @@ async def _ready(
     lost = 0
     while True:
         try:
-            return await ready(line, healthy.facts, image, told, ours=ours)
+            environment = await ready(line, healthy.facts, image, told, ours=ours)
+            await _mount(spec, line, told)
         except HostNotReady as fault:
             noted("error", fault.message)
             raise
@@ -154,6 +156,16 @@ async def _ready(
             # A script that still runs there holds its lock, and the next one waits for it.
             noted("login", f"{line.place}, again")
             tell(Phase(""))
+        else:
+            return environment
+
+
+async def _mount(spec: PoolSpec, line: HostLine, told: PhaseReporter) -> None:
+    if spec.volumes and spec.aws is not None:
+        told("volumes", ", ".join(each.mount for each in spec.volumes), False)
+        role = spec.aws.instance_profile
+        await mount(line, spec.volumes, endpoint=spec.aws.endpoint, has_role=role is not None)
+        told("volumes", "", True)
 
 
 async def _back(line: HostLine) -> None:

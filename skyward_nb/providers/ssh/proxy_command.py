@@ -34,7 +34,7 @@ class ProxyCommand:
             self._said = (self._said + said)[-_MOST:]
 
     async def failure(self) -> str:
-        """How the command failed, in words; "" if it runs or has ended well."""
+        """The failure of the command, in words; "" if it runs or has succeeded."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST):
                 await self._process.wait()

@@ -28,7 +28,7 @@ async def served_port(
     def begin(host: str, _port: int) -> ChannelRelay:
         # With GatewayPorts sshd listens on every address, whatever it was asked.
         if not _is_loopback(host):
-            why = "only for who is on that machine"
+            why = "only for users of that machine"
             raise asyncssh.ChannelOpenError(OPEN_ADMINISTRATIVELY_PROHIBITED, why)
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):

@@ -24,7 +24,7 @@ _STANDARD_PORT = 22
 
 @dataclass(frozen=True)
 class HostSettings:
-    """How to log in to one host; `jumps` are the hosts on the way, the first one first.
+    """The settings of a login to one host; `jumps` are the hosts on the way, the first one first.
 
     `files` are the config files, `identities` the named private keys; `agent` is the socket of ssh-agent,
     if any, `proxy` the command that opens the connection.

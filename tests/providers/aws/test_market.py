@@ -84,12 +84,15 @@ def described(name, gpus, arch="x86_64"):
 
 def test_types_have_the_catalogues_names():
     gpu = {"Count": 1, "GpuPartitionSize": 1.0, "MemoryInfo": {"SizeInMiB": 16384}}
+    # As EC2 answers, and as it did: https://github.com/aws/aws-cli/issues/9659.
+    part = {"Name": "L4", "Manufacturer": "NVIDIA", "Count": 0, "MemoryInfo": {"SizeInMiB": 2861}}
     found = types_of(
         [
             described("a.large", []),
             described("g5g.xlarge", [{**gpu, "Name": "T4g"}], "arm64"),
             described("g7e.2xlarge", [{**gpu, "Name": "RTX PRO Server 6000"}]),
-            described("g6f.large", [{**gpu, "Name": "L4", "GpuPartitionSize": 0.125}]),
+            described("g6f.large", [{**part, "GpuPartitionSize": 0.125, "LogicalGpuCount": 1}]),
+            described("g6f.xlarge", [part]),
             described("g9.large", [{**gpu, "Name": "Z900"}]),
         ]
     )
@@ -97,9 +100,14 @@ def test_types_have_the_catalogues_names():
         "a.large": None,
         "g5g.xlarge": "T4G",
         "g7e.2xlarge": "RTX-PRO-6000",
+        "g6f.large": "L4",
         "g9.large": "Z900",
     }
     assert found[1].arch == "arm64"
+    assert [(each.gpus, each.gpu_part) for each in found] == [
+        (0, 1), (1, 1), (1, 1), (1, 0.125), (1, 1),
+    ]  # fmt: skip
+    assert found[3].gpu_memory == 2.79
 
 
 def test_prices_and_zones():

@@ -12,7 +12,7 @@ from skyward_nb.providers.aws.price_table import (
     usual_prices,
 )
 from skyward_nb.words.errors import NothingFits
-from skyward_nb.words.offers import Price
+from skyward_nb.words.offers import InstanceType, Price
 from skyward_nb.words.spec import PoolSpec
 
 EAST = ("us-east-1a", "us-east-1b", "us-east-1c")
@@ -123,6 +123,44 @@ def test_a_type_that_has_accelerators_has_a_rank_for_each():
     assert spec("instance_type=g6.12xlarge accelerator=L4").slots == 1
 
 
+# Sizes: https://aws.amazon.com/ec2/instance-types/g6/; memory: https://github.com/aws/karpenter-provider-aws/issues/8324.
+PARTS = tuple(
+    InstanceType(
+        name=f"g6f.{size}", arch="x86_64", cpus=cpus, memory=4.0 * cpus,
+        gpu="L4", gpus=1, gpu_memory=memory, gpu_part=part,
+    )
+    for size, cpus, part, memory in [
+        ("large", 2, 0.125, 2.79), ("xlarge", 4, 0.125, 2.79),
+        ("2xlarge", 8, 0.25, 5.59), ("4xlarge", 16, 0.5, 11.18),
+    ]
+)  # fmt: skip
+
+
+def test_a_part_of_a_gpu_is_rented_where_ec2_has_just_this_part():
+    types = (*shipped_types(), *PARTS)
+
+    def found(line):
+        return [each.name for each in fitting(spec(line), types, usual_prices(), "x86_64").types]
+
+    ami = "ami=ami-0123456789abcdef0"
+    assert found(f"accelerator=L4:0.5 {ami}") == ["g6f.4xlarge"]
+    assert found(f"accelerator=L4:0.125 {ami}") == ["g6f.large", "g6f.xlarge"]
+    assert not {each.name for each in PARTS} & {*found("accelerator=L4")}
+    assert spec(f"accelerator=L4:0.5 {ami}").slots == 1
+    for line, says in [
+        ("accelerator=L4:0.5", r"\(g6f.4xlarge\): parts of GPUs need NVIDIA's GRID driver.*ami="),
+        ("instance_type=g6f.large", "instance_type=g6f.large: parts of GPUs need"),
+        ("accelerator=L4:0.3", "EC2 rents L4:0.125, L4:0.25, L4:0.5; write parts"),
+        ("accelerator=A100:0.5", "EC2 rents L4:0.125.* mig=3g.40gb cuts it"),
+        (
+            f"accelerator=L4:0.5 instance_type=g6f.large {ami}",
+            "has 0.125 × L4, and accelerator=L4:0.5",
+        ),
+    ]:
+        with pytest.raises(NothingFits, match=says):
+            found(line)
+
+
 # ── zones, spot, regions ────────────────────────────────────────────────────────────────
 
 
@@ -143,6 +181,27 @@ def test_spot_stands_before_on_demand_and_each_zone_has_its_price():
     assert [each.spot for each in found] == sorted((each.spot for each in found), reverse=True)
     assert all(each.spot for each in offers(spec("accelerator=L4 spot=yes"), types, there))
     assert not any(each.spot for each in offers(spec("accelerator=L4"), types, there))
+
+
+def test_the_price_alone_orders_offers_and_limits_them():
+    types = fit("accelerator=L4").types
+    spot = {
+        "g6.xlarge": {
+            zone: Price(dollars=dollars, source="", spot=True)
+            for zone, dollars in {"us-east-1a": 0.9, "us-east-1b": 0.7}.items()
+        }
+    }
+    there = [stock("us-east-1", types, EAST, spot)]
+    found = offers(spec("accelerator=L4 spot=cheapest"), types, there)
+    prices = [each.price.dollars for each in found]
+    assert prices == sorted(prices)
+    assert [each.spot for each in found[:3]] == [True, False, True]
+    within = offers(spec("accelerator=L4 spot=cheapest max_hourly_cost=0.85"), types, there)
+    assert [each.price.dollars for each in within] == [each for each in prices if each <= 0.85]
+    with pytest.raises(
+        NothingFits, match=r"max_hourly_cost=0.5: g6.xlarge .* costs \$0.805 an hour"
+    ):
+        offers(spec("accelerator=L4 max_hourly_cost=0.5"), types, there)
 
 
 def test_zones_are_tried_in_the_order_that_is_asked_for():

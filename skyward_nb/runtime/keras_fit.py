@@ -1,0 +1,133 @@
+"""Where `fit` of Keras 3 on torch and TensorFlow becomes one of all ranks: its steps, optimizers and callbacks.
+
+`keras_together` has what the ranks do together. All is put back when `fit` ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import weakref
+import zlib
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from skyward_nb.runtime.keras_together import Together, is_tensorflow, keras_module
+
+_made_for: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
+"""For which ranks a model's compiled step was made; its sums are a part of it."""
+_now: Together | None = None
+
+
+def fit(
+    method: Callable[..., Any], together: Together, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`fit` of a trainer on all ranks at once."""
+    __tracebackhide__ = True
+    model = together.model
+    try:
+        bound = inspect.signature(method).bind(model, *args, **kwargs)
+    except TypeError:
+        return method(model, *args, **kwargs)
+    bound.apply_defaults()
+    given = bound.arguments
+    given["callbacks"] = _with_ours(given["callbacks"], together, given)
+    with _entered(together):
+        return method(*bound.args, **bound.kwargs)
+
+
+def of_epoch(result: Callable[..., Any]) -> Callable[..., Any]:
+    """What gives the results of an epoch, those of all ranks while they are together."""
+
+    @functools.wraps(result)
+    def results(self: Any, logs: Any) -> Any:
+        if _now is not None and _now.model is self:
+            return _now.results(result, logs)
+        return result(self, logs)
+
+    return results
+
+
+def renew(model: Any, ranks: tuple[int, ...]) -> None:
+    """Have a model's step compiled anew where it was for other ranks."""
+    if _made_for.get(model, ()) != ranks:
+        model.train_function = None
+        _made_for[model] = ranks
+
+
+@contextmanager
+def _entered(together: Together) -> Generator[None]:
+    """Meanwhile, steps and optimizers of this process are those of all ranks."""
+    global _now
+    keras = keras_module()
+
+    model, before = together.model, _now
+    jit, step = model.jit_compile, model.train_step
+    kinds = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
+    applies = [vars(kind).get("apply") for kind in kinds]
+    if is_tensorflow():
+        model.jit_compile = False
+    model.train_step = functools.wraps(step)(functools.partial(_step, step))
+    if before is None:
+        for kind in kinds:
+            kind.apply = _of_all(kind.apply)
+    _now = together
+    try:
+        yield
+    finally:
+        _now = before
+        del model.train_step
+        model.jit_compile = jit
+        if before is None:
+            for kind, apply in zip(kinds, applies, strict=True):
+                if apply is None:
+                    del kind.apply
+                else:
+                    kind.apply = apply
+
+
+def _step(train_step: Callable[[Any], Any], data: Any) -> Any:
+    """A step, of whichever `fit` runs: one that was compiled in an earlier one is compiled again by this."""
+    return train_step(data) if _now is None else _now.step(train_step, data)
+
+
+def _of_all(apply: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(apply)
+    def apply_all(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        if _now is None:
+            return apply(self, grads, trainable_variables)
+        return _now.apply(apply, self, grads, trainable_variables)
+
+    torch = sys.modules.get("torch")
+    if torch is None or is_tensorflow():
+        return apply_all
+    # A compiled step leaves what it compiled to communicate.
+    return functools.wraps(apply)(torch.compiler.disable(apply_all))
+
+
+def _with_ours(callbacks: Any, together: Together, given: dict[str, Any]) -> Any:
+    """Callbacks of `fit`, ours last, and models saved by the first rank alone."""
+    keras = keras_module()
+
+    kept = keras.callbacks.ModelCheckpoint
+
+    class Ours(keras.callbacks.Callback):  # pyright: ignore[reportUntypedBaseClass]
+        def on_train_begin(self, logs: Any = None) -> None:
+            validates = given["validation_data"] is not None or bool(given["validation_split"])
+            every = given["validation_freq"]
+            every = every if isinstance(every, int) else zlib.crc32(repr(every).encode())
+            together.begin(given["epochs"], every, validates=validates)
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            together.begin_epoch(epoch)
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            together.end_epoch()
+
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.append(Ours())
+        return callbacks
+    found = keras.tree.flatten(callbacks) if callbacks else []
+    return [each for each in found if together.is_first or not isinstance(each, kept)] + [Ours()]

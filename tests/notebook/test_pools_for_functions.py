@@ -1,0 +1,98 @@
+"""Functions on the pool of the notebook's cells, joblib's jobs among them: no second pool is made."""
+
+from __future__ import annotations
+
+import pytest
+from later import Later
+from slow import LINES, until_it_runs
+
+joblib = Later("joblib")
+
+FUNCTION = """
+import os
+import skyward_nb as sky
+@sky.function
+def pid(_=0):
+    return os.getpid()
+"""
+
+
+def test_functions_run_on_the_ranks_of_cells(notebook):
+    notebook.run("%%sky_remote nodes=2 out=pids\nimport os\nkept = os.getpid()\nkept")
+    notebook.run(FUNCTION)
+    assert notebook.run("pid() @ sky.get_pool() == list(pids)").result == "True"
+    assert notebook.run("pid() >> sky.get_pool().head == pids.head").result == "True"
+    assert (
+        notebook.run("(pid() > sky.get_pool('default').rank(1)).result() == pids[1]").result
+        == "True"
+    )
+    assert notebook.run("set(sky.get_pool().map(pid, range(50))) == set(pids)").result == "True"
+    assert notebook.run("sky.get_pool()").result == "<sky.get_pool('default')>"
+    # Cells go on with what they had, and know nothing of it.
+    assert notebook.run("%%sky_remote out=again\nkept").status == "ok"
+    assert notebook.run("list(again) == list(pids)").result == "True"
+    assert notebook.run("%sky status").stdout.count("default") == 1
+
+
+def test_it_is_started_as_a_cell_starts_it_and_again_after_its_end(notebook):
+    notebook.run(FUNCTION)
+    notebook.run("%sky config nodes=2")
+    ran = notebook.run("first = pid() @ sky.get_pool('other'); len(first)")
+    assert ran.result == "2"
+    assert "Pool other is up" in ran.picture
+    assert notebook.run("%%sky_remote pool=other\nimport os\nos.getpid()").status == "ok"
+    notebook.run("%sky down pool=other")
+    assert notebook.run("set(pid() @ sky.get_pool('other')) & set(first)").result == "set()"
+    wrong = notebook.run("pid() @ sky.get_pool('a b')")
+    assert wrong.error[0] == "OptionError"
+
+
+def test_what_a_cell_runs_in_the_background_is_in_the_way(notebook, slow):
+    notebook.run(FUNCTION)
+    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{slow}")
+    busy = notebook.run("pid() @ sky.get_pool()")
+    assert busy.error[0] == "PoolBusy"
+    assert "another cell" in busy.error[1]
+    slow.may_end()
+    assert notebook.run("h.wait()").result == "True"
+    assert notebook.run("len(pid() @ sky.get_pool())").result == "2"
+
+
+def test_joblib_and_scikit_learn_run_on_it(notebook):
+    pytest.importorskip("sklearn")
+    notebook.run("%%sky_remote nodes=2 out=pids\nimport os\nos.getpid()")
+    ran = notebook.run(
+        "import joblib, os\n"
+        "with joblib.parallel_backend('skyward'):\n"
+        "    there = joblib.Parallel(n_jobs=-1)(joblib.delayed(os.getpid)() for _ in range(40))\n"
+        "set(there) <= set(pids)"
+    )
+    assert ran.result == "True", ran.traceback
+    ran = notebook.run(
+        "from sklearn.datasets import load_iris\n"
+        "from sklearn.model_selection import GridSearchCV\n"
+        "from sklearn.tree import DecisionTreeClassifier\n"
+        "search = GridSearchCV(DecisionTreeClassifier(random_state=0), {'max_depth': [1, 3]}, n_jobs=-1)\n"
+        "with joblib.parallel_config('skyward'):\n"
+        "    search.fit(*load_iris(return_X_y=True))\n"
+        "search.best_params_"
+    )
+    assert ran.result == "{'max_depth': 3}", ran.traceback
+    assert notebook.run("%sky status").stdout.count("default") == 1
+
+
+def test_the_log_of_a_run_is_followed_until_it_is_over(notebook, slow, tmp_path):
+    notebook.run(f"%%sky_remote nodes=2 detach out=h\n{slow}")
+    until_it_runs()
+    ran = notebook.run(
+        f"import pathlib, threading\n"
+        f"threading.Timer(1, pathlib.Path({str(tmp_path / 'told')!r}).touch).start()\n"
+        "%sky logs follow rank=1"
+    )
+    assert ran.stdout.splitlines()[1:] == [f"[1] {line}" for line in LINES]
+    assert notebook.run("h.status").result == "'finished'"
+    # Of a run that is over, all that there is.
+    again = notebook.run("%sky logs follow rank=0 lines=1").stdout
+    assert again.splitlines()[1:] == [f"[0] {LINES[-1]}"]
+    wrong = notebook.run("%sky logs follow save=x")
+    assert "leave out save=" in wrong.stderr
