@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from skyward_nb.reports.rank_failures import RankFailure
     from skyward_nb.reports.results import RankResults
     from skyward_nb.runtime.accumulate import accumulate
-    from skyward_nb.runtime.instance import instance_info, is_head
+    from skyward_nb.runtime.instance import device, instance_info, is_head, rank, world_size
     from skyward_nb.runtime.parallelize import full_state, parallelize
     from skyward_nb.runtime.preempt import on_preempt
     from skyward_nb.runtime.progress import log, progress
@@ -115,6 +115,7 @@ _HOMES = {
     "accumulate": "runtime.accumulate",
     "barrier": "runtime.sync",
     "data_place": "runtime.sync",
+    "device": "runtime.instance",
     "full_state": "runtime.parallelize",
     "function": "functions.function",
     "gather": "functions.function",
@@ -126,10 +127,12 @@ _HOMES = {
     "on_preempt": "runtime.preempt",
     "parallelize": "runtime.parallelize",
     "progress": "runtime.progress",
+    "rank": "runtime.instance",
     "shard": "runtime.shard",
     "silent": "functions.function_marks",
     "stderr": "functions.function_marks",
     "stdout": "functions.function_marks",
+    "world_size": "runtime.instance",
 }
 
 _MODULES = {"integrations": "functions.integrations", "plugins": "plugins"}
@@ -182,6 +185,7 @@ __all__ = [
     "barrier",
     "compute",
     "data_place",
+    "device",
     "full_state",
     "function",
     "gather",
@@ -196,11 +200,13 @@ __all__ = [
     "parallelize",
     "plugins",
     "progress",
+    "rank",
     "shard",
     "silent",
     "stderr",
     "stdout",
     "unload_ipython_extension",
+    "world_size",
 ]
 
 

@@ -35,9 +35,14 @@ class NotebookNames(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if _IPYTHONS_OWN.fullmatch(name):
             raise KeyError(name)
-        return self._namespace[name]
+        value = self._namespace[name]
+        if name == "open" and _is_ipythons(value):
+            raise KeyError(name)
+        return value
 
     def __contains__(self, name: object) -> bool:
+        if name == "open" and _is_ipythons(self._namespace.get("open")):
+            return False
         return name in self._namespace and not _IPYTHONS_OWN.fullmatch(str(name))
 
     def __iter__(self) -> Iterator[str]:
@@ -45,3 +50,8 @@ class NotebookNames(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def _is_ipythons(value: object) -> bool:
+    """Whether a function is IPython's own: it puts an `open` of its own into the namespace."""
+    return getattr(value, "__globals__", {}).get("__name__", "").startswith("IPython.")

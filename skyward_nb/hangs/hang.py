@@ -62,6 +62,16 @@ def sentence(halt: StalledRun) -> str:
     return f"{who} {_all_in(halt, name, ranks)}"
 
 
+def is_a_hang(halt: StalledRun) -> bool:
+    """Whether ranks wait in a collective for others, or in different ones; not where gradients are computed."""
+    waiting = _waiting(halt.running)
+    if not waiting or waiting.keys() == {_BACKWARD}:
+        return False
+    waits = sum(len(ranks) for ranks in waiting.values())
+    missing = halt.ended or halt.outside or waits < len(halt.running)
+    return len(waiting) > 1 or waits > 1 or bool(missing)
+
+
 def report(halt: StalledRun) -> str:
     """Each distinct stack once, with its ranks; innermost first."""
     alike = ranks_by(halt.running)

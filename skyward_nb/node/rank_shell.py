@@ -31,6 +31,7 @@ from traitlets.config import Config
 
 from skyward_nb.compat import ipython_private
 from skyward_nb.compat.ipython_private import cell_number
+from skyward_nb.node.pip_once import PipOnce
 from skyward_nb.node.uplink import encodable
 from skyward_nb.protocol.commands import Run, SourceFile
 from skyward_nb.protocol.events import Clear, Display, Event
@@ -368,4 +369,6 @@ def make_shell(folder: Path) -> RankShell:
     config.InteractiveShell.colors = "nocolor"
     config.InteractiveShell.ipython_dir = str(folder)
     profile = ProfileDir.create_profile_dir(str(folder / "profile"))
-    return RankShell.instance(config=config, profile_dir=profile)
+    shell = RankShell.instance(config=config, profile_dir=profile)
+    shell.register_magics(PipOnce)
+    return shell

@@ -11,7 +11,8 @@ from skyward_nb.pickling.home_namespace import home
 from skyward_nb.pickling.payload import pack, spread_parts
 from skyward_nb.protocol.commands import Run
 from skyward_nb.protocol.events import RankDone, ShardedResult
-from skyward_nb.protocol.message_parts import Packed, Unsendable
+from skyward_nb.protocol.message_parts import RUN_VALUE, Packed, Unsendable
+from skyward_nb.runtime.last_value import shown
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.bounds import bounded
 from skyward_nb.words.errors import PayloadError
@@ -36,7 +37,8 @@ class ResultPacker:
         named = {name: home()[name] for name in command.pull if name in home()}
         packed = None
         if command.wants_value:
-            packed = self._pack("the run's value", value, troubles, command.limit)
+            packed = self._pack(RUN_VALUE, value, troubles, command.limit)
+            troubles = [replace(trouble, shown=shown(value)) for trouble in troubles]
         pulled = {
             name: each
             for name, found in named.items()

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from skyward_nb.names.ledger import Ledger, SourceFinder
+from skyward_nb.notebook.pool_finder import MeantPool
 from skyward_nb.pool.outcome import RunRequest, plan_of
-from skyward_nb.pool.pool import Pool
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.words.errors import spell_size
-from skyward_nb.words.spec import PoolSpec
 
 
 def dry_run(
     request: RunRequest,
-    pool: Pool | None,
-    spec: PoolSpec,
+    meant: MeantPool,
     display: RunDisplay,
     sources: SourceFinder,
 ) -> None:
-    """Show what a run would send to a pool, or to a new one of this `spec`."""
+    """Show what a run would send to a pool, or to a new one of its spec."""
+    pool, spec = meant.pool, meant.spec
     has_names = pool is not None and pool.is_ready
     new = Ledger(spec.world_size, sources, spec.image.includes)
     ledger = pool.ledger if pool and has_names else new
@@ -33,7 +32,8 @@ def dry_run(
     if pool is not None and not has_names:
         notes.insert(0, "ranks are gone: all would be started anew first")
     if pool is None:
-        notes[:0] = [f"a pool would be started first: {spec}", *dry_lines(spec)]
+        place = f", in the place of {meant.replaced.spec}" if meant.replaced else ""
+        notes[:0] = [f"a pool would be started first: {spec}{place}", *dry_lines(spec)]
     if request.cell is not None and request.cell.names.blind:
         blind = ", ".join(request.cell.names.blind)
         notes.append(f"not followed, so names that only this reads would be missing: {blind}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,11 @@ class SkyMagics(Magics):
     def sky_remote(self, line: str, cell: str) -> object:
         """Run the cell on the ranks of a pool; `%sky help` lists the options."""
         from skyward_nb.options.option_line import parse
+        from skyward_nb.options.synonyms import asks_for_help
 
+        if asks_for_help(line):
+            print(_help())
+            return None
         with _plain_errors():
             return self.session.run(parse(self._expanded(line)), cell)
 
@@ -105,11 +109,19 @@ class SkyMagics(Magics):
         if space and head in ("%%sky_remote", "%sky", "sky"):
             from skyward_nb.options.option_help import complete
 
-            names = [name for name in self.shell.user_ns if not name.startswith("_")]
+            hidden = self.shell.user_ns_hidden
+            names = [n for n in self.shell.user_ns if not n.startswith("_") and n not in hidden]
             head = "%sky" if head == "sky" else head
-            found = complete(f"{head} {rest}", context.token, names)
+            found = complete(f"{head} {rest}", context.token, names, self._pool_names())
         completions = [SimpleCompletion(text=each) for each in found]
         return {"completions": completions, "suppress": True, "ordered": True}
+
+    def _pool_names(self) -> Iterator[str]:
+        """The names of the notebook's pools, then of others on this machine; not looked up before they are needed."""
+        from skyward_nb.pool.registry import entries
+
+        own = [*self._session.pools] if self._session is not None else []
+        yield from dict.fromkeys((*own, *(entry.spec.name for entry in entries())))
 
     def _expanded(self, line: str) -> str:
         """The line with `{expression}` and `$name` replaced, as IPython does it for every magic.
@@ -124,7 +136,8 @@ def load(shell: InteractiveShell) -> None:
     """Register the magics with a shell, once."""
     if _loaded(shell) is None:
         magics = SkyMagics(shell)
-        magics.sky_remote.__func__.__doc__ = _cell_help()  # type: ignore[attr-defined]
+        for magic in (magics.sky_remote, magics.sky):
+            magic.__func__.__doc__ = _help()  # type: ignore[attr-defined]
         shell.register_magics(magics)
         shell.SyntaxTB = _QuietSyntaxTB(shell.SyntaxTB)
         shell.Completer.custom_matchers.append(magics.completions)
@@ -199,7 +212,7 @@ def _loaded(shell: InteractiveShell) -> SkyMagics | None:
     return shell.magics_manager.registry.get("SkyMagics")
 
 
-def _cell_help() -> str:
+def _help() -> str:
     from skyward_nb.options.option_help import help_text
 
     return help_text()

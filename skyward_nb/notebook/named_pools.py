@@ -33,11 +33,12 @@ def bring_up(session: Session, asked: ParsedOptions) -> Pool:
     """The pool that a line means, started if it is not up; raises what a cell's start raises."""
     display = session.display()
     try:
-        pool, spec = session.finder.find(asked, display)
-        pool = pool or session.pools.start(spec, display)
-        if pool.spec != spec:
-            session.check_free(pool)
-            session.pools.become(pool, spec, display)
+        meant = session.finder.find(asked, display)
+        if (busy := meant.replaced or meant.pool) and busy.spec != meant.spec:
+            session.check_free(busy)
+        pool = meant.pool or session.pools.start(meant.spec, display, meant.replaced)
+        if pool.spec != meant.spec:
+            session.pools.become(pool, meant.spec, display)
     except SkyError as error:
         if display.drawn:
             display.fail(error)
@@ -64,7 +65,7 @@ class FunctionPools:
     def spec_of(self, name: str) -> PoolSpec:
         """The spec of the pool of this name, or which it would have; raises `OptionError`."""
         pool = self._session.pools.live(name)
-        return pool.spec if pool is not None else self._session.finder.resolve(_named(name))[1]
+        return pool.spec if pool is not None else self._session.finder.resolve(_named(name)).spec
 
     def bring_up(self, name: str) -> tuple[Pool, PoolDisplays]:
         """The pool of this name, started if it is not up; raises what a cell's start raises."""
@@ -85,6 +86,26 @@ def forgot(session: Session, name: str) -> bool:
         if (pool := forget(name, there)) is not None:
             print(forgotten(pool))
     return pool is not None
+
+
+def is_here(session: Session, name: str | None) -> str:
+    """In words that the pool to attach is this notebook's and up, if no other one can be meant; else ""."""
+    pools = session.pools
+    mine = [pools[each] for each in pools if pools.live(each)]
+    mine = [pool for pool in mine if name in (None, pool.spec.name, pool.pool_id)]
+    others = [left for left in pools.others() if name in (None, left.entry.spec.name)]
+    if not mine or any(left.is_free for left in others):
+        return ""
+    lines: list[str] = []
+    for pool in mine:
+        which = "" if pool.spec.name == "default" else f" pool={pool.spec.name}"
+        work = pools.background.get(pool.spec.name)
+        runs = f"; {work.name} runs there in the background" if work and not work.is_over else ""
+        here = f"pool {pool.spec.name!r} is up in this notebook: {pool.spec}{runs}"
+        lines.append(
+            f"{here}. %%sky_remote{which} runs a cell on it, and there is nothing to attach"
+        )
+    return "\n".join(lines)
 
 
 def is_gone(session: Session, name: str) -> bool:

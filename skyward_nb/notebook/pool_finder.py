@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -34,9 +35,10 @@ from skyward_nb.options.specs import (
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.plugin_table import is_installed
 from skyward_nb.pool.pool import Pool
+from skyward_nb.reports.found_pools import namesakes
 from skyward_nb.reports.source_lines import is_own
 from skyward_nb.show.display import RunDisplay
-from skyward_nb.words.errors import OptionError
+from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import PoolOptions
@@ -47,6 +49,22 @@ _WENT_ON = (
     "went on with the pool of an earlier kernel of this notebook: ranks keep their names "
     "(%sky restart empties them)"
 )
+
+_REPLACE = "With `replace` on the line it is taken down, and the new one made, in one step."
+
+
+@dataclass(frozen=True)
+class MeantPool:
+    """The `pool` that a line means, if it is up, and the `spec` that the line gives it, with notes on that.
+
+    The spec of a live pool is its own, perhaps with frameworks that are to be added. A new pool takes
+    the place of the one that is `replaced`, if any.
+    """
+
+    pool: Pool | None
+    spec: PoolSpec
+    notes: tuple[str, ...] = ()
+    replaced: Pool | None = None
 
 
 class PoolFinder:
@@ -69,32 +87,37 @@ class PoolFinder:
         """The name of the pool that is meant."""
         return with_defaults(asked, self.defaults()).pool.pool or "default"
 
-    def resolve(
-        self, asked: ParsedOptions, cell: Cell | None = None
-    ) -> tuple[Pool | None, PoolSpec, tuple[str, ...]]:
-        """(the live pool that is meant, if it is up; the spec that the line gives it; notes on that).
+    def resolve(self, asked: ParsedOptions, cell: Cell | None = None) -> MeantPool:
+        """The pool that a line means.
 
-        The spec of a live pool is its own, perhaps with frameworks that are to be added. A pool that was lost comes again as it was, unless the line says otherwise. Raises
-        `OptionError` or `PoolError` for what does not fit, before anything is started.
+        A pool that was lost comes again as it was, unless the line says otherwise, and so does one
+        that is to be replaced. Raises `OptionError` or `PoolError` for what does not fit, before
+        anything is started.
         """
         name = self.name_of(asked)
         pool = self._pools.live(name)
         if pool is not None:
-            return pool, *self._extended(pool.spec, asked, cell)
+            try:
+                return MeantPool(pool, *self._extended(pool.spec, asked, cell))
+            except PoolError as error:
+                if not with_defaults(asked, self.defaults()).cell.replace:
+                    raise PoolError(name, f"{error.message} {_REPLACE}") from None
+            spec = self._with_plugins(spec_of(pool.spec, self._stated(asked)), cell)
+            return MeantPool(None, spec, replaced=pool)
         if (lost := self._pools.lost(name)) is not None:
             spec = spec_of(lost.spec, self._stated(asked))
             lost.check(spec)
-            return None, spec, ()
+            return MeantPool(None, spec)
         options = self._with_image(for_new_pool(asked, self.defaults(anew=True)))
         if not options.chooses_frameworks:
-            return None, self._with_plugins(spec_of(PoolSpec(), options), cell), ()
+            return MeantPool(None, self._with_plugins(spec_of(PoolSpec(), options), cell))
         is_asked = options.framework == AUTO
         is_here = options.provider in (UNSET, "local")
         chosen = self._choose(cell) if is_asked else self._choose_for(cell, is_here=is_here)
         # What decorators name says more than imports do: which backend, say.
         words: tuple[str, ...] = options_of(self._plugins_of(cell)).framework or ()
         spec, note = made_by_choice(options, chosen, asked=is_asked, words=words)
-        return None, self._with_plugins(spec, cell), (note,) if note else ()
+        return MeantPool(None, self._with_plugins(spec, cell), (note,) if note else ())
 
     def _stated(self, asked: ParsedOptions) -> PoolOptions:
         """The options for a pool that is up or was lost, but for `framework=auto`."""
@@ -168,12 +191,16 @@ class PoolFinder:
 
     def find(
         self, asked: ParsedOptions, display: RunDisplay, cell: Cell | None = None
-    ) -> tuple[Pool | None, PoolSpec]:
+    ) -> MeantPool:
         """What `resolve` tells; a pool that an earlier kernel of this notebook has left is gone on with."""
-        pool, spec, notes = self.resolve(asked, cell)
-        display.change(notes=notes)
-        if pool is None and (left := self._pools.left_over(spec.name)) is not None:
+        meant = self.resolve(asked, cell)
+        display.change(notes=meant.notes)
+        if meant.pool is not None or meant.replaced is not None:
+            return meant
+        if (left := self._pools.left_over(meant.spec.name)) is not None:
             spec, notes = self._extended(left.entry.spec, asked, cell)
             pool = self._pools.adopt(left, display)
             display.change(notes=(_WENT_ON, *notes))
-        return pool, spec
+            return MeantPool(pool, spec, notes)
+        display.note(*namesakes(meant.spec.name, self._pools.others()))
+        return meant

@@ -253,9 +253,17 @@ class Pools:
         """Pools elsewhere whose machines did not answer when pools `there` were listed."""
         return silent(there, self._mine())
 
-    def start(self, spec: PoolSpec, display: RunDisplay) -> Pool:
-        """Start a pool under `display`; raises `NotAgreed` if the person does not agree to its cost."""
+    def start(self, spec: PoolSpec, display: RunDisplay, replaced: Pool | None = None) -> Pool:
+        """Start a pool under `display`, in the place of one that is `replaced`, if any.
+
+        Raises `NotAgreed` if the person does not agree to its cost.
+        """
         make_sure(spec, display)
+        if replaced is not None:
+            lost = replaced.ledger.names_made_on_ranks()
+            gone = f"; gone with its ranks: {', '.join(lost)}" if lost else ""
+            self.take_down(spec.name)
+            display.note(f"pool {spec.name} ({replaced.spec}) was taken down for this one{gone}")
         display.change(title=f"Starting {spec}", awaited=spec.world_size)
         pool = Pool(
             spec,

@@ -131,13 +131,13 @@ def _node_logs(session: Session, options: LogOptions, name: str | None) -> None:
 def check(session: Session, line: str) -> None:
     """Print what a pool's ranks are and how they reach one another, or the positions of ranks in a run."""
     what, _, rest = line.strip().partition(" ")
-    if not what or "=" in what or what.startswith("--"):
+    if what not in CHECKS:
+        name = parse_verb("check", line).pool.name
+        near = near_words(what, CHECKS) if name == what else ""
+        if name and near and session.pools.live(name) is None:
+            raise OptionError(what, f"%sky check {what}: there is no pool of this name{near}")
         _survey(session, line)
         return
-    if what not in CHECKS:
-        known = ", ".join(CHECKS)
-        said = f"%sky check {what}: there is {known}, or nothing"
-        raise OptionError(what, said + near_words(what, CHECKS))
     own = [session.pools[name] for name in session.pools]
     found = subjects(own, parse_verb("check", rest).pool.name)
     for said in standing_lines(standing(session.shell, each) for each in found):

@@ -20,7 +20,7 @@ from skyward_nb.functions.notebook_names import NotebookNames
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.cells import Cells
 from skyward_nb.notebook.dry_runs import dry_run
-from skyward_nb.notebook.pool_finder import PoolFinder
+from skyward_nb.notebook.pool_finder import MeantPool, PoolFinder
 from skyward_nb.notebook.pools import Pools
 from skyward_nb.notebook.run_handle import RunHandle
 from skyward_nb.notebook.value_history import ValueHistory
@@ -36,7 +36,7 @@ from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.reports.execution import Execution, execute
 from skyward_nb.reports.found_pools import choose, notebook_of
 from skyward_nb.reports.rank_failures import show
-from skyward_nb.reports.results import RankResults
+from skyward_nb.reports.results import RankResults, UnreturnedValue
 from skyward_nb.reports.run_ending import conclude
 from skyward_nb.show.canvas_choice import canvas_of
 from skyward_nb.show.display import RunDisplay, spell_result
@@ -83,14 +83,15 @@ class Session:
         display = self.display(quiet=options.quiet)
         display.change(most_text=MOST_TEXT if options.text is None else options.text)
         with _trouble_shown(display, "the cell did not begin on the ranks"):
-            pool, spec = self.finder.find(asked, display, cell)
+            meant = self.finder.find(asked, display, cell)
+            spec = meant.spec
             check_profile(spec, options.profile)
             request = self._request(cell, options, spec)
             if options.dry_run:
-                dry_run(request, pool, spec, display, self.cells.source_of)
+                dry_run(request, meant, display, self.cells.source_of)
                 return None
             _show_only(display, options, spec.world_size)
-            pool = self._made_ready(pool, spec, asked, display)
+            pool = self._made_ready(meant, asked, display)
             ran_on = f"Running on {spell_result(request.ranks, spec.world_size)}"
             if options.detach:
                 return self._detach(pool, request, display, options, cell.names.writes)
@@ -98,17 +99,17 @@ class Session:
         value = self._conclude(pool, outcome, display, options, cell.names.writes)
         return self.values.returned(value, request.number, outcome.returned_bytes)
 
-    def _made_ready(
-        self, pool: Pool | None, spec: PoolSpec, asked: ParsedOptions, display: RunDisplay
-    ) -> Pool:
+    def _made_ready(self, meant: MeantPool, asked: ParsedOptions, display: RunDisplay) -> Pool:
         """The pool as its spec is to be: started, or with the frameworks that it lacked.
 
         If a framework that nobody asked for does not start, a note says so, and the cell runs without it.
         """
+        pool, spec = meant.pool, meant.spec
         try:
+            if (busy := pool or meant.replaced) is not None:
+                self.check_free(busy)
             if pool is None:
-                return self.pools.start(spec, display)
-            self.check_free(pool)
+                return self.pools.start(spec, display, meant.replaced)
             if pool.spec != spec:
                 self.pools.become(pool, spec, display)
         except StartError as error:
@@ -290,7 +291,22 @@ class Session:
         writes: frozenset[str],
     ) -> object:
         displays, names = self.pools.displays(pool), self.shell.user_ns
-        return conclude(displays, outcome, display, options, names, writes)
+        value = conclude(displays, outcome, display, options, names, writes)
+        if isinstance(value, RankResults):
+            self._show_unreturned(pool, cast("RankResults[Any]", value))
+        return value
+
+    def _show_unreturned(self, pool: Pool, results: RankResults[Any]) -> None:
+        """Have values show themselves that came back and could not be rebuilt here."""
+        waiting = {
+            rank: value
+            for rank, value in zip(results.ranks, results, strict=True)
+            if isinstance(value, UnreturnedValue) and not value.shown
+        }
+        if waiting:
+            with contextlib.suppress(SkyError):  # their words are in the picture
+                for rank, text in self.ask(pool, "last_value", "shown_last()", (*waiting,)).items():
+                    waiting[rank].shown = text
 
     def _request(self, cell: Cell | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
         ranks = parse_ranks("ranks", options.ranks, spec.world_size)

@@ -13,21 +13,23 @@ from skyward_nb.notebook.named_pools import (
     earlier_kernels_pools,
     forgot,
     is_gone,
+    is_here,
     live_pool,
     warnings_printed,
 )
+from skyward_nb.notebook.pool_finder import MeantPool
 from skyward_nb.notebook.report_verbs import check, cost, logs, status
 from skyward_nb.notebook.session import Session
-from skyward_nb.options.option_help import VERBS, help_text
+from skyward_nb.options.option_help import help_text, unknown_verb
 from skyward_nb.options.option_line import parse, parse_settings, parse_verb
 from skyward_nb.options.option_table import unknown_option
+from skyward_nb.options.synonyms import VERB_ALIASES, asks_for_help
 from skyward_nb.picture.wording import clock
 from skyward_nb.reports.cleanup import clean_up
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.found_pools import announcement, notebook_of, unanswered
 from skyward_nb.words.errors import OptionError, PoolError, SkyError
 from skyward_nb.words.masking import masked_text
-from skyward_nb.words.units import near_words
 
 
 def do(session: Session, line: str) -> object:
@@ -35,11 +37,12 @@ def do(session: Session, line: str) -> object:
 
     Returns the value that the notebook shows, which only `attach` has.
     """
-    verb, _, rest = line.strip().partition(" ")
+    said, _, rest = line.strip().partition(" ")
+    verb = VERB_ALIASES.get(said, said)
     if verb not in _DO:
-        hint = near_words(verb, VERBS) or f": there is {', '.join(VERBS)}"
-        what = f"%sky has no verb {verb!r}" if verb else "%sky needs a verb"
-        raise OptionError(verb, what + hint)
+        raise OptionError(verb, unknown_verb(verb))
+    if asks_for_help(rest):
+        verb, rest = "help", verb
     return _DO[verb](session, rest)
 
 
@@ -47,23 +50,28 @@ def up(session: Session, line: str) -> None:
     """Start a pool, or with `dry_run` print what it would cost."""
     asked = parse(line, scopes=("pool", "cell"))
     for option in asked.cell.stated:
-        if option != "dry_run":
+        if option not in ("dry_run", "replace"):
             raise OptionError(option, unknown_option(option, ("pool",)))
     if asked.cell.dry_run:
-        pool, spec, notes = session.finder.resolve(asked)
-        is_up = pool is not None
-        print(f"pool {spec.name} is up: {spec}" if is_up else f"a pool would be started: {spec}")
-        for said in [*notes, *([] if is_up else dry_lines(spec))]:
-            print(said)
+        _print_plan(session.finder.resolve(asked))
         return
     bring_up(session, asked)
 
 
+def _print_plan(meant: MeantPool) -> None:
+    """Print what `up` would do."""
+    if meant.pool is not None:
+        print(f"pool {meant.spec.name} is up: {meant.spec}")
+    else:
+        place = f", in the place of {meant.replaced.spec}" if meant.replaced else ""
+        print(f"a pool would be started: {meant.spec}{place}")
+    for said in [*meant.notes, *(() if meant.pool else dry_lines(meant.spec))]:
+        print(said)
+
+
 def down(session: Session, line: str) -> None:
     """Take pools down."""
-    asked = parse_verb("down", line, words=1)
-    if asked.rest and asked.rest != ("all",):
-        raise OptionError(asked.rest[0], f"%sky down {asked.rest[0]}: write pool=NAME, or all")
+    asked = parse_verb("down", line)
     if asked.rest or asked.pool.name is None:
         _end_all(session, also_earlier=bool(asked.rest))
     else:
@@ -117,7 +125,9 @@ def restart(session: Session, line: str) -> None:
     """Begin a new generation."""
     name = session.finder.name_of(parse_verb("restart", line))
     if session.pools.live(name) is None and session.pools.lost(name) is not None:
-        up(session, line)  # a lost pool has no next generation: it is started again as it was
+        up(
+            session, f"pool={name}"
+        )  # a lost pool has no next generation: it is started again as it was
         return
     pool = live_pool(session, name)
     session.check_free(pool)
@@ -141,6 +151,9 @@ def restart(session: Session, line: str) -> None:
 def attach(session: Session, line: str) -> object:
     """Attach to a pool that another kernel has left."""
     asked = parse_verb("attach", line)
+    if here := is_here(session, asked.pool.name):
+        print(here)
+        return None
     return session.attach(asked.pool.name, detach=asked.cell.detach)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from skyward_nb.protocol.message_parts import RunCard
@@ -35,6 +36,7 @@ class CellOptions:
     on_error: str = "stop"
     detach: bool = False
     dry_run: bool = False
+    replace: bool = False
     profile: str = ""
     quiet: bool = False
     target: str = ""
@@ -46,11 +48,18 @@ class CellOptions:
         values = {_FIELDS.get(name, name): value for name, value in given.items()}
         return cls(**values, stated=tuple(given))
 
+    @property
+    def asks_for_value(self) -> bool:
+        """Whether the run's value is asked for, not just shown where it can be."""
+        return bool(self.out) or "gather" in self.stated or self.gather == "head"
+
     def over(self, weaker: CellOptions) -> CellOptions:
         """These options, completed by weaker ones."""
         stated = tuple(dict.fromkeys((*weaker.stated, *self.stated)))
         fields = [_FIELDS.get(name, name) for name in self.stated]
-        return replace(weaker, **{name: getattr(self, name) for name in fields}, stated=stated)
+        return dataclasses.replace(
+            weaker, **{name: getattr(self, name) for name in fields}, stated=stated
+        )
 
     @classmethod
     def of_card(cls, card: RunCard) -> CellOptions:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
-from skyward_nb.options.option_table import BY_NAME, OPTIONS, TAKES, Option
+from skyward_nb.options.option_table import BY_NAME, NAMES_A_POOL, OPTIONS, TAKES, Option
+from skyward_nb.options.synonyms import VERB_ALIASES, VERBS_MEANT
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.units import near_words
 
 # fmt: off
 VERBS = {
     "up": ("[pool option ...]", "start a pool before a cell needs it; dry_run: show what it costs"),
-    "down": ("[pool=NAME] [all]", "take a pool down; all: those of earlier kernels, too"),
-    "status": ("[pool=NAME]", "pools of this notebook with their ranks, and other pools"),
-    "vars": ("[ranks=]", "the names on the ranks: type, size, and where they were bound"),
-    "cost": ("[pool=NAME]", "cost of pools: an hour, so far, and of pools that ended"),
+    "down": ("[POOL] [all]", "take a pool down; all: those of earlier kernels, too"),
+    "status": ("[POOL]", "pools of this notebook with their ranks, and other pools"),
+    "vars": ("[POOL] [ranks=]", "the names on the ranks: type, size, and where they were bound"),
+    "cost": ("[POOL]", "cost of pools: an hour, so far, and of pools that ended"),
     "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
     "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
-    "logs": ("[run=] [rank=] [node=]", "output of a run; node=: logs of machines; also lines=, save=, follow"),
-    "attach": ("[pool=NAME] [detach]", "attach to a pool that another kernel left, and to its run"),
-    "check": ("[hang] [pool=NAME]", "devices, versions, network, all-reduce; hang: where ranks are"),
-    "restart": ("[pool=NAME]", "a new generation: new ranks without names"),
+    "logs": ("[POOL] [run=] [rank=]", "output of a run; node=: of machines; lines=, save=, follow"),
+    "attach": ("[POOL] [detach]", "attach to a pool that another kernel left, and to its run"),
+    "check": ("[hang] [POOL]", "devices, versions, network, all-reduce; hang: where ranks are"),
+    "restart": ("[POOL]", "a new generation: new ranks without names"),
     "sweep": ("", "remove what dead pools have left: processes, values, machines"),
     "config": ("[option=value ...]", "set defaults of this session; alone: show all defaults"),
     "help": ("[VERB]", "this text, or the help of one verb"),
@@ -46,8 +49,9 @@ def help_text(verb: str | None = None) -> str:
             *_options("pool"),
         ]
         return "\n".join(lines)
+    verb = VERB_ALIASES.get(verb, verb)
     if verb not in VERBS:
-        raise OptionError(verb, f"%sky has no verb {verb!r}: there is {', '.join(VERBS)}")
+        raise OptionError(verb, unknown_verb(verb))
     form, text = VERBS[verb]
     lines = [f"%sky {verb} {form}".rstrip(), f"  {text}"]
     if verb == "up":
@@ -55,6 +59,15 @@ def help_text(verb: str | None = None) -> str:
     if taken := TAKES.get(verb):
         lines += ["", *rows((usage(BY_NAME[each]), BY_NAME[each].help) for each in taken)]
     return "\n".join(lines)
+
+
+def unknown_verb(verb: str) -> str:
+    """What to say about a word that is no verb of `%sky`."""
+    known = f": there is {', '.join(VERBS)}"
+    if not verb:
+        return f"%sky needs a verb{known}"
+    hint = f": {VERBS_MEANT[verb]}" if verb in VERBS_MEANT else near_words(verb, VERBS) or known
+    return f"%sky has no verb {verb!r}{hint}"
 
 
 def _options(scope: str) -> list[str]:
@@ -74,10 +87,12 @@ def rows(table: Iterable[tuple[str, str]]) -> list[str]:
     return [f"  {left:<{width}}  {right}" for left, right in pairs]
 
 
-def complete(line: str, symbol: str, names: Iterable[str] = ()) -> list[str]:
+def complete(
+    line: str, symbol: str, names: Iterable[str] = (), pools: Iterable[str] = ()
+) -> list[str]:
     """Completions of `symbol`, the last token typed on the option `line` of a magic.
 
-    `names` are the notebook's variables, for options that take one.
+    `names` are the notebook's variables, for options that take one, `pools` the names of pools.
     """
     before = line[: len(line) - len(symbol)] if symbol else line
     words = before.split()
@@ -86,25 +101,38 @@ def complete(line: str, symbol: str, names: Iterable[str] = ()) -> list[str]:
         return [verb for verb in VERBS if verb.startswith(symbol)]
     key, equals, value = token.removeprefix("--").partition("=")
     if equals:
-        return _values(key, value, symbol, names)
+        return _values(key, value, symbol, pools if key == "pool" else names)
     used = {word.removeprefix("--").partition("=")[0] for word in words}
+    if "{" in token or "$" in token:
+        return []
     dashes = "--" if token.startswith("--") else ""
     if words[:2] in (["%sky", "push"], ["%sky", "pull"]) and len(words) == 2 and not symbol:
         return list(names)
-    if words == ["%sky", "check"] and before[-1:].isspace():
-        return [check for check in (*CHECKS, "pool=") if check.startswith(symbol)]
+    if words == ["%sky", "help"]:
+        return [verb for verb in VERBS if verb.startswith(symbol)]
     if words[:1] == ["%sky"] and len(words) > 1 and words[1] in TAKES:
-        return _of_verb(words[1], key, used, names)
+        offered: Iterable[str] = {"check": CHECKS, "down": ("all",)}.get(words[1], ())
+        if words[2:]:
+            offered = ()
+        if words[1] in NAMES_A_POOL and {*words[2:]} <= {*CHECKS}:
+            offered = (*offered, *pools)
+        found = [each for each in offered if each.startswith(token)]
+        return found + _of_verb(words[1], key, used, names)
     scopes = ("pool",) if words[:1] == ["%sky"] else ("pool", "cell")
-    return [
+    found = [
         f"{dashes}{option.name}{'' if option.is_flag else '='}"
         for option in OPTIONS
         if option.name.startswith(key) and option.name not in used and option.scope in scopes
     ]
+    return found or [symbol]
 
 
 def _of_verb(verb: str, key: str, used: set[str], names: Iterable[str]) -> list[str]:
-    options = [f"{each}=" for each in TAKES[verb] if each.startswith(key) and each not in used]
+    options = [
+        f"{each}{'' if BY_NAME[each].is_flag else '='}"
+        for each in TAKES[verb]
+        if each.startswith(key) and each not in used
+    ]
     takes_names = verb in ("push", "pull")
     return options + [name for name in names if takes_names and name.startswith(key)]
 
@@ -113,12 +141,23 @@ def _values(key: str, value: str, symbol: str, names: Iterable[str]) -> list[str
     option = BY_NAME.get(key)
     if option is None:
         return []
-    choices: Iterable[str] = option.choices
-    if key in ("out", "pull", "push", "as", "image"):
+    choices: Iterable[str] = option.choices or _examples(option.form)
+    if key in ("out", "pull", "push", "as", "image", "pool"):
         choices = names
     elif key in ("rank", "ranks", "stdout", "stderr"):
         choices = ("all", "head") if key.startswith("rank") else ("all", "head", "none")
+    elif option.form == "FILE" or "{" in value or "$" in value:
+        return []
     # IPython replaces the symbol after its last delimiter; "=" is one, so only the value counts.
     typed = value.rpartition(",")[2]
     kept = symbol[: len(symbol) - len(typed)] if typed else symbol
-    return [kept + choice for choice in choices if choice.startswith(typed)]
+    found = [kept + choice for choice in choices if choice.startswith(typed)]
+    # With nothing to offer, IPython would offer Python's own names.
+    return found or [symbol]
+
+
+def _examples(form: str) -> tuple[str, ...]:
+    """Values such as those of a form: `8` and `8+` of `8|8+`."""
+    each = [part.partition(",")[0].strip('"') for part in form.split("|")]
+    known = [part for part in each if re.fullmatch(r"[a-z\d][\w:+-]*\d\w*\+?|\d\w*\+?", part)]
+    return tuple(known) + ("1", "2", "4", "8") * ("N" in each)

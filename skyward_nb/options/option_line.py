@@ -14,7 +14,15 @@ from typing import Any
 import msgspec
 
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.option_table import BY_NAME, TAKES, Option, Scope, unknown_option
+from skyward_nb.options.option_table import (
+    BY_NAME,
+    NAMES_A_POOL,
+    TAKES,
+    Option,
+    Scope,
+    unknown_option,
+)
+from skyward_nb.options.synonyms import ALIASES
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
 
@@ -80,6 +88,10 @@ def _are_names(token: str) -> bool:
     return all(part.isidentifier() for part in token.split(","))
 
 
+def _is_a_name(token: str) -> bool:
+    return "=" not in token and not token.startswith("-") and token not in BY_NAME
+
+
 @lru_cache(maxsize=64)
 def parse(
     line: str, *, scopes: tuple[Scope, ...] = ("pool", "cell"), words: int = 0
@@ -92,10 +104,24 @@ def parse(
 
 
 def parse_verb(verb: str, line: str, *, words: int = 0) -> ParsedOptions:
-    """Read the line of a verb of `%sky`; raises `OptionError` for options that the verb does not take."""
+    """Read the line of a verb of `%sky`; raises `OptionError` for options that the verb does not take.
+
+    Of a verb that names a pool, a bare word is its name; `%sky down all` has a word of its own.
+    """
     taken = TAKES[verb]
-    scopes = dict.fromkeys(("pool", *(BY_NAME[option].scope for option in taken)))
-    asked = parse(line, scopes=tuple(scopes), words=words)
+    scopes: tuple[Scope, ...] = tuple(
+        dict.fromkeys(("pool", *(BY_NAME[option].scope for option in taken)))
+    )
+    if verb in NAMES_A_POOL:
+        asked = parse_words(_split(line), scopes=scopes, words=1, is_word=_is_a_name)
+        if asked.rest and (verb, asked.rest) != ("down", ("all",)):
+            if asked.pool.name is not None:
+                raise OptionError("pool", f"pool= is given twice: {asked.rest[0]}")
+            (name,) = asked.rest
+            name = BY_NAME["pool"].value(name)
+            asked = msgspec.structs.replace(asked, pool=asked.pool.changed(pool=name), rest=())
+    else:
+        asked = parse(line, scopes=scopes, words=words)
     for option in asked.stated:
         if option not in taken:
             names = ", ".join(f"{each}=" for each in taken)
@@ -152,7 +178,7 @@ def split_off(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
         option = BY_NAME.get(key)
         if option is None and not (word.startswith("-") or (equals and key.isidentifier())):
             break
-        takes_next = word.startswith("--") and not equals and option and not option.is_flag
+        takes_next = word.startswith("-") and not equals and option and not option.is_flag
         count = 2 if takes_next else 1
         options += rest[:count]
         del rest[:count]
@@ -179,7 +205,20 @@ def _known(key: str, text: str | None, scopes: tuple[Scope, ...]) -> tuple[Optio
 def _key_of(token: str) -> tuple[str, str, str]:
     """(option's name, `=` or nothing, value) of a word."""
     key, equals, value = token.removeprefix("--").partition("=")
-    return key.replace("-", "_"), equals, value
+    name = key if key in ALIASES else key.replace("-", "_")
+    return ALIASES.get(name, name), equals, value
+
+
+def _joined(words: Iterable[str]) -> deque[str]:
+    """The words, of which `nodes = 2`, `nodes= 2` and `nodes =2` are one."""
+    found: deque[str] = deque()
+    for word in words:
+        key, equals, value = _key_of(found[-1]) if found else ("", "", "")
+        is_open = key in BY_NAME and not value
+        if is_open and (word.startswith("=") if not equals else _key_of(word)[0] not in BY_NAME):
+            word = found.pop() + word
+        found.append(word)
+    return found
 
 
 def _pairs(words: Iterable[str]) -> Iterator[tuple[str, str, str | None]]:
@@ -187,7 +226,7 @@ def _pairs(words: Iterable[str]) -> Iterator[tuple[str, str, str | None]]:
 
     The text is None for an option that needs a value and has none.
     """
-    tokens = deque(words)
+    tokens = _joined(words)
     while tokens:
         token = tokens.popleft()
         key, equals, value = _key_of(token)
@@ -196,7 +235,7 @@ def _pairs(words: Iterable[str]) -> Iterator[tuple[str, str, str | None]]:
             yield token, key, value
         elif option.is_flag:
             yield token, key, "yes"
-        elif token.startswith("--") and tokens:
+        elif token.startswith("-") and tokens:
             yield token, key, tokens.popleft()
         else:
             yield token, key, None

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Literal
 
 from skyward_nb.options import option_readers as readers
+from skyward_nb.options.synonyms import MEANT
 from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.catalogue import KINDS
 from skyward_nb.words.frameworks import AUTO, WORDS
@@ -128,6 +129,7 @@ OPTIONS: tuple[Option, ...] = (
     _flag("cell", "detach", "run in the background: the cell's value is a handle"),
     _flag("cell", "dry_run", "show what would be sent; send and run nothing"),
     _choice("cell", "profile", "comm", "time in collectives per rank, with traces (framework=torch or jax)"),
+    _flag("cell", "replace", "take a pool down that is up with other options, and make the new one"),
     _flag("cell", "quiet", "show no picture unless something fails"),
     _verb("as", "NAME", "name of what is brought, in the notebook", readers.variable),
     _verb("run", "7", "number of the run, as its picture shows it (the last)"),
@@ -156,6 +158,18 @@ TAKES: dict[str, tuple[str, ...]] = {
 }
 """The options of the verbs of `%sky` that do not take all options of a pool."""
 
+NAMES_A_POOL: tuple[str, ...] = (
+    "down",
+    "status",
+    "cost",
+    "check",
+    "restart",
+    "vars",
+    "attach",
+    "logs",
+)
+"""The verbs that take the name of a pool without `pool=`."""
+
 
 def unknown_option(key: str, scopes: tuple[Scope, ...]) -> str:
     """The message about an option that is not in these `scopes`."""
@@ -164,5 +178,7 @@ def unknown_option(key: str, scopes: tuple[Scope, ...]) -> str:
         return f"{key} belongs to %sky {verb}"
     if key in BY_NAME:
         return f"{key} belongs on a cell's line: %%sky_remote {key}=..."
+    if key in MEANT:
+        return f"there is no option {key!r}: {MEANT[key]}"
     near = near_words(key, [option.name for option in OPTIONS if option.scope in scopes])
     return f"there is no option {key!r}{near or '; %sky help lists them'}"

@@ -181,7 +181,7 @@ def bar_row(bars: Sequence[Progress], state: str, idle: float) -> BarRow:
     done = sum(bar.done for bar in bars) / len(bars)
     seconds = sum(bar.seconds for bar in bars) / len(bars)
     rate = f" · {_rate(done / seconds, first.unit)}" if done > 0 and seconds > 0.05 else ""
-    note = f" · {first.note}" if first.note and len(bars) == 1 else ""
+    note = f" · {first.note}" if first.note and {bar.note for bar in bars} == {first.note} else ""
     low, high = min(bar.done for bar in bars), max(bar.done for bar in bars)
     counts = _count(low, first.unit)
     counts += f" to {_count(high, first.unit)}" if low != high else ""
@@ -222,6 +222,8 @@ def remarks(view: RunView) -> tuple[str, ...]:
         if slow := imbalance(view.ranks, view.ran_from):
             found.append(slow)
     else:
+        if view.hang:
+            found.append(view.hang)
         if view.bill is not None and (budget := view.bill.warning(view.wall + view.now)):
             found.append(budget)
         if len(view.ranks) > EACH_RANK and (late := behind(view.ranks)):

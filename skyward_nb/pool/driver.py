@@ -18,7 +18,7 @@ from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import ActiveRun, RunLeft
 from skyward_nb.pool.state import Action, Deliver, Ended, Incoming, Send, SigInt
-from skyward_nb.protocol.commands import Sample
+from skyward_nb.protocol.commands import Inspect, Sample
 from skyward_nb.protocol.events import CommunicationCut, Event, RankLost
 from skyward_nb.words.errors import PoolBusy
 
@@ -63,6 +63,11 @@ class Driver:
         with self._lock:
             self._state.interrupt(number)
         self._lines.nudge()
+
+    def inspect(self, ranks: tuple[int, ...]) -> None:
+        """Ask ranks for their stacks, which come as events of their run; from any thread."""
+        with self._lock:
+            self._lines.send(Inspect(ranks))
 
     @property
     def in_store(self) -> frozenset[str]:
@@ -193,6 +198,7 @@ class Driver:
         """
         self._context.check_open()
         if not self._state.runs:
+            self._lines.begin_listening()  # nobody says anything between cells
             self.look_shortly(watch, 0)
         return self._state.losses
 

@@ -238,7 +238,9 @@ class RunState:
         return self._cut(others, also_idle=True)
 
     def told(self, event: Stack, now: float) -> None:
-        """Handle the stacks of a rank; after a timeout, the first ones count."""
+        """Handle the stacks of a rank that is to stop; after a timeout, the first ones count."""
+        if not (self._stopping or self.timed_out):
+            return  # somebody has a look at a run that goes on
         if not (self.timed_out and self.stacks.get(event.rank)):
             self.stacks[event.rank] = event.text
         if self.timed_out and not self._stopping and self.running <= self.stacks.keys():

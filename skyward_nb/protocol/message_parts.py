@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+RUN_VALUE = "the run's value"
+"""The name of what a cell's last expression gave, where others are names of variables."""
+
 
 class Packed(msgspec.Struct, frozen=True):
     """A pickled value: inline as `data`, or in the machine's store under `digest`."""
@@ -118,7 +121,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 class Unsendable(msgspec.Struct, frozen=True):
     """A value of a rank that could not be returned: the fields of a `PayloadError`.
 
-    `size` is in bytes if it was over the limit, else 0.
+    `size` is in bytes if it was over the limit, else 0. `shown` is the repr of a run's value.
     """
 
     name: str
@@ -126,6 +129,7 @@ class Unsendable(msgspec.Struct, frozen=True):
     type_name: str
     reason: str
     size: int = 0
+    shown: str = ""
 
 
 class Rejected(msgspec.Struct, frozen=True):

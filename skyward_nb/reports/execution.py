@@ -7,18 +7,44 @@ the `RunRequest` before, and shapes the value after.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from IPython.core.getipython import get_ipython
+
+from skyward_nb.hangs.hang import StalledRun, is_a_hang, sentence
+from skyward_nb.hangs.hang_watch import HangWatch
+from skyward_nb.hangs.rank_locations import whereabouts
 from skyward_nb.names.plan import Plan
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import ActiveRun, RunEvent, RunOutcome, RunRequest, run_whole
 from skyward_nb.pool.pool import Pool
-from skyward_nb.protocol.events import Event, RunBegan
+from skyward_nb.protocol.events import (
+    Clear,
+    Display,
+    Event,
+    Metric,
+    Metrics,
+    Output,
+    Progress,
+    RankDone,
+    RankPhase,
+    RunBegan,
+    Stack,
+    ValueWanted,
+    Yielded,
+)
+from skyward_nb.reports.run_notes import stalled
+from skyward_nb.reports.source_lines import sources
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pool_displays import PoolDisplays
+
+_SIGNS_OF_PROGRESS = (
+    Clear, Display, Metric, Metrics, Output, Progress, RankDone, RankPhase, ValueWanted, Yielded,
+)  # fmt: skip
 
 
 class Execution:
@@ -42,6 +68,7 @@ class Execution:
         self._title = title
         self._among = among
         self._run: ActiveRun | None = None
+        self._hang = HangWatch(time.monotonic())
 
     @property
     def pool(self) -> Pool:
@@ -60,11 +87,37 @@ class Execution:
             # It comes while the pool's state is held: no lock of displays may be waited for then.
             self.display.show_plan(event)
             return
+        self._look_for_hangs(event)
         handler = None if event is None else self.handlers.get(type(event))
         if handler is not None:
             handler(event)
         else:
             self._displays.give(self.display, event)
+
+    def _look_for_hangs(self, event: Event | None) -> None:
+        """Tell for whom ranks wait where nothing has gone on for a while."""
+        now = time.monotonic()
+        if isinstance(event, RankDone) and (event.interrupted or event.waited_in):
+            return
+        if isinstance(event, _SIGNS_OF_PROGRESS):
+            self._hang.progressed(now)
+            self._show_hang(None)
+        elif isinstance(event, Stack) and (texts := self._hang.found(event)) is not None:
+            source = sources(get_ipython())
+            running = {rank: whereabouts(text, source) for rank, text in texts.items()}
+            halt = stalled(self.run.outcome(), running, self.pool.ranks, is_past=False)
+            self._show_hang(halt if is_a_hang(halt) else None)
+        elif event is None and self._run is not None:
+            ranks = self._hang.ranks_to_ask(self.run.state.running, now)
+            if ranks:
+                self.pool.driver.inspect(ranks)
+
+    def _show_hang(self, halt: StalledRun | None) -> None:
+        if halt is not None or self.display.hang:
+            with self._displays.lock:
+                past = dataclasses.replace(halt, is_past=True) if halt else None
+                self.display.hang = sentence(past) if past else ""
+                self.display.change(hang=sentence(halt) if halt else "")
 
     def begin(self, request: RunRequest, calm: contextlib.ExitStack | None = None) -> None:
         """Send what the run needs and let it run; `calm` and errors as of `Pool.begin`."""
@@ -72,6 +125,7 @@ class Execution:
         self._displays.begin(self.display, request.ranks, self._title, number, among=self._among)
         try:
             self._run = self.pool.begin(request, self.watch, calm)
+            self._hang.progressed(time.monotonic())
         except BaseException:
             self._displays.end(self.display, number)
             raise

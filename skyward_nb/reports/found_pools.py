@@ -200,6 +200,21 @@ def _silent_for(entry: PoolEntry) -> str:
     )
 
 
+def namesakes(name: str, there: Collection[FoundPool]) -> tuple[str, ...]:
+    """A note on each pool of this name that is alive, where a new one is made."""
+    found: list[str] = []
+    for left in there:
+        if left.entry.spec.name != name:
+            continue
+        advice = "`%sky down` there ends it, and pool=NAME here names this one otherwise"
+        if left.is_free:
+            advice = f"%sky attach pool={left.entry.pool_id} goes on with it once this one is down"
+        found.append(
+            f"another pool {name!r} is alive, {left.where()}; this is a new one, without its names: {advice}"
+        )
+    return tuple(found)
+
+
 def _rank(left: FoundPool, notebook: str) -> tuple[bool, bool, float]:
     is_ours = bool(notebook) and left.entry.notebook == notebook
     return not is_ours, left.condition.unseen is None, -left.entry.started

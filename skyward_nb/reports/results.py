@@ -6,11 +6,14 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
-from typing import Generic, TypeVar, overload
+from typing import Generic, NoReturn, TypeVar, overload
 
 from IPython.lib.pretty import RepresentationPrinter
 
 from skyward_nb.compat.ipython_private import print_by_repr
+from skyward_nb.words.bounds import SHOWN as _MOST_CHARACTERS
+from skyward_nb.words.bounds import SHOWN_LINES as _MOST_LINES
+from skyward_nb.words.bounds import cut
 from skyward_nb.words.ranks import spell_ranks
 
 T = TypeVar("T")
@@ -37,6 +40,10 @@ class RankResults(Sequence[T], Generic[T]):
     def head(self) -> T:
         """The value of the lowest rank that ran."""
         return self._values[self.ranks[0]]
+
+    def with_values(self, more: Mapping[int, T]) -> RankResults[T]:
+        """The results with those of more ranks."""
+        return RankResults({**self._values, **more}, self._nodes)
 
     def by_node(self) -> dict[int, RankResults[T]]:
         """The results of each node, by the node's number."""
@@ -102,15 +109,31 @@ class RankResults(Sequence[T], Generic[T]):
         return "\n".join(lines)
 
 
-_MOST_LINES = 12
 _MOST_LINES_OF_EACH = 6
-_MOST_CHARACTERS = 4000
 _MOST_OF_EACH = 200
 _MOST_ITEMS = 6
 _MOST_PRINTED = 100_000
 _MOST_OBJECTS = 2000
 _WIDE = 1 << 30
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+
+
+class UnreturnedValue:
+    """Stands in results for a value that cannot travel: `shown` is its repr on its rank, if known."""
+
+    shown: str = ""
+
+    def __init__(self, shown: str = "") -> None:
+        self.shown = shown
+
+    def __repr__(self) -> str:
+        return f"{self.shown}{chr(10) if chr(10) in self.shown else ' '}(stays on the ranks)"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"{name}: this stands for a value that stays on the ranks: give the value a name there, "
+            "and use that in a %%sky_remote cell"
+        )
 
 
 class _Enough(Exception):
@@ -193,13 +216,13 @@ def _print(value: object) -> str:
     if printer.takes_repr(type(value)):
         return _cut_repr(value, _MOST_CHARACTERS)
     if _fill(page, printer, value):
-        return _cut(page.getvalue())
+        return cut(page.getvalue(), _MOST_CHARACTERS, _MOST_LINES)
     if is_container:
         # One that takes more than a line is shown by its first items.
         page = _Page()
         if _fill(page, _Printer(page, _WIDE, _MOST_ITEMS, _MOST_OF_EACH), value):
-            return _cut(page.getvalue())
-    return _cut(page.getvalue(), at_least=True)
+            return cut(page.getvalue(), _MOST_CHARACTERS, _MOST_LINES)
+    return cut(page.getvalue(), _MOST_CHARACTERS, _MOST_LINES, at_least=True)
 
 
 def _fill(page: _Page, printer: _Printer, value: object) -> bool:
@@ -218,25 +241,4 @@ def _cut_repr(value: object, most: int, most_lines: int = _MOST_LINES) -> str:
     """A value's repr, of which only the beginning is made where it is that of a long text."""
     if isinstance(value, str | bytes) and type(value) in (str, bytes) and len(value) > most:
         return f"{value[:most]!r} … {len(value) - most:,} more characters"
-    return _cut(repr(value), most, most_lines)
-
-
-def _cut(
-    text: str,
-    most: int = _MOST_CHARACTERS,
-    most_lines: int = _MOST_LINES,
-    *,
-    at_least: bool = False,
-) -> str:
-    """The first lines and characters of a text, with a word about the others."""
-    suffix = " at least" if at_least else ""
-    lines = text[: most + 1].split("\n", most_lines)
-    if len(lines) > most_lines:
-        begun = "\n".join(lines[:most_lines])
-        more = text.count("\n", len(begun)) - text.endswith("\n")
-        if more > 0:
-            return f"{begun}\n… {more:,} more lines{suffix}"
-    more = len(text) - most
-    if more > 0:
-        return f"{text[:most]} … {more:,} more characters{suffix}"
-    return f"{text} … more" if at_least else text
+    return cut(repr(value), most, most_lines)

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 from IPython.core.getipython import get_ipython
 
-from skyward_nb.hangs.hang import spell_span
-from skyward_nb.hangs.rank_locations import Source, whereabouts
+from skyward_nb.hangs.hang import sentence, spell_span
+from skyward_nb.hangs.rank_locations import RankLocation, Source, whereabouts
 from skyward_nb.hangs.stacks import threads
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.pickling.payload import map_all, unpack
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import RankDone
-from skyward_nb.protocol.message_parts import Packed
+from skyward_nb.protocol.message_parts import RUN_VALUE, Packed, Unsendable
 from skyward_nb.reports.exception_groups import show_groups
 from skyward_nb.reports.execution import concluding
 from skyward_nb.reports.rank_failures import (
@@ -31,7 +31,8 @@ from skyward_nb.reports.rank_failures import (
     why_stopped,
 )
 from skyward_nb.reports.rejections import rejection_of
-from skyward_nb.reports.results import RankResults
+from skyward_nb.reports.results import RankResults, UnreturnedValue
+from skyward_nb.reports.rewrapping import wrapping_lines
 from skyward_nb.reports.run_notes import (
     crashed_waiting,
     deaths,
@@ -39,6 +40,7 @@ from skyward_nb.reports.run_notes import (
     of_a_collective_timeout,
     of_an_old_group,
     run_notes,
+    stalled,
     whereabouts_of,
 )
 from skyward_nb.reports.run_profiles import profiles_of, told
@@ -94,6 +96,7 @@ class RunEnding:
         self._goes_on = goes_on
         self._store = pool.store
         self._broken: dict[tuple[str, str], list[int]] = {}
+        self._wants_value = True
         self._source = source or sources(get_ipython())
         self._where = whereabouts_of(outcome, self._source)
 
@@ -161,9 +164,10 @@ class RunEnding:
                 if target == name:
                     self._pool.ledger.bound_here(name, self._user_ns[name], each)
         packed = {rank: end.value for rank, end in done.items() if end.value is not None}
-        if not packed:
-            return None
-        results = self._gather(packed, "the run's value")
+        results: RankResults[Any] = self._gather(packed, RUN_VALUE)
+        self._wants_value = options.asks_for_value
+        if not self._wants_value and (unreturned := self._unreturned()):
+            results = results.with_values(unreturned)
         if not results:
             return None
         value = results.head if head_only else results
@@ -173,6 +177,22 @@ class RunEnding:
                 self._pool.ledger.bound_here(out, value, packed)
         nothing = all(each is None for each in results)
         return None if nothing else value
+
+    def _unreturned(self) -> dict[int, UnreturnedValue]:
+        """What stands for the values that stay on their ranks, which a note tells; nobody asked for them."""
+        found: dict[int, UnreturnedValue] = {}
+        whys: list[str] = []
+        for rank, end in sorted(self._outcome.done.items()):
+            for bad in (each for each in end.unsendable if each.name == RUN_VALUE):
+                found[rank] = UnreturnedValue(bad.shown)
+                whys.append(self._not_packed(bad, rank).message)
+        for name, reason in [key for key in self._broken if key[0] == RUN_VALUE]:
+            ranks = self._broken.pop((name, reason))
+            found |= {rank: UnreturnedValue() for rank in ranks}
+            whys.append(f"{name} cannot be rebuilt in the notebook: {reason}")
+        if whys:
+            self._display.note(f"stays on the ranks: {whys[0].partition(chr(10))[0]}")
+        return found
 
     def _values(self, name: str) -> RankResults[Any]:
         ends = self._outcome.done.items()
@@ -211,16 +231,8 @@ class RunEnding:
         lacking: dict[str, list[int]] = {}
         for rank, end in sorted(self._outcome.done.items()):
             for bad in end.unsendable:
-                if bad.size:
-                    return ResultTooLarge(bad.name, bad.size, self._outcome.limit or 0, rank)
-                advice = (
-                    "It stays on the ranks: bring what can travel, or make a part of it there and "
-                    "bring that. A cell that ends with `;` brings nothing."
-                )
-                if self._outcome.apart:
-                    advice = "It stays on the ranks: return what can travel, or a part of it."
-                reason = f"{bad.reason} (on rank {rank})" if bad.reason else f"on rank {rank}"
-                return PayloadError(bad.name, bad.path, bad.type_name, reason, advice)
+                if self._wants_value or bad.name != RUN_VALUE:
+                    return self._not_packed(bad, rank)
             for name in end.missing:
                 lacking.setdefault(name, []).append(rank)
         for (name, reason), ranks in self._broken.items():
@@ -230,6 +242,18 @@ class RunEnding:
         for name, ranks in lacking.items():
             return OptionError("pull", f"pull={name}: no such name on {count_ranks(ranks)}")
         return None
+
+    def _not_packed(self, bad: Unsendable, rank: int) -> PayloadError:
+        if bad.size:
+            return ResultTooLarge(bad.name, bad.size, self._outcome.limit or 0, rank)
+        advice = (
+            "It stays on the ranks: bring what can travel, or make a part of it there and "
+            "bring that. A cell that ends with `;` brings nothing."
+        )
+        if self._outcome.apart:
+            advice = "It stays on the ranks: return what can travel, or a part of it."
+        reason = f"{bad.reason} (on rank {rank})" if bad.reason else f"on rank {rank}"
+        return PayloadError(bad.name, bad.path, bad.type_name, reason, advice)
 
     # ── the other ends ──────────────────────────────────────────────────────────────────
 
@@ -300,17 +324,36 @@ class RunEnding:
         is_kept = self._goes_on and not self._outcome.began_anew
         kept = "; namespaces kept on all ranks" if is_kept else ""
         words = f"Interrupted on {count_ranks(self._outcome.ranks)}{kept}"
+        notes = (*self._waited_for(), *notes)
         self._display.end("interrupted", words, notes=notes)
         error = KeyboardInterrupt()
         show(error, [f"KeyboardInterrupt: {words}", *notes])
         return error
 
+    def _waited_for(self) -> tuple[str, ...]:
+        """For whom ranks waited before the interrupt, as the picture had it, or for ranks that had ended."""
+        if self._display.hang:
+            return (self._display.hang,)
+        outcome = self._outcome
+        waiting = {rank: RankLocation(waits_in=name) for rank, name in outcome.waited_in.items()}
+        had_ended = [
+            r for r, end in outcome.done.items() if r not in waiting and not end.interrupted
+        ]
+        if had_ended and {*waiting, *had_ended} == {*outcome.ranks}:
+            return (sentence(stalled(outcome, waiting, self._pool.ranks)),) if waiting else ()
+        return ()
+
     def _run_notes(self) -> tuple[str, ...]:
         """Notes on the run, however it ended."""
         pool = self._pool
-        return run_notes(
+        notes = run_notes(
             self._outcome, pool.generation, self._where, pool.spec.framework, goes_on=self._goes_on
         )
+        history = getattr(get_ipython(), "history_manager", None)
+        if self._outcome.was_reformed and self._goes_on and history is not None:
+            lines = wrapping_lines(history.input_hist_raw)
+            notes += (f"to wrap again on the ranks: {'; '.join(lines)}",) if lines else ()
+        return notes
 
     def _spilled(self) -> Iterator[str]:
         """A word on what found no room in memory."""

@@ -84,7 +84,7 @@ def of_a_collective_timeout(
             at = end.failure and end.failure.at
             spots = (SourceLocation(at.where, at.line, "", at.text, is_users=True),) if at else ()
             running[rank] = RankLocation(spots, waits_in=end.waited_in)
-    return (f"after {spell_span(span)} {sentence(_stalled(outcome, running, everyone))}",)
+    return (f"after {spell_span(span)} {sentence(stalled(outcome, running, everyone))}",)
 
 
 def deaths(outcome: RunOutcome) -> dict[int, RankLost]:
@@ -118,12 +118,17 @@ def halt_of(
     running = {*outcome.stacks, *outcome.killed}
     running |= {rank for rank, end in outcome.done.items() if end.interrupted}
     found = {rank: where.get(rank, RankLocation()) for rank in sorted(running)}
-    return _stalled(outcome, found, everyone)
+    return stalled(outcome, found, everyone)
 
 
-def _stalled(
-    outcome: RunOutcome, running: Mapping[int, RankLocation], everyone: tuple[int, ...]
+def stalled(
+    outcome: RunOutcome,
+    running: Mapping[int, RankLocation],
+    everyone: tuple[int, ...],
+    *,
+    is_past: bool = True,
 ) -> StalledRun:
+    """How a run stands, or stood, of whose ranks these are `running`."""
     ended = {
         rank: "failed" if end.failure or end.rejected else "finished"
         for rank, end in outcome.done.items()
@@ -132,6 +137,7 @@ def _stalled(
         running=running,
         ended={rank: how for rank, how in ended.items() if rank not in running},
         outside=tuple(sorted(set(everyone) - set(outcome.ranks))),
+        is_past=is_past,
     )
 
 

@@ -13,7 +13,7 @@ import operator
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, SupportsFloat, TypeVar
 
 from skyward_nb.protocol.events import Metric, Progress
@@ -29,6 +29,8 @@ _FAR = 2**63
 _numbers = itertools.count(1)
 _steps: dict[tuple[int, frozenset[str]], int] = {}
 _counted = 0
+_logged: tuple[int, set[str]] = 0, set()
+"""A run, and the names that `log` reported in it."""
 _going: list[ProgressBar] = []
 
 
@@ -167,6 +169,31 @@ def _forget_others(run: int) -> None:
             del _steps[old]
 
 
+def _next_step(run: int, values: Mapping[str, float]) -> int:
+    """How often these metrics were logged before; those that are logged apart are counted apart."""
+    names = run, frozenset(values)
+    if names not in _steps:
+        _forget_others(run)
+    step = _steps.get(names, 0)
+    _steps[names] = step + 1
+    return step
+
+
+def _logged_in(run: int) -> set[str]:
+    global _logged
+    if _logged[0] != run:
+        _logged = run, set()
+    return _logged[1]
+
+
+def log_beside_a_bar(values: Mapping[str, float]) -> None:
+    """Report what is said beside a bar, but for metrics of the run that `log` reports."""
+    run = event_sink.run()
+    own = {name: value for name, value in values.items() if name not in _logged_in(run)}
+    if own:
+        event_sink.emit(Metric(instance_info().pool_rank, _next_step(run, own), own, run))
+
+
 def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
     """Report metrics of this rank at `step`; without it, the calls of each run are counted from 0.
 
@@ -188,11 +215,7 @@ def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
             raise TypeError(f"sky.log(step={step!r}): not a whole number") from error
         if abs(step) >= _FAR:
             raise ValueError(f"sky.log(step=...): {step:.3g} is beyond 64 bits")
+    _logged_in(run).update(values)
     if step is None:
-        # Metrics that are logged apart are counted apart.
-        names = run, frozenset(values)
-        if names not in _steps:
-            _forget_others(run)
-        step = _steps.get(names, 0)
-        _steps[names] = step + 1
+        step = _next_step(run, values)
     event_sink.emit(Metric(instance_info().pool_rank, step, values, run))

@@ -6,6 +6,7 @@ we tell. Its classes are patched in place, so that what is a tqdm stays one, sub
 
 from __future__ import annotations
 
+import operator
 import sys
 import threading
 import weakref
@@ -16,8 +17,8 @@ from typing import Any
 from skyward_nb.compat.tqdm_private import unwrapped
 from skyward_nb.runtime import event_sink
 from skyward_nb.runtime.hooks import Changes, careful, is_console, is_shown
-from skyward_nb.runtime.loops import PERIOD, Loop
-from skyward_nb.runtime.progress import number, words
+from skyward_nb.runtime.loops import PERIOD, Loop, numbers_in
+from skyward_nb.runtime.progress import log_beside_a_bar, number, words
 
 _SHOWN = "_skyward_shown"
 _FILE_AT = 4
@@ -180,6 +181,7 @@ def _patch_text(text_bar: Any, changes: Changes) -> None:
     changes.put(text_bar, "display", _display(methods["display"]))
     changes.put(text_bar, "refresh", _refresh(methods["refresh"]))
     changes.put(text_bar, "close", _close(methods["close"]))
+    changes.put(text_bar, "set_postfix", _set_postfix(methods["set_postfix"]))
 
 
 def _made_silent(make: Any) -> Callable[..., None]:
@@ -221,6 +223,28 @@ def _refresh(refresh: Callable[..., Any]) -> Callable[..., Any]:
         return answer
 
     return method
+
+
+def _set_postfix(set_postfix: Callable[..., None]) -> Callable[..., None]:
+    """Metrics beside a bar are curves, too; counters, which are whole numbers, are none."""
+
+    def method(self: Any, ordered_dict: Any = None, refresh: bool = True, **kwargs: Any) -> None:
+        set_postfix(self, ordered_dict, refresh, **kwargs)
+        if getattr(self, _SHOWN, None) is not None and not self.disable:
+            with careful("tqdm"):
+                values = {**(ordered_dict or {}), **kwargs}
+                found = numbers_in({k: v for k, v in values.items() if not _is_whole(v)})
+                log_beside_a_bar({words(name): value for name, value in found.items()})
+
+    return method
+
+
+def _is_whole(value: object) -> bool:
+    try:
+        int(value) if isinstance(value, str) else operator.index(value)  # type: ignore[call-overload]
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True
 
 
 def _close(close: Callable[..., None]) -> Callable[..., None]:

@@ -61,6 +61,8 @@ class RunDisplay:
         """Called with all output and displays of ranks."""
         self.is_aside = False
         """Whether its run belongs to no cell."""
+        self.hang: str = ""
+        """For whom ranks waited when the run last went on no more, in the past tense."""
         self.first_run: int = 0
         """The number of its run, once the cell runs: events of earlier runs are not its own."""
 

@@ -91,7 +91,8 @@ class RunView(msgspec.Struct, frozen=True):
     `most_text`; `cut` lines of ranks were left out before entry `gap`, and `logs` says how to get
     them; `shown` displays are there, and `unshown` were left out. What the pool costs stands in `bill`,
     whose clock is `wall` seconds ahead of this one. `screens` hold what is not ended yet, by
-    rank and stream. The cell itself began at `ran_from`.
+    rank and stream. The cell itself began at `ran_from`. `hang` says which ranks wait for which, where
+    nothing has gone on for a while.
     """
 
     run: str = ""
@@ -124,6 +125,7 @@ class RunView(msgspec.Struct, frozen=True):
     now: float = 0.0
     ended: float | None = None
     headline: str = ""
+    hang: str = ""
     notes: tuple[str, ...] = ()
     foot: tuple[str, ...] = ()
     manifest: tuple[ManifestRow, ...] = ()

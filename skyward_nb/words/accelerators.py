@@ -30,8 +30,10 @@ def parse_accelerator(text: str) -> Accelerator | None:
 
     Known models get their name in the catalogue.
     """
-    if text.lower() == "none":
+    if text.lower() in ("none", "cpu"):
         return None
+    if text.lower().partition(":")[0] in ("gpu", "cuda"):
+        raise OptionError("accelerator", f"accelerator={text}: which one? {_HOW}")
     match = _FORM.fullmatch(text)
     if match is None or not (match["name"][0].isalpha() or kind_of(match["name"])):
         raise OptionError("accelerator", f"accelerator={text}: {_HOW}")

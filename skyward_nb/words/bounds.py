@@ -10,6 +10,24 @@ MESSAGE = 10_000
 """Most bytes of an exception's message."""
 TRACEBACK = 100_000
 """Most bytes of a traceback."""
+SHOWN = 4000
+SHOWN_LINES = 12
+"""Most characters and lines of a repr."""
+
+
+def cut(text: str, most: int, most_lines: int, *, at_least: bool = False) -> str:
+    """The first lines and characters of a text, with a word about the others."""
+    suffix = " at least" if at_least else ""
+    lines = text[: most + 1].split("\n", most_lines)
+    if len(lines) > most_lines:
+        begun = "\n".join(lines[:most_lines])
+        more = text.count("\n", len(begun)) - text.endswith("\n")
+        if more > 0:
+            return f"{begun}\n… {more:,} more lines{suffix}"
+    more = len(text) - most
+    if more > 0:
+        return f"{text[:most]} … {more:,} more characters{suffix}"
+    return f"{text} … more" if at_least else text
 
 
 def bounded(text: str, most: int = MESSAGE) -> str:

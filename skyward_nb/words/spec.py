@@ -103,7 +103,9 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         parts = [f"{self.world_size} rank{'s' * (self.world_size != 1)}"]
         alone = f" that stand{'s' * (self.nodes == 1)} alone" * (not self.cluster)
-        parts.append(f"on {self.nodes} node{'s' * (self.nodes != 1)}{alone}")
+        # Nodes of this machine are named only where they say more than the ranks do.
+        if self.is_elsewhere or alone or 1 < self.nodes < self.world_size:
+            parts[0] += f" on {self.nodes} node{'s' * (self.nodes != 1)}{alone}"
         if self.accelerator:
             cut = f"{self.accelerator}{f' cut into {self.mig}' if self.mig else ''}"
             parts.append(f"{cut}{' simulated on CPU' * bool(self.simulate)}")
@@ -111,4 +113,4 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(",".join(self.framework))
         if self.mesh:
             parts.append(f"mesh {spell_mesh(self.mesh)}")
-        return f"{parts[0]} {', '.join(parts[1:])} ({self.provider})"
+        return f"{', '.join(parts)} ({self.provider})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import pytest
@@ -409,11 +410,43 @@ def test_what_cannot_be_sent_is_named_and_nothing_else_is_lost(notebook):
     assert rank_cell(notebook, "fine").result == "[0-3] 5"
 
 
-def test_a_value_that_cannot_come_back_is_named(notebook):
-    ran = rank_cell(notebook, "made = 3\n(i for i in range(3))")
+@pytest.mark.parametrize("line", ["out=x", "gather=all", "gather=head"])
+def test_a_value_that_is_asked_for_and_cannot_come_back_is_named(notebook, line):
+    ran = rank_cell(notebook, "made = 3\n(i for i in range(3))", line)
     assert ran.error[0] == "PayloadError"
     assert "generator" in ran.traceback
     assert rank_cell(notebook, "made").result == "[0-3] 3"
+
+
+def test_a_last_expression_that_cannot_travel_is_shown_and_stays(notebook):
+    body = "7 if os.environ['RANK'] == '1' else (i for i in 'ab')"
+    ran = rank_cell(notebook, body, "ranks=0-1")
+    said = r"\[0\] <generator object <genexpr> at 0x\w+> \(stays on the ranks\)\n\[1\] 7"
+    assert re.fullmatch(said, ran.result), ran
+    ran = rank_cell(notebook, "import threading; threading.Lock()", "ranks=0")
+    assert ran.error is None
+    assert re.fullmatch(r"\[0\] <unlocked .*lock.*> \(stays on the ranks\)", ran.result), ran.result
+    assert "stays on the ranks: the run's value: _thread.lock cannot be pickled" in ran.picture
+    assert rank_cell(notebook, "_", "ranks=0").result == ran.result, "the rank has it"
+    late = notebook.run("_[0].acquire()")
+    assert late.error[1].startswith("acquire: this stands for a value that stays on the ranks")
+
+
+def test_a_value_that_the_notebook_cannot_rebuild_is_shown_as_its_rank_shows_it(notebook):
+    body = (
+        "class Odd:\n    def __reduce__(self): return int, ('no',)\n    def __repr__(self): return 'odd'\n"
+        "[Odd(), 2]"
+    )
+    ran = rank_cell(notebook, body)
+    assert ran.result == "[0-3] [odd, 2] (stays on the ranks)"
+    assert "stays on the ranks: the run's value cannot be rebuilt in the notebook" in ran.picture
+    assert rank_cell(notebook, body, "out=odd").error[0] == "PayloadError"
+
+
+def test_what_cannot_come_back_of_a_run_in_the_background_is_its_handles_value(notebook):
+    notebook.run("%%sky_remote ranks=0 detach out=handle\n(i for i in 'ab')")
+    ran = notebook.run("handle.result()")
+    assert ran.result.startswith("[0] <generator object <genexpr> at ")
 
 
 @pytest.mark.parametrize("how", ["import sys\nsys.exit(3)", "exit()", "raise SystemExit"])
@@ -607,7 +640,7 @@ def test_the_kernel_is_as_before(notebook):
 
 def test_status_restart_and_help(notebook):
     ran = notebook.run("%sky status")
-    assert "4 ranks on 4 nodes" in ran.stdout
+    assert "4 ranks (local)" in ran.stdout
     rank_cell(notebook, "soon_gone = 1")
     ran = notebook.run("%sky restart")
     assert "is ready after" in ran.picture

@@ -60,7 +60,7 @@ def test_without_a_pool_there_is_nothing_to_check(notebook):
 
 def test_another_word_says_what_there_is(notebook):
     ran = notebook.run("%sky check hnag")
-    assert "there is hang, or nothing; did you mean hang?" in ran.stderr
+    assert "there is no pool of this name; did you mean hang?" in ran.stderr
     assert "nodes= is not an option here" in notebook.run("%sky check nodes=2").stderr
 
 

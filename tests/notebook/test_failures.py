@@ -408,6 +408,45 @@ def test_an_interrupt_in_a_collective_keeps_names_and_says_what_is_not(grouped, 
     assert grouped.run("%%sky_remote\ndist.all_reduce(x)").status == "ok"
 
 
+@pytest.fixture
+def looks_soon(grouped):
+    """The notebook asks ranks that make no progress where they are after a moment, not after 10 s."""
+    grouped.run("import skyward_nb.hangs.hang_watch as hang_watch\nhang_watch.FIRST_LOOK = 0.3")
+    yield grouped
+    grouped.run("hang_watch.FIRST_LOOK = 10.0")
+
+
+@in_torch
+def test_a_hang_stands_in_the_picture_by_itself_and_in_the_interrupts_message(looks_soon):
+    wrap = "DDP = torch.nn.parallel.DistributedDataParallel\nmodel = DDP(torch.nn.Linear(1, 1))"
+    assert looks_soon.run(f"%%sky_remote\n{wrap}").status == "ok"
+    says = "ranks 0-2 wait in barrier for rank 3, which has finished"
+    ran = looks_soon.stopped("%%sky_remote\nif rank != 3: dist.barrier()", says)
+    assert ran.error[0] == "KeyboardInterrupt"
+    assert "\nranks 0-2 waited in barrier for rank 3, which had finished\n" in ran.traceback
+    assert says not in ran.picture, "it is over"
+    assert "to wrap again on the ranks: model = DDP(model.module)" in ran.traceback
+    line = "model = DDP(model.module)\nmodel(torch.ones(1)).sum().backward()"
+    assert looks_soon.run(f"%%sky_remote\n{line}").status == "ok"
+
+
+@in_torch
+def test_ranks_that_wait_for_one_that_works_go_on(looks_soon, tmp_path):
+    marks = Marks(looks_soon, tmp_path)
+    says = "ranks 0-2 wait in barrier for rank 3, which is in Cell In["
+    seen = []
+
+    def see(text):
+        if says in text:
+            seen.append(text)
+            marks.make("go")
+
+    ran = looks_soon.run("%%sky_remote\nif rank == 3: meet('go')\ndist.barrier()", on_update=see)
+    assert ran.error is None
+    assert seen
+    assert "wait in barrier" not in ran.picture
+
+
 @in_torch
 def test_a_death_tells_who_waited_for_the_dead(grouped, tmp_path):
     Marks(grouped, tmp_path)

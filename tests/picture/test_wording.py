@@ -108,6 +108,13 @@ def test_a_rank_that_was_lost_has_a_row():
     assert [(row.ranks, row.state) for row in wording.rank_rows(view)] == [((1,), "lost")]
 
 
+def test_ranks_that_say_the_same_beside_their_bars_keep_it():
+    bars = [Progress(rank, 1, 2, 2, note="loss=3", over=True) for rank in range(2)]
+    assert wording.bar_row(bars, "done", 0.0).words == "2/2 · 100% · loss=3"
+    other = Progress(2, 1, 2, 2, note="loss=4", over=True)
+    assert wording.bar_row([*bars, other], "done", 0.0).words == "2/2 · 100%"
+
+
 @pytest.mark.parametrize(
     ("bar", "words"),
     [
@@ -117,6 +124,7 @@ def test_a_rank_that_was_lost_has_a_row():
         (Progress(0, 1, 0.5, 2.0, "", 0.0), "0.5/2 · 25%"),
         (Progress(0, 1, 12, 10, "", 0.0), "12/10 · 120%"),
         (Progress(0, 1, 1, 2, "", 0.0, note="loss=3"), "1/2 · 50% · loss=3"),
+        (Progress(0, 1, 2, 2, "", 0.0, note="loss=3", over=True), "2/2 · 100% · loss=3"),
         (Progress(0, 1, 2_000_000, 4_000_000, "", 0.0), "2,000,000/4,000,000 · 50%"),
         (Progress(0, 1, 3, -5, "", 0.0), "3 done"),
         (Progress(0, 1, 2_220, None, "", 1.0), "2,220 done · 2220 it/s"),

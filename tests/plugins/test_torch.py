@@ -200,10 +200,10 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("value", DIFFERENT)
-@pytest.mark.parametrize("options", ["", "gather=head"])
+@pytest.mark.parametrize("options", ["out=got", "gather=head"])
 def test_parts_that_differ_are_an_error_and_no_hang(spread, value, options):
     ran = spread.run(f"%%sky_remote {options}\n{value}", timeout=20)
-    if options and "Lock" in value and "if" in value:
+    if "head" in options and "Lock" in value and "if" in value:
         assert ran.error is not None
     else:
         assert ran.error[0] == "PayloadError"
@@ -225,6 +225,8 @@ def test_a_sharded_tensor_is_not_shared_out(spread):
 
 def test_a_sharded_tensor_on_some_of_its_ranks(spread):
     ran = spread.run("%%sky_remote ranks=0\nd", timeout=20)
+    assert "(stays on the ranks)" in ran.result
+    ran = spread.run("%%sky_remote ranks=0 out=got\nd", timeout=20)
     assert ran.error[0] == "PayloadError"
     assert "it is spread over 2 ranks, and this cell runs on 0 alone" in ran.traceback
 
@@ -239,7 +241,7 @@ def test_the_state_of_a_sharded_model(spread):
         "(torch.Size([4, 4]), 'Tensor')"
     )
     ran = spread.run("%%sky_remote\nm.state_dict() if r == 0 else None", timeout=20)
-    assert "rank 1 sent home nothing of it" in ran.traceback
+    assert "rank 1 sent home nothing of it" in ran.picture
 
 
 # ── user code that forms its own ────────────────────────────────────────────────────────
@@ -325,6 +327,16 @@ def test_a_ddp_model_holds_its_group_last(notebook):
         "list(DDP(torch.nn.Linear(1, 1)).__dict__)[-1]"
     )
     assert ran.result == "[0-1] 'process_group'"
+
+
+def test_a_ddp_model_as_the_last_expression_is_shown_and_stays(notebook):
+    ran = notebook.run(
+        "%%sky_remote\nimport torch\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n"
+        "DDP(torch.nn.Linear(1, 1))"
+    )
+    assert ran.error is None
+    assert ran.result.startswith("[0-1] DistributedDataParallel(\n        (module): Linear(")
+    assert ran.result.endswith("(stays on the ranks)")
 
 
 @pytest.fixture

@@ -295,3 +295,13 @@ def test_a_pool_whose_ranks_are_all_gone_is_attached_and_begins_anew(make):
     second.attach(lambda _: None)
     assert values(second, "1") == [1, 1]
     second.close()
+
+
+def test_the_time_between_cells_is_no_silence(lend):
+    pool = lend()
+    for link in pool.lines.links:
+        link.heard -= 61
+    heard = []
+    pool.look(heard.append)
+    pool.run(request(pool, "5"), heard.append)
+    assert not [each for each in heard if isinstance(each, Phase) and "answer" in each.text]

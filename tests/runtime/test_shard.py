@@ -413,6 +413,7 @@ def test_outside_a_pool_everything_is_ours(monkeypatch):
     assert sky.shard([1, 2]) == [1, 2]
     assert sky.instance_info().world_size == 1
     assert sky.is_head()
+    assert (sky.rank(), sky.world_size(), sky.device()) == (0, 1, "cpu")
     sky.barrier()
 
 

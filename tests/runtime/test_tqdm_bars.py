@@ -12,8 +12,9 @@ from typing import ClassVar
 import pytest
 from waiting import until
 
-from skyward_nb.protocol.events import Progress
-from skyward_nb.runtime import event_sink, hooks
+import skyward_nb as sky
+from skyward_nb.protocol.events import Metric, Progress
+from skyward_nb.runtime import event_sink, hooks, progress
 
 pytest.importorskip("tqdm")
 
@@ -103,6 +104,39 @@ def test_what_is_said_last_is_told_though_nothing_follows(told):
     until(lambda: told[-1].note == "step=1999", 20)
     assert not told[-1].over
     bar.close()
+
+
+@pytest.fixture
+def nothing_logged(monkeypatch):
+    monkeypatch.setattr(progress, "_logged", (-1, set()))
+    monkeypatch.setattr(progress, "_steps", {})
+
+
+def test_metrics_beside_a_bar_are_curves(told, nothing_logged):
+    bar = plain(total=3)
+    for step in range(3):
+        bar.set_postfix(loss=1 / (step + 1), acc=f"{step / 2:.3f}", epoch=7, kind="red", n="4")
+        bar.update()
+    bar.set_postfix({"val loss": 0.5}, refresh=False)
+    bar.close()
+    found = [(each.step, each.values) for each in told if isinstance(each, Metric)]
+    assert found == [
+        (0, {"loss": 1.0, "acc": 0.0}),
+        (1, {"loss": 0.5, "acc": 0.5}),
+        (2, {"loss": 1 / 3, "acc": 1.0}),
+        (0, {"val loss": 0.5}),
+    ]
+    assert [each for each in told if isinstance(each, Progress)][-1].note == "val loss=0.5"
+
+
+def test_what_is_logged_is_no_curve_of_a_bar_beside_it(told, nothing_logged):
+    bar = plain(total=3)
+    for step in range(3):
+        sky.log(loss=1.0, step=step * 10)
+        bar.set_postfix(loss=2.0, lr=0.1)
+    bar.close()
+    found = [each.values for each in told if isinstance(each, Metric)]
+    assert found == [{"loss": 1.0}, {"lr": 0.1}] * 3
 
 
 def test_numbers_of_any_kind(told):

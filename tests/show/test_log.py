@@ -474,7 +474,7 @@ def test_a_script_has_lines_of_ranks_on_stdout_and_ours_on_stderr(no_leaks, scri
     assert "\x1b" not in done.stdout + done.stderr
     own = [line for line in done.stderr.splitlines() if "to stderr" not in line]
     patterns = [
-        r"Starting 2 ranks on 2 nodes \(local\)",
+        r"Starting 2 ranks \(local\)",
         r"nodes 0-1: agent, .*",
         r"nodes 0-1: imports .*",
         r"The pool is up · .*",

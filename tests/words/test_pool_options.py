@@ -17,6 +17,13 @@ def test_nodes_form_a_cluster_unless_it_is_said_otherwise():
     assert str(PoolSpec(cluster=False)) == "1 rank on 1 node that stands alone (local)"
 
 
+def test_nodes_of_this_machine_are_named_only_where_they_say_more_than_the_ranks():
+    assert str(PoolSpec(nodes=4)) == "4 ranks (local)"
+    assert str(PoolSpec(ranks_per_node=2, framework=("torch",))) == "2 ranks, torch (local)"
+    assert str(PoolSpec(nodes=2, ranks_per_node=2)) == "4 ranks on 2 nodes (local)"
+    assert str(PoolSpec(nodes=2, provider="ssh")) == "2 ranks on 2 nodes (ssh)"
+
+
 @pytest.mark.parametrize("cluster", [None, 1, "no"])
 def test_what_is_neither_is_refused(cluster):
     with pytest.raises(OptionError, match="write True or False"):
