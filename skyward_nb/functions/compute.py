@@ -89,6 +89,7 @@ class Compute(RankSet):
         yes: bool | None = None,
         name: str | None = None,
         simulate: bool | None = None,
+        trust: Literal["values"] | None = None,
         trust_local_users: bool | None = None,
         quiet: bool = False,
     ) -> None:
@@ -118,6 +119,7 @@ class Compute(RankSet):
             confirm_above=confirm_above,
             yes=yes,
             simulate=simulate,
+            trust=trust,
             trust_local_users=trust_local_users,
             name=name,
         )

@@ -14,12 +14,15 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from skyward_nb.protocol.commands import Attach, Command, Ping
-from skyward_nb.protocol.events import Aside, Event, Hello, Leaving, LeftOut, ReclaimNotice
+from skyward_nb.protocol.events import Aside, Display, Event, Hello, Leaving, LeftOut, ReclaimNotice
 from skyward_nb.protocol.frames import FrameError, event_frames, frame
 from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.base import Machine, MachineEnded
 from skyward_nb.providers.loop_thread import LoopTask
+from skyward_nb.words.bundles import HTML, framed
 
 T = TypeVar("T")
 _CHUNK = 1 << 18
@@ -53,6 +56,8 @@ class Link:
         """Whether the agent has answered `Attach` on this connection."""
         self.may_be_replaced: bool = False
         """Whether the pool rents another machine if this one ends."""
+        self.frames_html: bool = False
+        """Whether HTML of its ranks is shown in frames, out of reach of the page."""
         self.is_over: bool = False
         """Whether its machine has ended, so that the line is not opened again."""
         self.noticed: ReclaimNotice | None = None
@@ -137,7 +142,7 @@ class Link:
                 # The provider is asked about an end of the machine itself.
                 by_machine = isinstance(event, Leaving) and event.by_machine
                 if not (self.may_be_replaced and by_machine):
-                    found.append(event)
+                    found.append(_in_frame(event) if self.frames_html else event)
         except OSError as error:
             raise LinkLost(self, self._cut_by(error)) from error
         except FrameError as error:
@@ -190,6 +195,12 @@ class Link:
         if isinstance(error, TimeoutError):
             return f"{self.machine} has not taken in anything for {self._patience:g} s"
         return f"the line to {self.machine} is cut: {error.strerror or error}"
+
+
+def _in_frame(event: Event) -> Event:
+    if not isinstance(event, Display) or HTML not in event.data:
+        return event
+    return replace(event, data={**event.data, HTML: framed(event.data[HTML])})
 
 
 async def opened_or_ended(machine: Machine) -> socket.socket | MachineEnded:
