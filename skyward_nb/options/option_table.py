@@ -79,7 +79,7 @@ OPTIONS: tuple[Option, ...] = (
     _pool("port", "22", "port of the hosts' sshd (OpenSSH's config)", read_port),
     _pool("key", "FILE", "private key for the hosts (OpenSSH's keys)"),
     _pool("config", "FILE", "OpenSSH config to read instead of ~/.ssh/config"),
-    _pool("trust", "known|first|values", "host keys: of known_hosts, or the first (known); values: no pickles of ranks",
+    _pool("trust", "known|first|values", "host keys, known or first (known); values: no rank's pickles",
           readers.trust, TRUST),
     _flag("pool", "trust_local_users", "TensorFlow joins hosts that other people may log in to"),
     _pool("cpus", "8|8+", "CPUs of a rented machine; +: or more", parse_need),

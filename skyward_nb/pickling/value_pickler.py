@@ -57,6 +57,8 @@ def _parts(value: Any, kind: type) -> tuple[Any, ...]:
         return _of_array(value)
     if "numpy" in sys.modules and isinstance(value, sys.modules["numpy"].generic):
         return "scalar", sys.modules["numpy"].array([value], value.dtype)
+    if kind.__module__ == "pyarrow.lib" and issubclass(kind, sys.modules["pyarrow"].Array):
+        return _of_arrow(value)
     if (way := _WAYS.get(name)) is None:
         raise Unpicklable(ONLY)
     return way(value)
