@@ -17,12 +17,22 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from skyward_nb.protocol.commands import Attach, Command, Ping
-from skyward_nb.protocol.events import Aside, Display, Event, Hello, Leaving, LeftOut, ReclaimNotice
+from skyward_nb.protocol.events import (
+    Aside,
+    Display,
+    Event,
+    Hello,
+    Leaving,
+    LeftOut,
+    Output,
+    ReclaimNotice,
+)
 from skyward_nb.protocol.frames import FrameError, event_frames, frame
 from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.base import Machine, MachineEnded
 from skyward_nb.providers.loop_thread import LoopTask
 from skyward_nb.words.bundles import HTML, framed
+from skyward_nb.words.controls import with_texts_shown
 
 T = TypeVar("T")
 _CHUNK = 1 << 18
@@ -142,7 +152,7 @@ class Link:
                 # The provider is asked about an end of the machine itself.
                 by_machine = isinstance(event, Leaving) and event.by_machine
                 if not (self.may_be_replaced and by_machine):
-                    found.append(_in_frame(event) if self.frames_html else event)
+                    found.append(self._harmless(event))
         except OSError as error:
             raise LinkLost(self, self._cut_by(error)) from error
         except FrameError as error:
@@ -150,6 +160,18 @@ class Link:
             lost.found = found
             raise lost from error
         return found
+
+    def _harmless(self, event: Event) -> Event:
+        """An event whose words no terminal obeys; what ranks print is interpreted by the view."""
+        match event:
+            case Output():
+                return event
+            case Display(data=data):
+                if self.frames_html and HTML in data:
+                    return replace(event, data={**data, HTML: framed(data[HTML])})
+                return event
+            case _:
+                return with_texts_shown(event)
 
     def last_words(self) -> list[Event]:
         """The events before the line was cut."""
@@ -195,12 +217,6 @@ class Link:
         if isinstance(error, TimeoutError):
             return f"{self.machine} has not taken in anything for {self._patience:g} s"
         return f"the line to {self.machine} is cut: {error.strerror or error}"
-
-
-def _in_frame(event: Event) -> Event:
-    if not isinstance(event, Display) or HTML not in event.data:
-        return event
-    return replace(event, data={**event.data, HTML: framed(event.data[HTML])})
 
 
 async def opened_or_ended(machine: Machine) -> socket.socket | MachineEnded:

@@ -32,3 +32,16 @@ def test_no_two_classes_have_one_name():
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     assert not {name for name in names if names.count(name) > 1}
+
+
+def test_the_notebook_says_of_each_value_that_it_reads_whether_it_takes_plain_values_alone():
+    """`trust=values` holds on every way that values come back."""
+    reads = re.compile(r"(?<![.\w])unpack\((?:[^()]|\([^()]*\))*\)")
+    calls = [
+        (str(path), call)
+        for path in Path("skyward_nb").rglob("*.py")
+        if not {"node", "pickling"} & {*path.parts}
+        for call in reads.findall(path.read_text())
+    ]
+    assert len(calls) >= 4
+    assert not [each for each in calls if "only_values=" not in each[1]]
