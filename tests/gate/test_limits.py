@@ -36,12 +36,12 @@ def test_no_two_classes_have_one_name():
 
 def test_the_notebook_says_of_each_value_that_it_reads_whether_it_takes_plain_values_alone():
     """`trust=values` holds on every way that values come back."""
-    reads = re.compile(r"(?<![.\w])unpack\((?:[^()]|\([^()]*\))*\)")
     calls = [
-        (str(path), call)
-        for path in Path("skyward_nb").rglob("*.py")
+        (path.name, {each.arg for each in node.keywords})
+        for path in MODULES
         if not {"node", "pickling"} & {*path.parts}
-        for call in reads.findall(path.read_text())
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "unpack"
     ]
     assert len(calls) >= 4
-    assert not [each for each in calls if "only_values=" not in each[1]]
+    assert not [name for name, given in calls if "only_values" not in given]
