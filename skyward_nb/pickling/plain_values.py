@@ -35,7 +35,9 @@ _DTYPE = re.compile(
     r"[<>|=]?[biufcSUV]\d+|[<>|=]?[mM]8(\[\d*(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)(/\d+)?\])?"
 )
 ML_TYPES = {
-    "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "int2", "int4", "uint2", "uint4",
+    "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
+    "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "int2", "int4", "uint2",
+    "uint4",
 }  # fmt: skip
 _TORCH_TYPE = re.compile(r"bool|u?int\d+|b?float\d+(_e\dm\d(fn)?u?z?)?|complex\d+")
 EXTENSION = re.compile(r"U?Int(8|16|32|64)|Float(32|64)|boolean|string|str")
@@ -140,11 +142,18 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return shape
 
 
+def _bytes(data: Any) -> memoryview:
+    """Bytes of the pickle. Those of an array that was made of it may be addresses of objects."""
+    if type(data) not in (bytes, bytearray, memoryview):
+        raise NotPlain("the content of an array is no bytes")
+    return memoryview(data)
+
+
 def _make_array(descr: Any, shape: Any, order: Any, data: Any) -> Any:
     import numpy
 
     kind = dtype_of(descr)
-    if not memoryview(data).nbytes:
+    if not _bytes(data).nbytes:
         return numpy.zeros(_shape(shape), kind, "F" if order == "F" else "C")
     flat = numpy.frombuffer(data, "u1").view(kind)
     return flat.reshape(_shape(shape), order="F" if order == "F" else "C")
@@ -163,7 +172,7 @@ def _make_tensor(kind: Any, shape: Any, needs_grad: Any, is_parameter: Any, data
     import torch
 
     dtype = getattr(torch, checked(_TORCH_TYPE, kind, "a type of tensors"))
-    view = memoryview(data)
+    view = _bytes(data)
     if not view.nbytes:
         made = torch.empty(_shape(shape), dtype=dtype)
     else:
@@ -243,7 +252,7 @@ def _make_arrow(form: Any, data: Any) -> Any:
 
     if int(pyarrow.__version__.partition(".")[0]) < _SAFE_ARROW:
         raise NotPlain(f"pyarrow {pyarrow.__version__} runs code of tables: pip install -U pyarrow")
-    with pyarrow.ipc.open_stream(pyarrow.py_buffer(data)) as stream:
+    with pyarrow.ipc.open_stream(pyarrow.py_buffer(_bytes(data))) as stream:
         table = stream.read_all()
     table.validate(full=True)
     match form:

@@ -224,7 +224,7 @@ def forged(*parts: object) -> bytes:
     import io
 
     file = io.BytesIO()
-    Forger(file, 5).dump(Runs(parts))
+    Forger(file, 5).dump(Runs(parts[0] if len(parts) == 1 else parts))
     return file.getvalue()
 
 
@@ -262,6 +262,25 @@ def test_forged_parts_of_arrays_and_tables_are_refused(
 ) -> None:
     with pytest.raises(NotPlain):
         unpack(sent(forged(parts)), store, only_values=True)
+
+
+@pytest.mark.parametrize("kind", ["array", "tensor", "arrow"])
+def test_addresses_of_objects_are_no_content_of_arrays(kind: str, store: BlobStore) -> None:
+    """Else a forger writes addresses into an array of objects, through an array of its bytes."""
+    objects = Runs(("objects", 0, (1,), [1 << 70]))
+    parts = {
+        "array": ("array", 1, "|u1", (8,), "C", objects),
+        "tensor": ("tensor", 1, "uint8", (8,), False, False, objects),
+        "arrow": ("arrow", 1, "Table", objects),
+    }
+    with pytest.raises(NotPlain, match="no bytes"):
+        unpack(sent(forged(*parts[kind])), store, only_values=True)
+
+
+def test_parts_as_a_rank_sends_them_are_taken(store: BlobStore) -> None:
+    """What the forgeries above differ from."""
+    good = ("array", 0, "<f8", (1,), "C", bytes(8))
+    assert unpack(sent(forged(good)), store, only_values=True).tolist() == [0.0]
 
 
 def test_damaged_tables_of_sizes_and_pickles_are_refused(store: BlobStore) -> None:
