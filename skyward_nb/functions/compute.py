@@ -98,6 +98,7 @@ class Compute(WholePool):
         yes: bool | None = None,
         name: str | None = None,
         simulate: bool | Literal["cuda"] | None = None,
+        trust: Literal["values"] | None = None,
         trust_local_users: bool | None = None,
         quiet: bool = False,
     ) -> None:
@@ -134,6 +135,7 @@ class Compute(WholePool):
             confirm_above=confirm_above,
             yes=yes,
             simulate=simulate,
+            trust=trust,
             trust_local_users=trust_local_users,
             name=name,
         )

@@ -152,7 +152,7 @@ class StreamRun:
     def _unpacked(self, rank: int, packed: Packed) -> Any:
         store = self._pool.context.stores.of((rank,))
         with self._pool.closing.reaching():
-            value = unpack(packed, store)
+            value = unpack(packed, store, only_values=self._pool.spec.only_values)
         if packed.data is None:
             store.drop({packed.digest})
         return value

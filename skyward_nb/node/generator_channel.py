@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.uplink import Uplink
-from skyward_nb.pickling.payload import pack, unpack
+from skyward_nb.pickling.payload import pack, pack_plain, unpack
 from skyward_nb.protocol.commands import FeedValue, Resume
 from skyward_nb.protocol.events import ValueWanted, Yielded
 from skyward_nb.runtime import event_sink
@@ -20,10 +20,13 @@ class GeneratorChannel:
         self._uplink = uplink
         self._mailbox = mailbox
         self._store = store
+        self.only_values: bool = False
+        """Whether the caller takes plain values alone."""
 
     def give(self, value: object) -> None:
         """Send a value that was yielded; raises `PayloadError`."""
-        packed = pack("the value that was yielded", value).stow(self._store)
+        take_apart = pack_plain if self.only_values else pack
+        packed = take_apart("the value that was yielded", value).stow(self._store)
         self._uplink.emit(Yielded(event_sink.run(), self._rank, packed))
 
     def answer(self) -> CallerAnswer:

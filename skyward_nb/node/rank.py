@@ -73,7 +73,8 @@ class Rank:
         self._namespace = RankNamespace(rank, shell, store)
         self._results = ResultPacker(self._uplink, self._mailbox, store)
         event_sink.connect(self._uplink.emit)
-        remote_generators.connect(GeneratorChannel(rank, self._uplink, self._mailbox, store))
+        self._generators = GeneratorChannel(rank, self._uplink, self._mailbox, store)
+        remote_generators.connect(self._generators)
         shell.connect(rank, self._uplink.emit)
         shell.listen = self._mailbox.open
         shell.calm = self._mailbox.close
@@ -232,6 +233,7 @@ class Rank:
         event_sink.begin(command.run)
         self._uplink.run = command.run
         reducers.running = frozenset(command.ranks)
+        self._generators.only_values = command.only_values
         # An interrupt may end the run below, and the client takes the path for known: it is sent once.
         self._namespace.take_path(command.path)
         is_told = False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.pickling import reducers
 from skyward_nb.pickling.home_namespace import home
-from skyward_nb.pickling.payload import pack, spread_parts
+from skyward_nb.pickling.payload import Bundle, pack, pack_plain, spread_parts
 from skyward_nb.protocol.commands import Run
 from skyward_nb.protocol.events import RankDone, ShardedResult
 from skyward_nb.protocol.message_parts import RUN_VALUE, Packed, Unsendable
@@ -37,12 +38,12 @@ class ResultPacker:
         named = {name: home()[name] for name in command.pull if name in home()}
         packed = None
         if command.wants_value:
-            packed = self._pack(RUN_VALUE, value, troubles, command.limit)
+            packed = self._pack(RUN_VALUE, value, troubles, command)
             troubles = [replace(trouble, shown=shown(value)) for trouble in troubles]
         pulled = {
             name: each
             for name, found in named.items()
-            if (each := self._pack(name, found, troubles, command.limit)) is not None
+            if (each := self._pack(name, found, troubles, command)) is not None
         }
         return replace(
             done,
@@ -77,12 +78,12 @@ class ResultPacker:
             reducers.gathered[id(part)] = reducers.gather(part)
 
     def _pack(
-        self, name: str, value: object, troubles: list[Unsendable], limit: int | None
+        self, name: str, value: object, troubles: list[Unsendable], command: Run
     ) -> Packed | None:
         kind = type(value).__name__
         try:
-            bundle = pack(name, value)
-            if limit is None or bundle.size <= limit:
+            bundle = pack_plain(name, value) if command.only_values else pack(name, value)
+            if command.limit is None or bundle.size <= command.limit:
                 return bundle.stow(self._store)
             troubles.append(Unsendable(name, name, kind, "", bundle.size))
         except PayloadError as error:
@@ -93,7 +94,7 @@ class ResultPacker:
 
     def packed_profile(self, profile: CommProfile, limit: int | None) -> Packed:
         """A profile as it goes home; without its traces if they do not fit."""
-        bundle = pack("the profile", profile)
+        bundle = _in_plain_parts(profile)
         if limit is not None and bundle.size > limit:
             why = "the trace is over the limit= of what may come back"
         else:
@@ -102,4 +103,8 @@ class ResultPacker:
             except OSError as error:
                 why = f"no room for the trace: {error.strerror}"
         less = replace(profile, trace=b"", events=b"", trouble=why)
-        return pack("the profile", less).stow(self._store)
+        return _in_plain_parts(less).stow(self._store)
+
+
+def _in_plain_parts(profile: CommProfile) -> Bundle:
+    return pack_plain("the profile", to_builtins(profile, builtin_types=(bytes,)))

@@ -186,6 +186,8 @@ def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions
             value = _volumes(value)
         case (("pip" | "apt"), _):
             value = _packages(argument, value)
+        case "trust", _:  # the provider may have said which host keys
+            value = (*(asked.trust or ()), *_of_text(argument, option, _as_text(argument, value)))
         case _, timedelta():
             value = value.total_seconds()
         case _:

@@ -11,12 +11,29 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.hosts import Host, SSHAccess, parse_hostfile, parse_hosts, same_slots
+from skyward_nb.words.hosts import Host, SSHAccess, Trust, parse_hostfile, parse_hosts, same_slots
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
 OF_ACCESS = ("hosts", "user", "port", "key", "config", "trust")
 """Options that are fields of `SSHAccess`."""
+
+
+def access_options(asked: PoolOptions) -> list[str]:
+    """Which of them are stated; `trust=values` is about all pools."""
+    stated = [option for option in OF_ACCESS if option in asked.stated]
+    return [each for each in stated if each != "trust" or _host_keys(asked)]
+
+
+def takes_values_alone(asked: PoolOptions) -> bool:
+    """Whether ranks are trusted with `values` alone."""
+    return "values" in (asked.trust or ())
+
+
+def _host_keys(asked: PoolOptions) -> Trust | None:
+    """The host keys that are to be trusted, if `trust=` says it."""
+    words: tuple[str, ...] = asked.trust or ()
+    return "first" if "first" in words else "known" if "known" in words else None
 
 
 def with_provider(asked: PoolOptions) -> PoolOptions:
@@ -38,7 +55,7 @@ def with_hosts(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     Raises `OptionError` for missing files, and for options that need hosts.
     """
     if spec.provider != "ssh":
-        given = [option for option in OF_ACCESS if option in asked.stated]
+        given = access_options(asked)
         if given and asked.provider is UNSET and spec.provider != "aws":
             raise OptionError(
                 given[0], f"{given[0]}= is about hosts to log in to: name them, hosts=gpu1,gpu2"
@@ -79,7 +96,7 @@ def access_of(base: SSHAccess | None, asked: PoolOptions) -> SSHAccess | None:
         port=asked.port or access.port,
         key=key or access.key,
         config=config or access.config,
-        trust=asked.trust or access.trust,
+        trust=_host_keys(asked) or access.trust,
     )
 
 

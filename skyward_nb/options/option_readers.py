@@ -5,11 +5,12 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS, parse_frameworks
-from skyward_nb.words.hosts import parse_host
+from skyward_nb.words.hosts import TRUST, parse_host
 from skyward_nb.words.masking import masked_text
 from skyward_nb.words.spec import Simulate
 from skyward_nb.words.units import near_words
@@ -63,6 +64,14 @@ def choice(choices: Sequence[str]) -> Reader:
         return text
 
     return read
+
+
+def trust(option: str, text: str) -> tuple[str, ...]:
+    """Words of `TRUST`, with commas between them, of which `known` and `first` exclude each other."""
+    words = tuple(map(partial(choice(TRUST), option), _parts(text) or ("",)))
+    if {"known", "first"} <= {*words}:
+        raise OptionError(option, f"{option}={text}: host keys are known ones, or the first")
+    return words
 
 
 def count(option: str, text: str) -> int:

@@ -14,7 +14,7 @@ from skyward_nb.options.synonyms import MEANT
 from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.catalogue import KINDS
 from skyward_nb.words.frameworks import AUTO, WORDS
-from skyward_nb.words.hosts import read_port
+from skyward_nb.words.hosts import TRUST, read_port
 from skyward_nb.words.image import read_python
 from skyward_nb.words.mesh import parse_mesh
 from skyward_nb.words.mig import MODELS, parse_mig
@@ -81,7 +81,8 @@ OPTIONS: tuple[Option, ...] = (
     _pool("port", "22", "port of the hosts' sshd (OpenSSH's config)", read_port),
     _pool("key", "FILE", "private key for the hosts (OpenSSH's keys)"),
     _pool("config", "FILE", "OpenSSH config to read instead of ~/.ssh/config"),
-    _choice("pool", "trust", "known|first", "accepted host keys: of known_hosts, or the first (known)"),
+    _pool("trust", "known|first|values", "host keys, known or first (known); values: no rank's pickles",
+          readers.trust, TRUST),
     _flag("pool", "trust_local_users", "TensorFlow joins hosts that other people may log in to"),
     _pool("cpus", "8|8+", "CPUs of a rented machine; +: or more", parse_need),
     _pool("memory", "32|32+", "GB of memory of a rented machine; +: or more", parse_need),

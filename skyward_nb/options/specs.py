@@ -11,7 +11,13 @@ from msgspec.structs import replace
 
 from skyward_nb.names.included_modules import located
 from skyward_nb.options.framework_choice import FrameworkChoice
-from skyward_nb.options.host_access import OF_ACCESS, access_of, with_hosts
+from skyward_nb.options.host_access import (
+    OF_ACCESS,
+    access_of,
+    access_options,
+    takes_values_alone,
+    with_hosts,
+)
 from skyward_nb.options.plugin_options import options_of
 from skyward_nb.options.rental_options import OF_AWS, aws_of, with_rental
 from skyward_nb.plugins.choices import PluginChoice
@@ -249,7 +255,10 @@ def image_of(base: Image, asked: PoolOptions) -> Image:
 def _fields(asked: PoolOptions) -> dict[str, object]:
     """The fields of a spec that options state directly."""
     stated = [option for option in asked.stated if option in _OF_SPEC]
-    return {("name" if each == "pool" else each): getattr(asked, each) for each in stated}
+    fields: dict[str, object] = {
+        ("name" if each == "pool" else each): getattr(asked, each) for each in stated
+    }
+    return {**fields, "only_values": True} if takes_values_alone(asked) else fields
 
 
 def check_fits(spec: PoolSpec, asked: PoolOptions) -> None:
@@ -265,11 +274,14 @@ def check_fits(spec: PoolSpec, asked: PoolOptions) -> None:
 
 def _compared(spec: PoolSpec, asked: PoolOptions) -> Iterator[tuple[str, object, object]]:
     """(option, value of the pool, requested value) of each option that may differ."""
-    for field, wanted in _fields(asked).items():
+    fields = _fields(asked)
+    if fields.pop("only_values", False):
+        yield "trust", "values" if spec.only_values else "all", "values"
+    for field, wanted in fields.items():
         have = getattr(spec, field)
         if field != "confirm_above":  # a pool that is up needs no consent
             yield "pool" if field == "name" else field, have, wanted
-    if spec.aws is None and {*OF_ACCESS} & {*asked.stated}:
+    if spec.aws is None and access_options(asked):
         access = access_of(spec.ssh, asked)
         for option in OF_ACCESS:
             have, wanted = getattr(spec.ssh, option, None), getattr(access, option, None)

@@ -1,7 +1,7 @@
 """A Python object as bytes with a digest, and back, between the notebook and its ranks.
 
 Pickle protocol 5 by cloudpickle, large buffers out of band; where cloudpickle fails, dill.
-Only for peers who trust one another: unpacking runs code.
+Only for peers who trust one another: unpacking runs code, unless it takes `plain_values` alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from skyward_nb.pickling import definitions, kinds, object_table, reducers
 from skyward_nb.pickling.diagnosis import explain
 from skyward_nb.pickling.object_table import Address
 from skyward_nb.pickling.pickler import CuttingPickler, LenientPickler, Pickler
+from skyward_nb.pickling.plain_values import NotPlain, ValueUnpickler
+from skyward_nb.pickling.value_pickler import ValuePickler
 from skyward_nb.protocol.message_parts import Packed
 from skyward_nb.store.blobs import Buffer, CorruptValue, digest_of
 from skyward_nb.store.content_store import ContentStore
@@ -168,17 +170,10 @@ def pack(
         pickler, data, buffers = _pickle(name, value, to_ranks, roots, cuts, compact or ())
         if compact is None and not to_ranks and (lone := pickler.lone_views()):
             pickler, data, buffers = _pickle(name, value, to_ranks, roots, cuts, lone)
-    pieces = [memoryview(data), *buffers]
-    table = struct.pack(f"<I{len(pieces)}Q", len(pieces), *(piece.nbytes for piece in pieces))
-    parts: list[Buffer] = [table]
-    at = len(table)
-    for piece in pieces:
-        gap = -at % _ALIGN
-        parts += [bytes(gap), piece] if gap else [piece]
-        at += gap + piece.nbytes
+    parts, size = _in_parts(data, buffers)
     return Bundle(
         parts,
-        at,
+        size,
         digest_of(parts),
         pickler.reads,
         pickler.tokens,
@@ -188,6 +183,32 @@ def pack(
         pickler,
         len(data),
     )
+
+
+def pack_plain(name: str, value: object) -> Bundle:
+    """Pickle `value` as one of `plain_values`; raises `PayloadError` naming the part that is none."""
+    file, buffers = io.BytesIO(), list[memoryview]()
+    pickler = ValuePickler(file, lambda buffer: buffers.append(buffer.raw()))
+    try:
+        with _no_collection():
+            pickler.dump(value)
+    except Exception as error:
+        raise explain(name, value, error, pickler.culprit) from error
+    parts, size = _in_parts(file.getvalue(), buffers)
+    return Bundle(parts, size, digest_of(parts))
+
+
+def _in_parts(data: bytes, buffers: list[memoryview]) -> tuple[list[Buffer], int]:
+    """A pickle and its buffers, behind a table of their sizes; and the size of all."""
+    pieces = [memoryview(data), *buffers]
+    table = struct.pack(f"<I{len(pieces)}Q", len(pieces), *(piece.nbytes for piece in pieces))
+    parts: list[Buffer] = [table]
+    at = len(table)
+    for piece in pieces:
+        gap = -at % _ALIGN
+        parts += [bytes(gap), piece] if gap else [piece]
+        at += gap + piece.nbytes
+    return parts, at
 
 
 def _pickle(
@@ -227,11 +248,17 @@ def _pickle(
 
 
 def unpack(
-    packed: Packed, store: ContentStore, parcel: int = 0, mapped: memoryview | None = None
+    packed: Packed,
+    store: ContentStore,
+    parcel: int = 0,
+    mapped: memoryview | None = None,
+    *,
+    only_values: bool = False,
 ) -> Any:
     """Rebuild a packed object; its large buffers are writable and private to this process.
 
-    `mapped` are its bytes if they are there already.
+    `mapped` are its bytes if they are there already. With `only_values` it runs no code of who packed it,
+    and raises `NotPlain` for what is none of the `plain_values`.
 
     With the number of a parcel, what comes later can point at the objects of this one. Raises
     what rebuilding raises, and `CorruptValue` when the bytes are not those that were packed.
@@ -244,6 +271,8 @@ def unpack(
     if inline is not None and digest_of([data]) != packed.digest:
         raise CorruptValue("its bytes are not those that were packed")
     count = int.from_bytes(data[:4], "little")
+    if only_values and not 0 < count <= data.nbytes // 8:
+        raise NotPlain("its table of sizes is damaged")
     sizes = struct.unpack_from(f"<{count}Q", data, 4)
     pieces: list[memoryview] = []
     at = 4 + 8 * count
@@ -251,6 +280,8 @@ def unpack(
         at += -at % _ALIGN
         pieces.append(data[at : at + size])
         at += size
+    if only_values:
+        return ValueUnpickler(pieces[0], pieces[1:]).load()
     with _no_collection():
         reader = object_table.Unpickler(pieces[0], pieces[1:])
         value = reader.load()

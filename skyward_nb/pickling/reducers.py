@@ -205,7 +205,7 @@ def gather(value: Any) -> Any:
     if _is_jax(value):
         from jax.experimental import multihost_utils
 
-        return _make_jax(multihost_utils.process_allgather(value, tiled=True), False)
+        return make_jax(multihost_utils.process_allgather(value, tiled=True), False)
     import torch
 
     whole = value.full_tensor().detach().cpu().requires_grad_(value.requires_grad)
@@ -228,9 +228,9 @@ def _spread(value: Any) -> Any:
     """The whole of a value that is spread over ranks; every rank with a part of it takes part in gathering it."""
     if _listing is not None:
         _listing.append(value)
-        return _itself, (None,)
+        return itself, (None,)
     if id(value) in gathered:
-        return _itself, (gathered[id(value)],)
+        return itself, (gathered[id(value)],)
     ranks = _ranks_of(value)
     if running and not ranks <= running:
         have = ", ".join(map(str, sorted(running)))
@@ -241,7 +241,8 @@ def _spread(value: Any) -> Any:
     raise Unpicklable(f"it is spread over {len(ranks)} ranks, and {why}, or take {own}")
 
 
-def _itself(value: Any) -> Any:
+def itself(value: Any) -> Any:
+    """What an object is rebuilt by that stands for another one."""
     return value
 
 
@@ -256,10 +257,11 @@ def _jax_array(array: Any) -> Any:
         if not array.is_fully_replicated:
             return _spread(array)
         array = array.addressable_data(0)
-    return _make_jax, (numpy.asarray(array), bool(getattr(array, "weak_type", False)))
+    return make_jax, (numpy.asarray(array), bool(getattr(array, "weak_type", False)))
 
 
-def _make_jax(array: Any, weak: bool) -> Any:
+def make_jax(array: Any, weak: bool) -> Any:
+    """A JAX array from a host array; `weak`: its type gives way to that of others."""
     import jax
 
     made = jax.numpy.asarray(array)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from xml.parsers import expat
 
 from skyward_nb.picture.wellformed import is_well_formed
-from skyward_nb.words.bundles import WIDGET, shortened
+from skyward_nb.words.bundles import WIDGET, framed, shortened
 
 MOST_JSON = 20_000
 _PARSED_JSON = 1_000_000
@@ -27,7 +27,6 @@ _PRE = (
     "margin:0;padding:0;background:transparent;color:inherit;white-space:pre-wrap;"
     "font:12.5px/1.45 var(--jp-code-font-family,ui-monospace,SFMono-Regular,Menlo,monospace)"
 )
-_FRAME = 'style="width:100%;height:24em;border:0;resize:vertical;background:#fff"'
 _FRAMED = (
     "This HTML has tags that are not closed, or closed and not opened: it is shown in a frame."
 )
@@ -82,10 +81,7 @@ def _html(text: str) -> str:
     """HTML as it is where it stays within its element; in a frame where it might not."""
     if is_well_formed(text):
         return text
-    return (
-        _note(_FRAMED)
-        + f'<iframe sandbox="allow-scripts" {_FRAME} srcdoc="{html.escape(text)}"></iframe>'
-    )
+    return _note(_FRAMED) + framed(text)
 
 
 def _latex(text: str) -> str:

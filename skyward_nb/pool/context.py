@@ -52,7 +52,9 @@ class PoolContext:
         self.state: PoolState = PoolState(tuple(range(spec.world_size)))
         self.lock: StateLock = StateLock()
         self.pace: RunClock = RunClock()
-        self.lines: Lines = Lines(self.client, spec.heartbeat, spec.idle, self.lock)
+        self.lines: Lines = Lines(
+            self.client, spec.heartbeat, spec.idle, self.lock, frames_html=spec.only_values
+        )
         self.plugins: tuple[PluginUse, ...] = uses_of(spec)
         self.generations: Generations = Generations(
             spec, self.pool_id, self.lines, self.plugins, self.state

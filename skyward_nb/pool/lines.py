@@ -41,8 +41,17 @@ class Lines:
     Any thread may send. `lock` is held while sending and listening, but not while waiting.
     """
 
-    def __init__(self, client: Client, heartbeat: float, patience: float, lock: StateLock) -> None:
+    def __init__(
+        self,
+        client: Client,
+        heartbeat: float,
+        patience: float,
+        lock: StateLock,
+        *,
+        frames_html: bool = False,
+    ) -> None:
         self._lock = lock
+        self._frames_html = frames_html
         self.links: list[Link] = []
         self._client = client
         self._heartbeat = heartbeat
@@ -107,6 +116,7 @@ class Lines:
     def _link(self, machine: Machine, slots: int) -> Link:
         ranks = frozenset(node * slots + slot for node in machine.nodes for slot in range(slots))
         link = Link(machine.name, self._client, _MISSED * self._heartbeat, ranks)
+        link.frames_html = self._frames_html
         link.may_be_replaced = self.on_ended is not None
         self._machines[link] = machine
         return link

@@ -14,12 +14,25 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from skyward_nb.protocol.commands import Attach, Command, Ping
-from skyward_nb.protocol.events import Aside, Event, Hello, Leaving, LeftOut, ReclaimNotice
+from skyward_nb.protocol.events import (
+    Aside,
+    Display,
+    Event,
+    Hello,
+    Leaving,
+    LeftOut,
+    Output,
+    ReclaimNotice,
+)
 from skyward_nb.protocol.frames import FrameError, event_frames, frame
 from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.base import Machine, MachineEnded
 from skyward_nb.providers.loop_thread import LoopTask
+from skyward_nb.words.bundles import HTML, framed
+from skyward_nb.words.controls import with_texts_shown
 
 T = TypeVar("T")
 _CHUNK = 1 << 18
@@ -53,6 +66,8 @@ class Link:
         """Whether the agent has answered `Attach` on this connection."""
         self.may_be_replaced: bool = False
         """Whether the pool rents another machine if this one ends."""
+        self.frames_html: bool = False
+        """Whether HTML of its ranks is shown in frames, out of reach of the page."""
         self.is_over: bool = False
         """Whether its machine has ended, so that the line is not opened again."""
         self.noticed: ReclaimNotice | None = None
@@ -137,7 +152,7 @@ class Link:
                 # The provider is asked about an end of the machine itself.
                 by_machine = isinstance(event, Leaving) and event.by_machine
                 if not (self.may_be_replaced and by_machine):
-                    found.append(event)
+                    found.append(self._harmless(event))
         except OSError as error:
             raise LinkLost(self, self._cut_by(error)) from error
         except FrameError as error:
@@ -145,6 +160,18 @@ class Link:
             lost.found = found
             raise lost from error
         return found
+
+    def _harmless(self, event: Event) -> Event:
+        """An event whose words no terminal obeys; what ranks print is interpreted by the view."""
+        match event:
+            case Output():
+                return event
+            case Display(data=data):
+                if self.frames_html and HTML in data:
+                    return replace(event, data={**data, HTML: framed(data[HTML])})
+                return event
+            case _:
+                return with_texts_shown(event)
 
     def last_words(self) -> list[Event]:
         """The events before the line was cut."""

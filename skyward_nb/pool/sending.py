@@ -96,6 +96,7 @@ class Sending:
             last=marshal.dumps(cell.last) if cell and cell.last else None,
             call=call,
             wants_value=request.wants_value,
+            only_values=self._context.spec.only_values,
             parcels=parcels,
             removed=plan.removed,
             let_go=let_go,

@@ -161,6 +161,8 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     sources: tuple[SourceFile, ...] = ()
     value_from: tuple[int, ...] = ()
     wants_value: bool = False
+    only_values: bool = False
+    """Values go back as `pickling.plain_values`."""
     pull: tuple[str, ...] = ()
     limit: int | None = None
     lists_names: bool = False

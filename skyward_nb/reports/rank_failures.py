@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -110,16 +111,18 @@ def exception_of(
     world_size: int,
     store: ContentStore,
     run_notes: tuple[str, ...] = (),
+    *,
+    only_values: bool = False,
 ) -> BaseException:
     """The exception of the first rank that failed, itself, noting all ranks that failed.
 
-    Its `failures` are those of all ranks. Each of these has a note, and so has each word of the
+    With `only_values` it is made of its text, and of Python's own classes alone. Its `failures` are those of all ranks. Each of these has a note, and so has each word of the
     `run_notes`.
     """
     assert failed[0].failure is not None
     leader = failed[0].failure
     failures = failures_of(failed)
-    error = _rebuild(leader, store)
+    error = _of_text(leader) if only_values else _rebuild(leader, store)
     notes = [_note(each, world_size, whole=number > 0) for number, each in enumerate(failures)]
     if (more := len(notes) - _MOST_NOTES) > 0:
         notes[_MOST_NOTES:] = [f"{more} more failures: `error.failures` lists all"]
@@ -207,11 +210,20 @@ def show(error: BaseException, lines: list[str]) -> None:
 def _rebuild(failure: Failure, store: ContentStore) -> BaseException:
     if failure.value is not None:
         try:
-            error = unpack(failure.value, store)
+            error = unpack(failure.value, store, only_values=False)
         except Exception:  # noqa: BLE001 - a user's exception that cannot be rebuilt
             error = None
         if isinstance(error, BaseException):
             return _readable(error, failure)
+    return RemoteError(failure.type_name, failure.message)
+
+
+def _of_text(failure: Failure) -> BaseException:
+    """An exception of Python's own class of that name, where there is one, with the failure's message."""
+    kind = getattr(builtins, failure.type_name, None)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        with contextlib.suppress(TypeError):  # a few take more than a text
+            return kind(failure.message)
     return RemoteError(failure.type_name, failure.message)
 
 

@@ -208,12 +208,13 @@ class RunEnding:
             reason = f"it could not be brought: {error.strerror or error}"
             self._broken[name, reason] = list(packed)
             return RankResults(values, nodes)
-        store_of = self._pool.context.stores.of
+        store_of, only_values = self._pool.context.stores.of, self._pool.spec.only_values
         mapped = map_all((each, store_of((rank,))) for rank, each in packed.items())
         for rank, each in packed.items():
             try:
                 own = store_of((rank,))
-                values[rank] = unpack(each, own, mapped=mapped.pop(each.digest, None))
+                there = mapped.pop(each.digest, None)
+                values[rank] = unpack(each, own, mapped=there, only_values=only_values)
             except Exception as error:  # noqa: BLE001 - rebuilding runs a user's code
                 reason = f"{type(error).__name__}: {error}"
                 self._broken.setdefault((name, reason), []).append(rank)
@@ -268,7 +269,8 @@ class RunEnding:
         if outcome.on_reformed:
             old = of_an_old_group(failed, outcome.on_reformed, was_cut=outcome.was_cut)
             notes = (*old, *notes)
-        error = exception_of(failed, world, self._store, notes)
+        only_values = self._pool.spec.only_values
+        error = exception_of(failed, world, self._store, notes, only_values=only_values)
         if isinstance(error, BaseExceptionGroup) and (shell := get_ipython()) is not None:
             show_groups(shell)
         headline, more = headline_of(failures_of(failed), world)

@@ -9,7 +9,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from skyward_nb.pickling.payload import unpack
+from skyward_nb.pickling.plain_values import NotPlain
 from skyward_nb.picture.check_report import spell_time
 from skyward_nb.protocol.events import RankDone
 from skyward_nb.store.blobs import CorruptValue
@@ -41,8 +44,9 @@ def profiles_of(done: Mapping[int, RankDone], store: ContentStore) -> dict[int, 
     for rank, end in sorted(done.items()):
         if end.profile is not None:
             try:
-                found[rank] = unpack(end.profile, store)
-            except (CorruptValue, OSError) as error:
+                parts = unpack(end.profile, store, only_values=True)
+                found[rank] = msgspec.convert(parts, CommProfile)
+            except (CorruptValue, NotPlain, OSError, msgspec.ValidationError) as error:
                 found[rank] = CommProfile(trouble=str(error))
     return found
 

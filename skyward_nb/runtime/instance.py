@@ -34,7 +34,7 @@ def world_size() -> int:
 def device() -> str:
     """What this rank computes on, as torch spells it: `cuda:1`; `cpu` on a rank without an accelerator."""
     info = instance_info()
-    if not info.accelerators:
+    if not info.real_accelerators:
         return "cpu"
     if (torch := sys.modules.get("torch")) is not None:
         if not torch.cuda.is_available():

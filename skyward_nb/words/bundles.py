@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 
 from skyward_nb.words.errors import spell_size
 
 LARGEST_PART = 10_000_000
 LONGEST_TEXT = 100_000
+HTML = "text/html"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
+_FRAME = 'style="width:100%;height:24em;border:0;resize:vertical;background:#fff"'
 _BINARY = ("image/", "audio/", "video/", "application/pdf", "application/octet-stream")
 _WORDS = {
     "image": "a figure",
     "video": "a video",
     "audio": "a sound",
-    "text/html": "HTML",
+    HTML: "HTML",
     "application/json": "JSON",
 }
 
@@ -36,6 +39,11 @@ def fitting(data: Mapping[str, str], limit: int = LARGEST_PART) -> dict[str, str
     if text is not None or told:
         kept["text/plain"] = told
     return kept
+
+
+def framed(text: str) -> str:
+    """HTML in a frame, where its scripts reach neither the page nor its origin."""
+    return f'<iframe sandbox="allow-scripts" {_FRAME} srcdoc="{html.escape(text)}"></iframe>'
 
 
 def part_size(mime: str, text: str) -> int:

@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from skyward_nb.words.errors import OptionError
 
 Trust = Literal["known", "first"]
+TRUST = ("known", "first", "values")
+"""Words of `trust=`; the last is about what comes from ranks, and no host key."""
 
 _FORM = "a host is written gpu1, me@gpu1, gpu1:2222 or [2001:db8::1]:22"
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.\-]*[A-Za-z0-9_.])?")

@@ -12,7 +12,6 @@ from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.aws_access import AWSAccess, OnPreempt
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO
-from skyward_nb.words.hosts import Trust
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes
@@ -82,7 +81,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     port: Stated[int] = UNSET
     key: Stated[str] = UNSET
     config: Stated[str] = UNSET
-    trust: Stated[Trust] = UNSET
+    trust: Stated[tuple[str, ...]] = UNSET
     trust_local_users: Stated[bool] = UNSET
     aws: Stated[AWSAccess] = UNSET
     cpus: Stated[Need] = UNSET

@@ -30,10 +30,12 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     which cells and functions add those that they need where it `adds_frameworks`; `collective_timeout` None
     means the framework's own. `mig` is the profile of slices that ranks get instead of whole accelerators;
     `partition` makes the slices. `env` has variables beside those of the `image`; without `cluster`, each node
-    stands alone. With `trust_local_users`, TensorFlow joins machines that other people may log in to. `ssh` has
-    the hosts of provider=ssh, `aws` the access of provider=aws, whose machines have these `cpus` and GB of
-    `memory` and cost at most `max_cost` dollars in all, and each `max_hourly_cost` an hour; above `confirm_above` dollars an hour (None: no limit),
-    the user is asked. `on_preempt` says whether reclaimed machines are replaced; `volumes` are folders of each of them.
+    stands alone. With `trust_local_users`, TensorFlow joins machines that other people may log in to; with
+    `only_values`, values of ranks are read as numbers, text, arrays and tables alone. `ssh` has the hosts of
+    provider=ssh, `aws` the access of provider=aws, whose machines have these `cpus` and GB of `memory` and cost
+    at most `max_cost` dollars in all, and each `max_hourly_cost` an hour; above `confirm_above` dollars an hour
+    (None: no limit), the user is asked. `on_preempt` says whether reclaimed machines are replaced; `volumes` are
+    folders of each of them.
     """
 
     name: str = "default"
@@ -41,6 +43,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     ssh: SSHAccess | None = None
     aws: AWSAccess | None = None
     trust_local_users: bool = False
+    only_values: bool = False
     nodes: int = 1
     ranks_per_node: int | None = None
     accelerator: Accelerator | None = None

@@ -121,7 +121,7 @@ class Place:
             env={**os.environ, **self.env},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,  # a guard: on a loaded machine a second of work may take a minute
         )
         return ran.stdout + ran.stderr
 

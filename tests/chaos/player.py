@@ -106,8 +106,9 @@ class _Player:
         self._log = log
         self._oracle = Oracle()
         self._base = 0
-        framework = sequence.framework
-        self._limit = LIMIT + (2 * _import_seconds() if framework else 0)
+        # framework=auto has each rank import torch, in the cell that first reads what uses it.
+        imports = 2 if sequence.framework else max(WORLD.values())
+        self._limit = LIMIT + imports * _import_seconds()
 
     def play(self) -> None:
         """Play each step, look whether all is well, and end all."""

@@ -32,3 +32,16 @@ def test_no_two_classes_have_one_name():
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     assert not {name for name in names if names.count(name) > 1}
+
+
+def test_the_notebook_says_of_each_value_that_it_reads_whether_it_takes_plain_values_alone():
+    """`trust=values` holds on every way that values come back."""
+    calls = [
+        (path.name, {each.arg for each in node.keywords})
+        for path in MODULES
+        if not {"node", "pickling"} & {*path.parts}
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "unpack"
+    ]
+    assert len(calls) >= 4
+    assert not [name for name, given in calls if "only_values" not in given]

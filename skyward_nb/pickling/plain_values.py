@@ -1,0 +1,289 @@
+"""Values without code: numbers, text, containers of them, arrays and tables, for `trust=values`.
+
+Their pickles have numbers, text, containers and buffers alone: no pickle names a class or a function, so that
+reading one calls nothing that its sender chooses. An array or table stands in it as a tuple of plain parts,
+`(kind, number, ...)`, from which `ValueUnpickler` makes it after it has looked at each part. What is written by others
+is scanned before it is read: opcodes that name, call, or set the state of an object are refused.
+
+NumPy's and pandas's own pickles are no such values: `numpy.dtype.__setstate__` takes flags on trust, and so
+reads addresses that a forger writes.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from skyward_nb.pickling import reducers
+
+ONLY = "trust=values takes numbers, text, arrays and tables back, and containers of them"
+_OPCODES = {
+    "PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "MEMOIZE", "BINGET", "LONG_BINGET",
+    "BINPUT", "LONG_BINPUT", "BINPERSID", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1",
+    "BININT2", "LONG1", "LONG4", "BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8",
+    "SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8", "EMPTY_TUPLE", "TUPLE", "TUPLE1",
+    "TUPLE2", "TUPLE3", "EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS",
+    "EMPTY_SET", "ADDITEMS", "FROZENSET", "NEXT_BUFFER", "READONLY_BUFFER",
+}  # fmt: skip
+"""What lists of plain values are made of: none of these names, calls, or sets the state of an object."""
+_DTYPE = re.compile(
+    r"[<>|=]?[biufcSUV]\d+|[<>|=]?[mM]8(\[\d*(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)(/\d+)?\])?"
+)
+ML_TYPES = {
+    "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
+    "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "int2", "int4", "uint2",
+    "uint4",
+}  # fmt: skip
+_TORCH_TYPE = re.compile(r"bool|u?int\d+|b?float\d+(_e\dm\d(fn)?u?z?)?|complex\d+")
+EXTENSION = re.compile(r"U?Int(8|16|32|64)|Float(32|64)|boolean|string|str")
+ZONE = re.compile(r"(?!dateutil)[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*|UTC[+-]\d\d:\d\d")
+_SAFE_ARROW = 15
+"""The first major version of pyarrow of which no release runs code of a file that it reads."""
+
+
+class NotPlain(Exception):
+    """What came is no value of numbers, text, arrays and tables alone."""
+
+
+class ValueUnpickler(pickle.Unpickler):
+    """Reads what `value_pickler` writes, whoever wrote it; raises `NotPlain` for all else."""
+
+    def __init__(self, data: memoryview, buffers: list[memoryview]) -> None:
+        _scan(data)
+        super().__init__(io.BytesIO(data), buffers=buffers)
+        self._made: dict[int, Any] = {}
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        """Refused: no plain value names a class or function."""
+        raise NotPlain(f"it names {module_name}.{global_name}: {ONLY}")
+
+    def persistent_load(self, pid: Any) -> Any:
+        """The array or table of these parts."""
+        try:
+            if type(pid) is not tuple or type(pid[0]) is not str or type(pid[1]) is not int:
+                raise TypeError("its parts are none")
+            kind, number, *parts = pid
+            if kind == "again":
+                return self._made[number]
+            made = self._made[number] = _MAKERS[kind](*parts)
+        except NotPlain:
+            raise
+        except Exception as error:
+            # Parts of another's making may be of any type and value.
+            raise NotPlain(f"a part of it is damaged ({type(error).__name__}: {error})") from error
+        return made
+
+
+def _scan(data: memoryview) -> None:
+    """Raise `NotPlain` for a pickle that does more than to list plain values."""
+    words: list[Any] = ["?", "?"]
+    try:
+        for opcode, argument, _ in pickletools.genops(io.BytesIO(data)):
+            if opcode.name not in _OPCODES:
+                raise NotPlain(f"it {_what(opcode.name, argument, words)}: {ONLY}")
+            if type(argument) is str:
+                words = [words[1], argument]
+    except NotPlain:
+        raise
+    except Exception as error:  # noqa: BLE001 - pickletools raises what the bytes make it raise
+        raise NotPlain(f"it is no pickle ({error})") from None
+
+
+def _what(opcode: str, argument: Any, words: list[Any]) -> str:
+    match opcode:
+        case "STACK_GLOBAL":
+            return f"names {words[0][:100]}.{words[1][:100]}"
+        case "GLOBAL" | "INST":
+            return f"names {str(argument)[:200].replace(' ', '.')}"
+        case _:
+            return f"has the instruction {opcode}"
+
+
+def checked(form: re.Pattern[str], text: Any, what: str) -> str:
+    """The text, which has to be of this form; raises `NotPlain`."""
+    if type(text) is not str or not form.fullmatch(text):
+        raise NotPlain(f"{str(text)[:100]!r} is not {what} that trust=values takes back")
+    return text
+
+
+def dtype_of(descr: Any) -> Any:
+    """A NumPy type from its description in the form of .npy files, after a look at each part."""
+    import numpy
+
+    if type(descr) is str and descr in ML_TYPES:
+        import ml_dtypes
+
+        return numpy.dtype(getattr(ml_dtypes, descr))
+    _check_descr(descr)
+    made: Any = numpy.lib.format.descr_to_dtype(descr)  # pyright: ignore[reportArgumentType]
+    if made.hasobject:
+        raise NotPlain(f"{descr!r} has objects")
+    return made
+
+
+def _check_descr(descr: Any) -> None:
+    if type(descr) is list:
+        for field in descr:
+            _check_descr(field[1])
+    elif type(descr) is tuple:
+        _check_descr(descr[0])
+    else:
+        checked(_DTYPE, descr, "a type of arrays")
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    if type(shape) is not tuple or not all(type(each) is int and each >= 0 for each in shape):
+        raise NotPlain("the shape of an array is none")
+    return shape
+
+
+def _bytes(data: Any) -> memoryview:
+    """Bytes of the pickle. Those of an array that was made of it may be addresses of objects."""
+    if type(data) not in (bytes, bytearray, memoryview):
+        raise NotPlain("the content of an array is no bytes")
+    return memoryview(data)
+
+
+def _make_array(descr: Any, shape: Any, order: Any, data: Any) -> Any:
+    import numpy
+
+    kind = dtype_of(descr)
+    if not _bytes(data).nbytes:
+        return numpy.zeros(_shape(shape), kind, "F" if order == "F" else "C")
+    flat = numpy.frombuffer(data, "u1").view(kind)
+    return flat.reshape(_shape(shape), order="F" if order == "F" else "C")
+
+
+def _make_objects(shape: Any, items: Any) -> Any:
+    import numpy
+
+    made = numpy.empty(len(items), object)
+    for at, each in enumerate(items):
+        made[at] = each
+    return made.reshape(_shape(shape))
+
+
+def _make_tensor(kind: Any, shape: Any, needs_grad: Any, is_parameter: Any, data: Any) -> Any:
+    import torch
+
+    dtype = getattr(torch, checked(_TORCH_TYPE, kind, "a type of tensors"))
+    view = _bytes(data)
+    if not view.nbytes:
+        made = torch.empty(_shape(shape), dtype=dtype)
+    else:
+        flat = torch.frombuffer(bytearray(view) if view.readonly else view, dtype=torch.uint8)
+        made = flat.view(dtype).reshape(_shape(shape))
+    if is_parameter:
+        return torch.nn.Parameter(made, bool(needs_grad))
+    return made.requires_grad_(bool(needs_grad))
+
+
+def _make_tensorflow(array: Any) -> Any:
+    import tensorflow
+
+    return tensorflow.convert_to_tensor(array)
+
+
+def _make_column(form: Any, *parts: Any) -> Any:
+    import numpy
+    import pandas
+
+    match form:
+        case "category":
+            codes, categories, is_ordered = parts
+            kind = pandas.CategoricalDtype(categories, bool(is_ordered))
+            return pandas.Categorical.from_codes(codes, dtype=kind)
+        case "zoned":
+            stamps, unit, zone = parts
+            unit: Any = checked(re.compile("s|ms|us|ns"), unit, "a unit of time")
+            kind = pandas.DatetimeTZDtype(unit, checked(ZONE, zone, "a time zone"))
+            naive = pandas.Series(numpy.asarray(stamps).view(f"M8[{unit}]"))
+            return naive.dt.tz_localize("UTC").astype(kind).array
+        case "extension":
+            name, values = parts
+            kind = checked(EXTENSION, name, "a type of columns")
+            return pandas.Series(list(values), dtype=kind).array
+        case "numpy":
+            return numpy.asarray(parts[0])
+        case _:
+            raise NotPlain("a column is of no known form")
+
+
+def _make_frame(index: Any, columns: Any, parts: Any) -> Any:
+    import pandas
+
+    made = pandas.DataFrame({at: _make_column(*each) for at, each in enumerate(parts)}, index=index)
+    made.columns = columns
+    return made
+
+
+def _make_series(column: Any, index: Any, name: Any) -> Any:
+    import pandas
+
+    return pandas.Series(_make_column(*column), index=index, name=name)
+
+
+def _make_range(start: Any, stop: Any, step: Any, name: Any) -> Any:
+    import pandas
+
+    return pandas.RangeIndex(start, stop, step, name=name)
+
+
+def _make_levels(levels: Any, codes: Any, names: Any) -> Any:
+    import pandas
+
+    return pandas.MultiIndex(levels=levels, codes=codes, names=names)
+
+
+def _make_index(column: Any, name: Any) -> Any:
+    import pandas
+
+    array = _make_column(*column)
+    return pandas.Index(array, dtype=array.dtype, name=name)
+
+
+def _make_arrow(form: Any, data: Any) -> Any:
+    import pyarrow
+
+    if int(pyarrow.__version__.partition(".")[0]) < _SAFE_ARROW:
+        raise NotPlain(f"pyarrow {pyarrow.__version__} runs code of tables: pip install -U pyarrow")
+    with pyarrow.ipc.open_stream(pyarrow.py_buffer(_bytes(data))) as stream:
+        table = stream.read_all()
+    table.validate(full=True)
+    match form:
+        case "Table":
+            return table
+        case "RecordBatch":
+            return table.combine_chunks().to_batches()[0]
+        case "ChunkedArray":
+            return table.column(0)
+        case _:
+            return pyarrow.concat_arrays(table.column(0).chunks)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+_MAKERS: dict[str, Callable[..., Any]] = {
+    "complex": complex,
+    "ordered": OrderedDict,
+    "itself": _itself,
+    "array": _make_array,
+    "objects": _make_objects,
+    "scalar": lambda array: array[0],
+    "tensor": _make_tensor,
+    "jax": reducers.make_jax,
+    "tensorflow": _make_tensorflow,
+    "frame": _make_frame,
+    "series": _make_series,
+    "range": _make_range,
+    "levels": _make_levels,
+    "index": _make_index,
+    "arrow": _make_arrow,
+}
