@@ -175,11 +175,8 @@ def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions
             return asked.changed(provider="aws", aws=_access(value))
         case "env", _:
             return asked.changed(env={**(asked.env or {}), **_env(value)})
-        case "options", Options():
-            return asked.changed(cluster=value.cluster)
         case "options", _:
-            kind = type(value).__name__
-            raise OptionError(option, f"options= takes sky.Options(...), not {kind}")
+            return asked.changed(cluster=_cluster_of(value))
         case "image", Image():
             pass
         case "volumes", _:
@@ -193,6 +190,13 @@ def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions
         case _:
             value = _of_text(argument, option, _as_text(argument, value))
     return asked.changed(**{option: value})
+
+
+def _cluster_of(options: Any) -> bool:
+    if not isinstance(options, Options):
+        kind = type(options).__name__
+        raise OptionError("options", f"options= takes sky.Options(...), not {kind}")
+    return options.cluster
 
 
 def _spot_of(allocation: Any) -> str:

@@ -65,7 +65,7 @@ def test_other_regions_are_asked_too(api):
 def test_a_type_that_does_not_ship_with_us_is_asked_for_by_name(api):
     (offer,) = quote("instance_type=m5.large region=us-east-1").offers
     assert (offer.type.name, offer.type.cpus, offer.type.memory) == ("m5.large", 2, 8)
-    with pytest.raises(NothingFits, match=r"no such type in EC2; did you mean"):
+    with pytest.raises(NothingFits, match=r"EC2 has no such type; did you mean"):
         quote("instance_type=g6.xlarg region=us-east-1")
 
 

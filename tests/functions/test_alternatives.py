@@ -125,7 +125,7 @@ def test_a_pool_of_the_second_where_the_first_is_missing_here(capsys):
     gpus = sky.Spec(provider=sky.Local(), accelerator="A100:2")
     cpus = sky.Spec(provider="local", accelerator="A100:2", simulate=True)
     with leaves_nothing(), sky.Compute(gpus, cpus, selection="first", quiet=True) as pool:
-        assert place() @ pool == [(0, 0, 2, 0), (0, 1, 2, 0)]
+        assert place() @ pool == [(0, 0, 2, 2), (0, 1, 2, 2)]
         assert pool.spec.simulate
         assert sky.get_pool(pool.name) is pool
     with pytest.raises(sky.PoolError, match="there is no pool"):

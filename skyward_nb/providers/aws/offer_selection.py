@@ -95,9 +95,7 @@ def _named(
     if found is None:
         near = difflib.get_close_matches(name, [each.name for each in known], n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise NothingFits(
-            f"instance_type={name}: there is no such type in EC2{hint}", nearest=tuple(near)
-        )
+        raise NothingFits(f"instance_type={name}: EC2 has no such type{hint}", nearest=tuple(near))
     if not _has_driver(found, spec):
         raise NothingFits(f"instance_type={name}: {_why_undriven(found)}")
     if wanted is not None and not (_is(found, wanted) and found.gpus >= wanted.count):
