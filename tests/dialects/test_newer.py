@@ -113,7 +113,6 @@ PROGRAMS = {
             "H100 mig=1g.10gb: 7 ranks",
             "A100:2 mig=2g.20gb: 6 ranks",
             "places: [(0, 0, 2, 4), (0, 1, 2, 4), (1, 0, 2, 4), (1, 1, 2, 4)]",
-            "refused: accelerator=A100:0.5: write parts of one in another way",
             "refused: mig=3g.41gb is not a profile of A100",
             "refused: mig=3g.40gb needs accelerator=",
             "refused: accelerator=A1O0: there is no A1O0",

@@ -107,7 +107,7 @@ def test_a_map_and_generators(compute):
 @pytest.fixture(scope="module")
 def two(known):
     compute = sky.Compute(provider="fake", nodes=2, quiet=True)
-    compute._spec = replace(compute._spec, on_preempt="replace")
+    compute._specs = (replace(compute.spec, on_preempt="replace"),)
     with leaves_nothing(), compute:
         yield compute
 

@@ -23,7 +23,6 @@ with sky.Compute(
     print(f"places: {place() @ pool}")
 
 for wrong in (
-    lambda: sky.accelerators.A100(count=0.5),
     lambda: sky.accelerators.A100(mig="3g.41gb"),
     lambda: sky.Compute(plugins=[sky.plugins.mig("3g.40gb")]),
     lambda: sky.Compute(accelerator="A1O0"),
