@@ -68,7 +68,11 @@ class SimulatedEvent:
         """What was begun is done."""
         return True
 
-    wait = synchronize = nothing
+    def wait(self, stream: Any = None) -> None:
+        """All before it is done."""
+
+    def synchronize(self) -> None:
+        """All before it is done."""
 
 
 class SimulatedStream(torch.Stream):
@@ -95,7 +99,14 @@ class SimulatedStream(torch.Stream):
     def __exit__(self, *_: object) -> None:
         """There is nothing to leave."""
 
-    wait_stream = wait_event = synchronize = nothing
+    def wait_stream(self, stream: Any) -> None:
+        """All of it is done."""
+
+    def wait_event(self, event: Any) -> None:
+        """All before it is done."""
+
+    def synchronize(self) -> None:
+        """All of it is done."""
 
 
 class _Current(threading.local):
