@@ -190,7 +190,7 @@ class ControlThread:
         before, began, spent = _where(frame), time.monotonic(), time.process_time()
         for _ in range(_STILL_LOOKS):
             time.sleep(_BETWEEN_STILL_LOOKS)
-            if computing_threads() or before != _where(sys._current_frames().get(self._main)):
+            if _computes(hidden) or before != _where(sys._current_frames().get(self._main)):
                 return ""
         busy = (time.process_time() - spent) / (time.monotonic() - began)
         return hidden if busy < _BUSY else ""
@@ -206,9 +206,12 @@ def _stack(ident: int, frame: FrameType | None) -> str:
 
 
 def _computes(found: str) -> bool:
-    """Whether the main thread computes, or for JAX another thread: it is slow then, and not stuck."""
+    """Whether the main thread computes, or for JAX a native thread: it is slow then, and not stuck."""
     threads = computing_threads()
-    return bool(threads) if found in _BY_OTHER_THREADS else os.getpid() in threads
+    if found not in _BY_OTHER_THREADS:
+        return os.getpid() in threads
+    of_python = {each.native_id for each in threading.enumerate()} - {os.getpid()}
+    return bool(threads - of_python)
 
 
 def _where(frame: FrameType | None) -> tuple[int, int]:

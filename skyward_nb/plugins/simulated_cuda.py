@@ -99,10 +99,10 @@ class SimulatedStream(torch.Stream):
     def __exit__(self, *_: object) -> None:
         """There is nothing to leave."""
 
-    def wait_stream(self, stream: Any) -> None:
+    def wait_stream(self, stream: torch.Stream) -> None:
         """All of it is done."""
 
-    def wait_event(self, event: Any) -> None:
+    def wait_event(self, event: torch.Event) -> None:
         """All before it is done."""
 
     def synchronize(self) -> None:
