@@ -99,7 +99,7 @@ class SimulatedStream(torch.Stream):
     def __exit__(self, *_: object) -> None:
         """There is nothing to leave."""
 
-    def wait_stream(self, stream: torch.Stream) -> None:
+    def wait_stream(self, other: torch.Stream) -> None:
         """All of it is done."""
 
     def wait_event(self, event: torch.Event) -> None:
