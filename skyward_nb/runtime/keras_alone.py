@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, cast
 
-from skyward_nb.compat.keras_private import RESULTS, strategy_of
+from skyward_nb.compat.keras_private import IN_FIT, RESULTS, strategy_of
 from skyward_nb.compat.tensorflow_private import processes_of
 from skyward_nb.pickling import reducers
 from skyward_nb.runtime import keras_fit
@@ -22,8 +22,8 @@ from skyward_nb.runtime.hooks import Changes, is_shown
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.keras_on_jax import own_predictions
 from skyward_nb.runtime.keras_settings import averages
-from skyward_nb.runtime.keras_together import Together
-from skyward_nb.runtime.process_group import Adds, entered
+from skyward_nb.runtime.keras_together import JointFit
+from skyward_nb.runtime.process_group import SummingGroup, entered
 
 _FAILS = (
     "Keras 3's {name} does not work under MultiWorkerMirroredStrategy (keras issue 20585). What "
@@ -71,15 +71,18 @@ def _first_of_all(backend: str, name: str, method: Callable[..., Any]) -> Callab
         if name in ("fit", "train_on_batch"):
             ranks = _together()
             group = entered.get(backend)
-            is_one = name == "fit" and len(ranks) > 1 and isinstance(group, Adds)
+            is_one = name == "fit" and len(ranks) > 1 and isinstance(group, SummingGroup)
             if backend == "tensorflow":
                 keras_fit.renew(self, ranks if is_one else ())
             if is_one:
                 rank = instance_info().rank
-                session = Together(self, cast("Adds", group), ranks, rank)
+                session = JointFit(self, cast("SummingGroup", group), ranks, rank)
                 return keras_fit.fit(method, session, args, kwargs)
             if len(ranks) > 1:
                 _warn_once(backend, name, len(ranks))
+        if name == "evaluate" and not kwargs.get(IN_FIT):
+            with keras_fit.left():
+                return method(self, *args, **kwargs)
         return method(self, *args, **kwargs)
 
     return checked
