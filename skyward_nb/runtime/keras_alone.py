@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, cast
 
-from skyward_nb.compat.keras_private import IN_FIT, RESULTS, strategy_of
+from skyward_nb.compat.keras_private import RESULTS, strategy_of
 from skyward_nb.compat.tensorflow_private import processes_of
 from skyward_nb.pickling import reducers
 from skyward_nb.runtime import keras_fit
@@ -47,7 +47,10 @@ def patch(module: ModuleType, changes: Changes) -> None:
         if name.endswith("Trainer") and getattr(value, "__module__", "") == module.__name__
     )
     for name in ("fit", "evaluate", "predict", "train_on_batch"):
-        changes.put(trainer, name, _first_of_all(backend, name, vars(trainer)[name]))
+        method = vars(trainer)[name]
+        if name == "evaluate":
+            method = keras_fit.of_evaluation(method)
+        changes.put(trainer, name, _first_of_all(backend, name, method))
     if backend != "jax":
         changes.put(trainer, RESULTS, keras_fit.of_epoch(getattr(trainer, RESULTS)))
 
@@ -80,9 +83,6 @@ def _first_of_all(backend: str, name: str, method: Callable[..., Any]) -> Callab
                 return keras_fit.fit(method, session, args, kwargs)
             if len(ranks) > 1:
                 _warn_once(backend, name, len(ranks))
-        if name == "evaluate" and not kwargs.get(IN_FIT):
-            with keras_fit.left():
-                return method(self, *args, **kwargs)
         return method(self, *args, **kwargs)
 
     return checked

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
+from skyward_nb.compat.keras_private import IN_FIT
 from skyward_nb.runtime.keras_together import JointFit, is_tensorflow, keras_module
 
 _made_for: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
@@ -51,22 +52,28 @@ def of_epoch(result: Callable[..., Any]) -> Callable[..., Any]:
     return results
 
 
+def of_evaluation(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """`evaluate`, which is of one rank but where `fit` validates: a callback may call it, too."""
+
+    @functools.wraps(evaluate)
+    def evaluated(self: Any, *args: Any, **kwargs: Any) -> Any:
+        global _now
+        if kwargs.get(IN_FIT):
+            return evaluate(self, *args, **kwargs)
+        before, _now = _now, None
+        try:
+            return evaluate(self, *args, **kwargs)
+        finally:
+            _now = before
+
+    return evaluated
+
+
 def renew(model: Any, ranks: tuple[int, ...]) -> None:
     """Have a model's step compiled anew where it was for other ranks."""
     if _made_for.get(model, ()) != ranks:
         model.train_function = None
         _made_for[model] = ranks
-
-
-@contextmanager
-def left() -> Generator[None]:
-    """Meanwhile, what this rank does is its own: a callback evaluates, say."""
-    global _now
-    before, _now = _now, None
-    try:
-        yield
-    finally:
-        _now = before
 
 
 @contextmanager
