@@ -28,6 +28,8 @@ TRAINERS = (
 """Modules with the trainer of a backend."""
 RESULTS = "_get_metrics_result_or_logs"
 """The trainers' method that gives the logs of an epoch, and of an evaluation."""
+IN_FIT = "_use_cached_eval_dataset"
+"""The argument with which `fit` calls `evaluate` for its validation."""
 SAVING = "keras.src.saving.saving_lib"
 """The module that saves models."""
 SAVES = ("save_model", "save_weights_only", "_save_model_to_fileobj")
@@ -42,6 +44,16 @@ def mean_values(bar: Any) -> dict[str, float]:
 def strategy_of(model: Any) -> Any:
     """The strategy of TensorFlow's that a model was made under; None where there was none."""
     return getattr(model, "_distribute_strategy", None)
+
+
+def initial_epoch(model: Any) -> int:
+    """The epoch that `fit` begins with where a backup was restored; 0 without."""
+    return getattr(model, "_initial_epoch", None) or 0
+
+
+def set_initial_epoch(model: Any, epoch: int) -> None:
+    """Have `fit` begin with this epoch; with what it is given for 0."""
+    model._initial_epoch = epoch or None
 
 
 def is_seeded() -> bool:

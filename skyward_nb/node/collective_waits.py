@@ -22,16 +22,13 @@ from skyward_nb.compat.torch_private import groups
 from skyward_nb.node.rank_frameworks import RankFrameworks
 from skyward_nb.plugins.collectives import NamedFrame, called_at, waits_in
 from skyward_nb.protocol.events import Event, Waited
+from skyward_nb.words.profile import MOST_ONE_SIDED, OF_ALL
 
 _EVERY = 0.05
 """Seconds from one look to the next, if Python lets other threads run."""
 _WINDOW = 0.5
 _LEAST_BEGUN, _LEAST_LOOKS = 4, 4
-_MOST_ONE_SIDED = 0.1
-"""Of a window's time, that in waits that say nothing: with more of it the window is left out."""
 _MOST_FRAMES = 60
-_OF_ALL = ("all_", "reduce_scatter", "backward", "wait_tensor", "DistributedDataParallel.")
-"""How waits begin in which all ranks give and get alike."""
 
 
 class Window:
@@ -51,10 +48,14 @@ class Window:
         seconds = min(_EVERY, now - self._seen)
         self._seen = now
         self._looks += 1
-        if waits_in.startswith(_OF_ALL):
+        if waits_in.startswith(OF_ALL):
             self._waits += seconds
         elif waits_in:
             self._one_sided += seconds
+
+    def is_void(self, begun: int) -> bool:
+        """Whether collectives are counted anew since: the run left its group, and joined another one."""
+        return begun < self._begun
 
     def is_over(self, begun: int) -> bool:
         """Whether it is long enough: steps may be longer than a window."""
@@ -64,7 +65,7 @@ class Window:
     def share(self) -> float | None:
         """The share of its time in which the rank waited; None where ranks differ by design."""
         seconds = self._seen - self._began
-        return None if self._one_sided > _MOST_ONE_SIDED * seconds else self._waits / seconds
+        return None if self._one_sided > MOST_ONE_SIDED * seconds else self._waits / seconds
 
 
 class CollectiveWaits:
@@ -114,7 +115,10 @@ class CollectiveWaits:
                 waits_in = self._waits_in()
                 now = time.monotonic()
                 window.look(now, waits_in)
-                if window.is_over(begun := self._begun()):
+                begun = self._begun()
+                if window.is_void(begun):
+                    window = Window(now, begun)
+                elif window.is_over(begun):
                     if (share := window.share()) is not None:
                         self._emit(Waited(self._rank, share, run))
                     window = Window(now, begun)

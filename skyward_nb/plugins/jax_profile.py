@@ -12,7 +12,7 @@ import msgspec
 
 from skyward_nb.plugins.jax_trace import communication, places
 from skyward_nb.plugins.recording import PREFIX, Recording, compress
-from skyward_nb.plugins.torch_trace import Trace, for_all, read
+from skyward_nb.plugins.torch_trace import Trace, for_all, length, read, steady_share
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.profile import CommProfile
 
@@ -80,14 +80,15 @@ class JaxRecording(Recording):
         trace: Trace = read(data)
         trace.traceEvents = [event for event in trace.traceEvents if event.ph]
         trace.baseTimeNanoseconds = self._began_at
-        total, exposed, kinds = communication(trace.traceEvents)
+        collectives, exposed, kinds = communication(trace.traceEvents)
         names = places(trace.traceEvents)
         events = msgspec.json.encode(for_all(trace, info.rank, info.world_size, base, names))
         return CommProfile(
             seconds=self._seconds,
             recorded=self._recorded,
-            communicating=total,
+            communicating=length(collectives),
             exposed=exposed,
+            steady=steady_share(collectives, self._recorded),
             collectives=kinds,
             trace=compress(self._trace),
             events=compress(events[1:-1]),

@@ -22,10 +22,12 @@ _HOLDS_OTHERS = re.compile(r"(?:while|call|conditional|async-start|async-done)(?
 _DEVICE = "/device:"
 
 
-def communication(events: Iterable[Event]) -> tuple[float, float, tuple[Collective, ...]]:
-    """Seconds in collectives, those of them that nothing else overlaps, and each kind of collective.
+def communication(
+    events: Iterable[Event],
+) -> tuple[list[Interval], float, tuple[Collective, ...]]:
+    """The times in collectives, the seconds of them that nothing else overlaps, and each kind of collective.
 
-    Those that run at the same time count once in the first two. How much data they had is not recorded.
+    Those that run at the same time count once in the first two, whose times are as `union` has them. How much data they had is not recorded.
     """
     every = [event for event in events if event.ph == "X"]
     on_gpu = any(_KERNEL.match(event.name) for event in every)
@@ -46,10 +48,9 @@ def communication(events: Iterable[Event]) -> tuple[float, float, tuple[Collecti
         times.setdefault(name, []).append(event.interval)
         counts[name] = counts.get(name, 0) + is_call
     all_of_them = union(each for intervals in times.values() for each in intervals)
-    total = length(all_of_them)
-    exposed = total - length(overlap(all_of_them, union(other)))
+    exposed = length(all_of_them) - length(overlap(all_of_them, union(other)))
     kinds = [Collective(name, counts[name], length(union(found))) for name, found in times.items()]
-    return total, exposed, tuple(sorted(kinds, key=lambda kind: -kind.seconds))
+    return all_of_them, exposed, tuple(sorted(kinds, key=lambda kind: -kind.seconds))
 
 
 def places(events: Iterable[Event]) -> Mapping[int | str, str]:

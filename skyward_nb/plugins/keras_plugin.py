@@ -61,7 +61,7 @@ class KerasPlugin(PlainPlugin):
         import keras
 
         backend = options["backend"]
-        keras_settings.plant()
+        keras_settings.set_seed()
         if keras.config.backend() != backend:
             raise RuntimeError(
                 f"Keras was imported with its {keras.config.backend()} backend, and cannot "

@@ -115,10 +115,12 @@ class _Current(threading.local):
     index = 0
 
 
+current = _Current()
+
+
 def of_devices(gpus: SimulatedGpus) -> Iterator[tuple[Any, dict[str, Any]]]:
     """(module, what takes the place of its names), of `torch.cuda` and `torch.accelerator`."""
-    current, stream = _Current(), SimulatedStream()
-    current.index = gpus.own
+    stream = SimulatedStream()
 
     def index_of(device: Any) -> int:
         index = device if device is None or isinstance(device, int) else torch.device(device).index
@@ -139,6 +141,10 @@ def of_devices(gpus: SimulatedGpus) -> Iterator[tuple[Any, dict[str, Any]]]:
 
         def __exit__(self, *_: object) -> None:
             current.index = self._before
+
+    def name(device: Any = None) -> str:
+        index_of(device)
+        return f"{gpus.name} (simulated)"
 
     def seed(number: int) -> None:
         torch.default_generator.manual_seed(int(number))
@@ -162,9 +168,7 @@ def of_devices(gpus: SimulatedGpus) -> Iterator[tuple[Any, dict[str, Any]]]:
             "current_device": lambda: current.index,
             "set_device": set_device,
             "device": OnDevice,
-            "get_device_name": lambda device=None: (
-                f"{gpus.name} (simulated)" * (index_of(device) >= 0)
-            ),
+            "get_device_name": name,
             "is_bf16_supported": lambda including_emulation=True: True,
             "Stream": SimulatedStream,
             "Event": SimulatedEvent,

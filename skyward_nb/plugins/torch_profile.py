@@ -16,7 +16,7 @@ import msgspec
 
 from skyward_nb.compat.torch_private import is_profiled
 from skyward_nb.plugins.recording import Recording, compress
-from skyward_nb.plugins.torch_trace import Trace, communication, for_all, read, steady_share
+from skyward_nb.plugins.torch_trace import Trace, communication, for_all, length, read, steady_share
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.profile import CommProfile
 
@@ -58,16 +58,16 @@ class TorchRecording(Recording):
 
     def _read(self, data: bytes, info: InstanceInfo, base: int) -> CommProfile:
         trace: Trace = read(data)
-        total, exposed, kinds = communication(trace.traceEvents)
+        collectives, exposed, kinds = communication(trace.traceEvents)
         compressed = compress(data)
         del data
         events = msgspec.json.encode(for_all(trace, info.rank, info.world_size, base))
         return CommProfile(
             seconds=self._seconds,
             recorded=self._recorded,
-            communicating=total,
+            communicating=length(collectives),
             exposed=exposed,
-            steady=steady_share(trace.traceEvents, self._recorded),
+            steady=steady_share(collectives, self._recorded),
             collectives=kinds,
             trace=compressed,
             events=compress(events[1:-1]),

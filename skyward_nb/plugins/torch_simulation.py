@@ -24,7 +24,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from skyward_nb.compat import torch_private
-from skyward_nb.plugins.simulated_cuda import SimulatedGpus, nothing, of_devices
+from skyward_nb.plugins.simulated_cuda import SimulatedGpus, current, nothing, of_devices
 
 _FACTORIES = (
     "arange", "as_tensor", "asarray", "bartlett_window", "blackman_window", "empty", "empty_like",
@@ -65,6 +65,7 @@ def cuda_on_cpu(gpus: SimulatedGpus) -> Generator[None]:
         for owner, name, made in (*_replacements(gpus), *_of_groups(gpus)):
             undo.enter_context(_replaced(owner, name, made))
         _here = gpus
+        current.index = gpus.own
         try:
             yield
         finally:

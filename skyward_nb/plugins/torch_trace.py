@@ -79,10 +79,12 @@ def read(data: bytes) -> Trace:
 # ── communication ───────────────────────────────────────────────────────────────────────
 
 
-def communication(events: Iterable[Event]) -> tuple[float, float, tuple[Collective, ...]]:
-    """Seconds in collectives, those of them that nothing else overlaps, and each kind of collective.
+def communication(
+    events: Iterable[Event],
+) -> tuple[list[Interval], float, tuple[Collective, ...]]:
+    """The times in collectives, the seconds of them that nothing else overlaps, and each kind of collective.
 
-    Those that run at the same time count once in the first two.
+    Those that run at the same time count once in the first two, whose times are as `union` has them.
     """
     times: dict[str, list[Interval]] = {}
     sizes: dict[str, tuple[int, int]] = {}
@@ -109,18 +111,16 @@ def communication(events: Iterable[Event]) -> tuple[float, float, tuple[Collecti
         Collective(name, len(found), length(union(found)), *sizes.get(name, (0, 0)))
         for name, found in times.items()
     ]
-    total = length(all_of_them)
-    exposed = total - length(overlap(all_of_them, other))
-    return total, exposed, tuple(sorted(kinds, key=lambda kind: -kind.seconds))
+    exposed = length(all_of_them) - length(overlap(all_of_them, other))
+    return all_of_them, exposed, tuple(sorted(kinds, key=lambda kind: -kind.seconds))
 
 
-def steady_share(events: Iterable[Event], recorded: float) -> float:
-    """The share of so many seconds that was in collectives, but for the longest tenth of these.
+def steady_share(collectives: Iterable[Interval], recorded: float) -> float:
+    """The share of so many seconds that was in these, which do not overlap, but for the longest tenth.
 
     Who was waited for once, to save a model or to compile, is not slow.
     """
-    spans = (event.interval for event in events if event.ph == "X" and _collective(event))
-    lengths = sorted((end - start) / _MEGA for start, end in union(spans))
+    lengths = sorted((end - start) / _MEGA for start, end in collectives)
     longest = -(-len(lengths) // 10)
     kept = lengths[: len(lengths) - longest]
     rest = recorded - sum(lengths[len(kept) :])

@@ -19,7 +19,7 @@ from skyward_nb.store.blobs import CorruptValue
 from skyward_nb.store.content_store import ContentStore
 from skyward_nb.view.slow_ranks import slow_in_all, slow_words
 from skyward_nb.words.errors import spell_size
-from skyward_nb.words.profile import Collective, CommProfile
+from skyward_nb.words.profile import MOST_ONE_SIDED, OF_ALL, Collective, CommProfile
 from skyward_nb.words.ranks import count_ranks, ranks_by
 
 FOLDER = "sky-profile"
@@ -30,10 +30,6 @@ _MOST_LINES = 8
 _MOST_KINDS = 4
 _TOLD_FROM = 20
 """Collectives of a rank from which on a profile tells who is slow; one that waits once may wait for anything."""
-_OF_ALL = ("all_", "reduce_scatter")
-"""How collectives begin in which all ranks give and get alike."""
-_MOST_ONE_SIDED = 0.1
-"""The share of other ones with which ranks differ by design."""
 _AS_GOOD_AS_ALL = 0.01
 """Seconds of a run that a profile may omit."""
 
@@ -131,9 +127,9 @@ def _conclusion(profiles: Mapping[int, CommProfile]) -> str:
         return ""
     for profile in profiles.values():
         one_sided = sum(
-            each.seconds for each in profile.collectives if not each.name.startswith(_OF_ALL)
+            each.seconds for each in profile.collectives if not each.name.startswith(OF_ALL)
         )
-        if one_sided > _MOST_ONE_SIDED * profile.communicating:
+        if one_sided > MOST_ONE_SIDED * profile.communicating:
             return ""
     slow = slow_in_all({rank: each.steady for rank, each in profiles.items()})
     return slow_words(slow, over=True)

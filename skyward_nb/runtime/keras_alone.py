@@ -22,8 +22,8 @@ from skyward_nb.runtime.hooks import Changes, is_shown
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.keras_on_jax import own_predictions
 from skyward_nb.runtime.keras_settings import averages
-from skyward_nb.runtime.keras_together import Together
-from skyward_nb.runtime.process_group import Adds, entered
+from skyward_nb.runtime.keras_together import JointFit
+from skyward_nb.runtime.process_group import SummingGroup, entered
 
 _FAILS = (
     "Keras 3's {name} does not work under MultiWorkerMirroredStrategy (keras issue 20585). What "
@@ -47,7 +47,10 @@ def patch(module: ModuleType, changes: Changes) -> None:
         if name.endswith("Trainer") and getattr(value, "__module__", "") == module.__name__
     )
     for name in ("fit", "evaluate", "predict", "train_on_batch"):
-        changes.put(trainer, name, _first_of_all(backend, name, vars(trainer)[name]))
+        method = vars(trainer)[name]
+        if name == "evaluate":
+            method = keras_fit.of_evaluation(method)
+        changes.put(trainer, name, _first_of_all(backend, name, method))
     if backend != "jax":
         changes.put(trainer, RESULTS, keras_fit.of_epoch(getattr(trainer, RESULTS)))
 
@@ -71,12 +74,12 @@ def _first_of_all(backend: str, name: str, method: Callable[..., Any]) -> Callab
         if name in ("fit", "train_on_batch"):
             ranks = _together()
             group = entered.get(backend)
-            is_one = name == "fit" and len(ranks) > 1 and isinstance(group, Adds)
+            is_one = name == "fit" and len(ranks) > 1 and isinstance(group, SummingGroup)
             if backend == "tensorflow":
                 keras_fit.renew(self, ranks if is_one else ())
             if is_one:
                 rank = instance_info().rank
-                session = Together(self, cast("Adds", group), ranks, rank)
+                session = JointFit(self, cast("SummingGroup", group), ranks, rank)
                 return keras_fit.fit(method, session, args, kwargs)
             if len(ranks) > 1:
                 _warn_once(backend, name, len(ranks))

@@ -14,15 +14,18 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from skyward_nb.runtime.keras_together import Together, is_tensorflow, keras_module
+from skyward_nb.compat.keras_private import IN_FIT
+from skyward_nb.runtime.keras_together import JointFit, is_tensorflow, keras_module
 
 _made_for: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
 """For which ranks a model's compiled step was made; its sums are a part of it."""
-_now: Together | None = None
+_WRITERS = ("ModelCheckpoint", "BackupAndRestore", "CSVLogger")
+"""Keras's callbacks that write the same files on each rank."""
+_now: JointFit | None = None
 
 
 def fit(
-    method: Callable[..., Any], together: Together, args: tuple[Any, ...], kwargs: dict[str, Any]
+    method: Callable[..., Any], together: JointFit, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """`fit` of a trainer on all ranks at once."""
     __tracebackhide__ = True
@@ -33,8 +36,7 @@ def fit(
         return method(model, *args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
-    given["callbacks"] = _with_ours(given["callbacks"], together, given)
-    with _entered(together):
+    with _with_callback(together, given), _entered(together):
         return method(*bound.args, **bound.kwargs)
 
 
@@ -50,6 +52,23 @@ def of_epoch(result: Callable[..., Any]) -> Callable[..., Any]:
     return results
 
 
+def of_evaluation(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """`evaluate`, which is of one rank but where `fit` validates: a callback may call it, too."""
+
+    @functools.wraps(evaluate)
+    def evaluated(self: Any, *args: Any, **kwargs: Any) -> Any:
+        global _now
+        if kwargs.get(IN_FIT):
+            return evaluate(self, *args, **kwargs)
+        before, _now = _now, None
+        try:
+            return evaluate(self, *args, **kwargs)
+        finally:
+            _now = before
+
+    return evaluated
+
+
 def renew(model: Any, ranks: tuple[int, ...]) -> None:
     """Have a model's step compiled anew where it was for other ranks."""
     if _made_for.get(model, ()) != ranks:
@@ -58,13 +77,13 @@ def renew(model: Any, ranks: tuple[int, ...]) -> None:
 
 
 @contextmanager
-def _entered(together: Together) -> Generator[None]:
+def _entered(together: JointFit) -> Generator[None]:
     """Meanwhile, steps and optimizers of this process are those of all ranks."""
     global _now
     keras = keras_module()
 
     model, before = together.model, _now
-    jit, step = model.jit_compile, model.train_step
+    jit, step, own_step = model.jit_compile, model.train_step, vars(model).get("train_step")
     kinds = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
     applies = [vars(kind).get("apply") for kind in kinds]
     if is_tensorflow():
@@ -78,7 +97,10 @@ def _entered(together: Together) -> Generator[None]:
         yield
     finally:
         _now = before
-        del model.train_step
+        if own_step is None:
+            del model.train_step
+        else:
+            model.train_step = own_step
         model.jit_compile = jit
         if before is None:
             for kind, apply in zip(kinds, applies, strict=True):
@@ -107,13 +129,12 @@ def _of_all(apply: Callable[..., Any]) -> Callable[..., Any]:
     return functools.wraps(apply)(torch.compiler.disable(apply_all))
 
 
-def _with_ours(callbacks: Any, together: Together, given: dict[str, Any]) -> Any:
-    """Callbacks of `fit`, ours last, and models saved by the first rank alone."""
+@contextmanager
+def _with_callback(together: JointFit, given: dict[str, Any]) -> Generator[None]:
+    """Meanwhile, `fit` has a callback that joins ranks, as its last; those that write files are the first rank's."""
     keras = keras_module()
 
-    kept = keras.callbacks.ModelCheckpoint
-
-    class Ours(keras.callbacks.Callback):  # pyright: ignore[reportUntypedBaseClass]
+    class JointFitCallback(keras.callbacks.Callback):  # pyright: ignore[reportUntypedBaseClass]
         def on_train_begin(self, logs: Any = None) -> None:
             validates = given["validation_data"] is not None or bool(given["validation_split"])
             every = given["validation_freq"]
@@ -126,8 +147,18 @@ def _with_ours(callbacks: Any, together: Together, given: dict[str, Any]) -> Any
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             together.end_epoch()
 
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.append(Ours())
-        return callbacks
-    found = keras.tree.flatten(callbacks) if callbacks else []
-    return [each for each in found if together.is_first or not isinstance(each, kept)] + [Ours()]
+    asked = given["callbacks"]
+    is_list = isinstance(asked, keras.callbacks.CallbackList)
+    found = asked.callbacks if is_list else keras.tree.flatten(asked) if asked else []
+    kinds = tuple(getattr(keras.callbacks, name) for name in _WRITERS)
+    kept = [each for each in found if together.is_first or not isinstance(each, kinds)]
+    kept.append(JointFitCallback())
+    if not is_list:
+        given["callbacks"] = kept
+        yield
+        return
+    asked.callbacks = kept
+    try:
+        yield
+    finally:
+        asked.callbacks = found

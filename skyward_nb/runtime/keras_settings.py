@@ -22,7 +22,7 @@ def averages() -> bool:
     return os.environ.get(AVERAGE, "").lower() not in _NO
 
 
-def plant(env: Mapping[str, str] = os.environ) -> None:
+def set_seed(env: Mapping[str, str] = os.environ) -> None:
     """Seed Python, NumPy and Keras's backend, if a seed is asked for; raises ValueError for what is none."""
     if seed := env.get(SEED):
         import keras
@@ -33,7 +33,7 @@ def plant(env: Mapping[str, str] = os.environ) -> None:
 @contextmanager
 def during(seed: int | None, average: bool) -> Generator[None]:
     """Meanwhile, train as is asked for; the seed is set once, here."""
-    plant(variables(seed, average=average))
+    set_seed(variables(seed, average=average))
     before = os.environ.get(AVERAGE)
     if not average:
         os.environ[AVERAGE] = "no"

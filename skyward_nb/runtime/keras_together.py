@@ -10,8 +10,8 @@ follows the backward pass and does not overlap with it.
 The rule: ranks that run one cell or call together, in a pool whose framework joins them, train one model. A rank that
 runs alone (`ranks=head`, `train() >> pool`) trains by itself; so does each where SKYWARD_KERAS_AVERAGE=no says so, which
 `sky.plugins.keras(average=False)` sets. `fit` within `if sky.is_head():` waits for the others, as any collective does.
-`batch_size` is that of each rank. `ModelCheckpoint` writes on the first rank alone. `evaluate` and `predict` by
-themselves are of one rank: they may be called on the head alone.
+`batch_size` is that of each rank. `ModelCheckpoint`, `BackupAndRestore` and `CSVLogger` are the first rank's alone. `evaluate` and `predict` by
+themselves are of one rank: they may be called on the head alone, in a callback, too.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from skyward_nb.compat.keras_private import initial_epoch, set_initial_epoch
 from skyward_nb.runtime.keras_settings import AVERAGE
-from skyward_nb.runtime.process_group import Adds
+from skyward_nb.runtime.process_group import SummingGroup
 from skyward_nb.words.ranks import count_ranks
 
 _DIFFER = (
@@ -45,10 +46,10 @@ _applied: weakref.WeakKeyDictionary[Any, list[tuple[Any, list[Any], bool]]] = (
 """What a model's last step applied gradients with, and to what; a compiled step says so as it is compiled."""
 
 
-class Together:
+class JointFit:
     """One call of `fit` on this rank, of all `ranks`, by a group that adds over them."""
 
-    def __init__(self, model: Any, group: Adds, ranks: Sequence[int], rank: int) -> None:
+    def __init__(self, model: Any, group: SummingGroup, ranks: Sequence[int], rank: int) -> None:
         self.model = model
         self._group = group
         self._ranks = tuple(ranks)
@@ -76,12 +77,16 @@ class Together:
             "epochs=": (epochs, str(epochs)),
             "validation_freq=": (every, str(every)),
         }
-        table = self._table(*(number for number, _ in told.values()), int(validates))
+        numbers = (*(number for number, _ in told.values()), initial_epoch(model), int(validates))
+        table = self._table(*numbers)
         for column, (what, (_, here)) in enumerate(told.items()):
             self._check([row[column] for row in table], what, here)
         if not shapes:
             raise ValueError(_UNBUILT)
         self._validates = all(row[-1] for row in table)
+        set_initial_epoch(model, table[0][-2])  # the first rank alone restores a backup
+        if optimizer and not optimizer.built:  # as it is on ranks that trained before
+            optimizer.build(model.trainable_variables)
         self._take([*model.weights, *_state(optimizer)])
         self._say_what_differs()
 

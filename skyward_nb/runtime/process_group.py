@@ -25,7 +25,7 @@ class ProcessGroup(Protocol):
 
 
 @runtime_checkable
-class Adds(Protocol):
+class SummingGroup(Protocol):
     """A group whose framework adds tensors of its own over some ranks, within code that it compiles, too."""
 
     def add(self, tensor: Any, ranks: tuple[int, ...]) -> Any:

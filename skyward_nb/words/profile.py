@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+OF_ALL = ("all_", "reduce_scatter", "backward", "wait_tensor", "DistributedDataParallel.")
+"""How collectives begin in which all ranks give and get alike, and the functions that wait for them."""
+MOST_ONE_SIDED = 0.1
+"""The share of other ones from which on nothing is said of slow ranks: by design, ranks differ in them."""
+
 
 class Collective(msgspec.Struct, frozen=True):
     """One kind of collective: its number of calls, its total seconds, and its amount of data.

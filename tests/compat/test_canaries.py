@@ -171,6 +171,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("keras.src.backend.tensorflow.trainer:TensorFlowTrainer._distribute_strategy", "a word on training alone"),
         Part("keras.src.backend.torch.trainer:TorchTrainer.fit", "a word on training alone"),
         Part("keras.src.trainers.trainer:Trainer._get_metrics_result_or_logs", "metrics of all ranks", "logs"),
+        Part("keras.src.trainers.trainer:Trainer._initial_epoch", "the epoch of a backup, on all ranks"),
         Part("keras.src.backend.jax.trainer:JAXTrainer.fit", "a word on training alone"),
         Part("keras.src.backend.jax.trainer:JAXTrainer.make_predict_function", "predictions of a rank's own rows"),
         Part("keras.src.saving.saving_lib:save_model", "a model saved by one rank"),
@@ -258,6 +259,7 @@ ELSEWHERE = {
         "_hooks",
         "_internal",
     },
+    "keras": {"_use_cached_eval_dataset"},
     "tqdm": {"_wrapped"},
 }
 """Names that are no definitions: keys, parameters, ends of names, what torch had before. Tried beside, or below."""
@@ -336,6 +338,18 @@ def test_each_private_name_has_a_case(path):
                 pass
     without = {name for name in used if is_private(name)} - own - tried
     assert not without, f"{path.name} uses {sorted(without)}: a row of PARTS says what for"
+
+
+@needs("keras")
+@pytest.mark.parametrize("trainer", ["tensorflow", "torch"])
+def test_keras_says_that_an_evaluation_is_one_of_fit(trainer):
+    module = f"keras.src.backend.{trainer}.trainer"
+    name = {"tensorflow": "TensorFlowTrainer", "torch": "TorchTrainer"}[trainer]
+    fit = ast.unparse(find(module, f"{name}.fit") or ast.Pass())
+    assert "_use_cached_eval_dataset=True" in fit, (
+        f"keras {version('keras')} evaluates in `fit` without `_use_cached_eval_dataset`: validation is of one "
+        "rank's rows alone (compat/keras_private.py)"
+    )
 
 
 @needs("keras")

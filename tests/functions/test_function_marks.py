@@ -220,21 +220,21 @@ def test_places_are_asked_for_their_head():
 
 
 def test_a_function_trains_as_its_decorator_says_and_the_next_one_as_before(monkeypatch):
-    planted = []
-    monkeypatch.setattr(keras_settings, "plant", lambda env: planted.append(dict(env)))
+    seeded = []
+    monkeypatch.setattr(keras_settings, "set_seed", lambda env: seeded.append(dict(env)))
 
     @sky.integrations.keras(backend="torch", seed=3, average=False)
     def train():
         return keras_settings.averages()
 
     assert keras_settings.averages() and train() is False and keras_settings.averages()
-    assert planted == [{"SKYWARD_KERAS_SEED": "3", "SKYWARD_KERAS_AVERAGE": "no"}]
+    assert seeded == [{"SKYWARD_KERAS_SEED": "3", "SKYWARD_KERAS_AVERAGE": "no"}]
     # A pool that has Keras on torch has what it needs.
     assert marks_of(train).uses == (sky.plugins.keras(backend="torch"),)
 
     @sky.integrations.keras(seed=3)
     @sky.function
     def outer():
-        return len(planted)
+        return len(seeded)
 
     assert outer.local() == 2

@@ -55,6 +55,12 @@ def test_a_window_is_long_enough_to_tell(looks, begun, over):
     assert looked([""] * looks).is_over(100 + begun) is over
 
 
+def test_a_window_is_void_once_collectives_are_counted_anew():
+    """The user destroyed the group and formed another one."""
+    window = looked([""] * 20)
+    assert window.is_void(99) and not window.is_void(100)
+
+
 def test_the_frames_of_a_thread_are_those_that_cuts_look_at():
     from skyward_nb.plugins.collectives import frames_of_thread
 

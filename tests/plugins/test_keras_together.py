@@ -222,6 +222,60 @@ def test_it_ends_on_all_where_it_ends_on_one_and_the_head_keeps_models(pool, tmp
     assert one[1] == other[1]
 
 
+@on_both
+def test_a_callback_may_evaluate_on_one_rank(pool, alone):
+    body = (
+        "class Evaluates(keras.callbacks.Callback):\n"
+        "    def on_train_batch_end(self, batch, logs=None):\n"
+        "        if r == 0 and batch == 1: self.model.evaluate(x, y, verbose=0)\n"
+        "    def on_epoch_end(self, epoch, logs=None):\n"
+        "        if r == 0: self.model.evaluate(x, y, verbose=0)\n"
+        "fitted(made(seed=r), mine, 12 // n, callbacks=[Evaluates()])[1]"
+    )
+    assert_alike([({}, weights) for weights in values(pool, body)], alone)
+
+
+@mostly_on_torch
+def test_what_a_fit_is_given_is_as_before_when_it_ends(pool, tmp_path):
+    body = (
+        "model = made()\n"
+        "own = model.train_step\n"
+        "model.train_step = lambda data: own(data)\n"
+        "step = model.train_step\n"
+        f"saving = keras.callbacks.ModelCheckpoint({str(tmp_path)!r} + f'/{{r}}.keras')\n"
+        "asked = keras.callbacks.CallbackList([saving], add_history=True, model=model)\n"
+        "before = list(asked.callbacks)\n"
+        "found = [fitted(model, mine, 6, callbacks=asked)[1] for _ in range(2)]\n"
+        "found, asked.callbacks == before, model.train_step is step, os.path.exists(saving.filepath)"
+    )
+    one, other = values(pool, body)
+    assert one[0] == other[0]
+    assert (one[1:], other[1:]) == ((True, True, True), (True, True, False))
+
+
+@mostly_on_torch
+def test_the_head_keeps_logs_and_backups_and_all_go_on_from_its_backup(pool, tmp_path):
+    body = (
+        f"path = {str(tmp_path)!r} + f'/{{r}}'\n"
+        "class Breaks(keras.callbacks.Callback):\n"
+        "    def on_epoch_begin(self, epoch, logs=None):\n"
+        "        if epoch == 1: raise KeyError('broken')\n"
+        "def callbacks(*more):\n"
+        "    return [keras.callbacks.BackupAndRestore(path), keras.callbacks.CSVLogger(path + '.csv'), *more]\n"
+        "broken = raised(lambda: fitted(made(), mine, 6, callbacks=callbacks(Breaks())))\n"
+        "wrote = os.path.exists(path), os.path.exists(path + '.csv')\n"
+        "history, weights = fitted(made(), mine, 6, callbacks=callbacks())\n"
+        "broken, wrote, len(history['loss']), weights, fitted(made(), mine, 6)[1]"
+    )
+    one, other = values(pool, body)
+    assert one[0] == other[0] == "KeyError: 'broken'"
+    assert (one[1], other[1]) == ((True, True), (False, False))
+    assert one[2] == other[2] == 2
+    assert one[3] == other[3]
+    # As if it had not been broken off.
+    assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(one[3], one[4], strict=True))
+
+
 @mostly_on_torch
 def test_ranks_that_are_not_at_the_same_thing_are_told_so(pool):
     for differ, body in {
@@ -243,8 +297,10 @@ def test_each_rank_trains_by_itself_where_that_is_asked_for_and_where_it_runs_al
     )
     assert one[1] != other[1]
     # The same model on the head alone, and on all ranks again: no step of it waits for others.
-    values(pool, "kept = made()\nfitted(kept, mine, 6)")
-    done = pool.run(request(pool, "kept.fit(x, y, verbose=0); kept.evaluate(x, y, verbose=0);", ranks=(0,)), lambda _: None)  # fmt: skip
+    values(pool, "fresh, kept = made(), made()\nfitted(kept, mine, 6)")
+    body = "kept.fit(x, y, verbose=0); kept.evaluate(x, y, verbose=0); fresh.fit(x, y, verbose=0);"
+    done = pool.run(request(pool, body, ranks=(0,)), lambda _: None)
     assert not done.failed
-    one, other = values(pool, "fitted(kept, mine, 6)")
+    # The optimizer of the fresh one has its variables on the head alone.
+    one, other = values(pool, "fitted(kept, mine, 6), fitted(fresh, mine, 6)")
     assert one == other

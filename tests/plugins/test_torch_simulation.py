@@ -148,6 +148,8 @@ def test_functions_travel_by_name_and_are_the_same_in_each_generation():
             for each in (torch.zeros, torch.Tensor.to, torch.Tensor.new_zeros, torch.fft.fftfreq):
                 assert pickle.loads(pickle.dumps(each)) is each
             seen.append((torch.zeros, torch.Tensor.to, torch.cuda.device_count))
+            assert torch.cuda.current_device() == 0
+            torch.cuda.set_device(3)
             compiled = torch.compile(
                 lambda x: x.cuda() + torch.ones(3, device="cuda"), backend="eager", fullgraph=True
             )
