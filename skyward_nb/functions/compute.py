@@ -160,7 +160,10 @@ class Compute(WholePool):
 
     @shortened
     def start(self) -> Self:
-        """Start the ranks, if they are not up; a `StartError` leaves nothing behind."""
+        """Start the ranks, if they are not up; a `StartError` leaves nothing behind.
+
+        Jobs of joblib, for `sky.plugins.joblib()`, run on them only inside a `with` block.
+        """
         self._live()
         return self
 
@@ -181,13 +184,17 @@ class Compute(WholePool):
 
     def __enter__(self) -> Self:
         self.start()
-        if self._has_jobs:
-            try:
-                self._within.enter_context(joblib_on(self))
-            except BaseException:
-                self.close()
-                raise
+        try:
+            self._take_jobs()
+        except BaseException:
+            self.close()
+            raise
         return self
+
+    def _take_jobs(self) -> None:
+        """Until the block ends, run the joblib jobs of this thread on the ranks, if a plugin says so."""
+        if self._has_jobs:
+            self._within.enter_context(joblib_on(self))
 
     def __exit__(
         self,
@@ -202,6 +209,11 @@ class Compute(WholePool):
         from skyward_nb.functions.asynchronous import AsyncCompute
 
         await asyncio.to_thread(self.start)
+        try:
+            self._take_jobs()  # here: joblib keeps its backend by thread
+        except BaseException:
+            await asyncio.to_thread(self.close)
+            raise
         return AsyncCompute(self)
 
     async def __aexit__(
@@ -210,6 +222,7 @@ class Compute(WholePool):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._within.close()
         await asyncio.to_thread(self.close)
 
     def _live(self) -> Runner:

@@ -114,6 +114,8 @@ def _backend() -> type:
             future.add_done_callback(callback)
             return future
 
+        apply_async = submit  # its name before joblib 1.5
+
         def retrieve_result_callback(self, future: Future[Any]) -> Any:
             """The values of a batch; raises the error of a job."""
             return future.result()

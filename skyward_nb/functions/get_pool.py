@@ -23,11 +23,17 @@ class CellPools(Protocol):
     """The pools of a notebook's cells, as functions find them."""
 
     def spec_of(self, name: str) -> PoolSpec:
-        """The spec of the pool of this name, or which it would have; raises `OptionError`."""
+        """The spec of the pool of this name, or which it would have; raises `OptionError`.
+
+        In another thread than the main one, a pool that is not up raises `PoolError`.
+        """
         ...
 
     def bring_up(self, name: str) -> tuple[Pool, PoolDisplays]:
-        """The pool of this name, started if it is not up; raises what a cell's start raises."""
+        """The pool of this name, started if it is not up; raises what a cell's start raises.
+
+        In another thread than the main one, a pool that is not up raises `PoolError`.
+        """
         ...
 
 

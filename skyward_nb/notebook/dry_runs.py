@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skyward_nb.names.ledger import Ledger, SourceFinder
-from skyward_nb.notebook.pool_finder import MeantPool
+from skyward_nb.notebook.pool_finder import ResolvedPool
 from skyward_nb.pool.outcome import RunRequest, plan_of
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.show.display import RunDisplay, spell_result
@@ -12,7 +12,7 @@ from skyward_nb.words.errors import spell_size
 
 def dry_run(
     request: RunRequest,
-    meant: MeantPool,
+    meant: ResolvedPool,
     display: RunDisplay,
     sources: SourceFinder,
 ) -> None:

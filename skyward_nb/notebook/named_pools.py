@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 from collections.abc import Generator
 
@@ -32,11 +33,13 @@ def live_pool(session: Session, name: str) -> Pool:
 def bring_up(session: Session, asked: ParsedOptions) -> Pool:
     """The pool that a line means, started if it is not up; raises what a cell's start raises."""
     display = session.display()
+    replaced = None
     try:
         meant = session.finder.find(asked, display)
-        if (busy := meant.replaced or meant.pool) and busy.spec != meant.spec:
+        replaced = meant.replaced
+        if (busy := replaced or meant.pool) and busy.spec != meant.spec:
             session.check_free(busy)
-        pool = meant.pool or session.pools.start(meant.spec, display, meant.replaced)
+        pool = meant.pool or session.pools.start(meant.spec, display, replaced)
         if pool.spec != meant.spec:
             session.pools.become(pool, meant.spec, display)
     except SkyError as error:
@@ -44,7 +47,9 @@ def bring_up(session: Session, asked: ParsedOptions) -> Pool:
             display.fail(error)
         raise
     except KeyboardInterrupt:
-        display.end("interrupted", "Interrupted; nothing was started")
+        is_down = replaced is not None and replaced.closed
+        down = f"pool {replaced.spec.name} was taken down, and " if is_down else ""
+        display.end("interrupted", f"Interrupted; {down}nothing was started")
         raise
     notes = pool.runs.told_once()
     display.end("finished", f"Pool {pool.spec.name} is up: {pool.spec}", notes=notes)
@@ -64,13 +69,30 @@ class FunctionPools:
 
     def spec_of(self, name: str) -> PoolSpec:
         """The spec of the pool of this name, or which it would have; raises `OptionError`."""
-        pool = self._session.pools.live(name)
+        pool = self._there(name)
         return pool.spec if pool is not None else self._session.finder.resolve(_named(name)).spec
 
     def bring_up(self, name: str) -> tuple[Pool, PoolDisplays]:
         """The pool of this name, started if it is not up; raises what a cell's start raises."""
-        pool = self._session.pools.live(name) or bring_up(self._session, _named(name))
+        pool = self._there(name) or bring_up(self._session, _named(name))
         return pool, self._session.pools.displays(pool)
+
+    def _there(self, name: str) -> Pool | None:
+        """The pool of this name, if it is up; raises `PoolError` in a thread that may not start it.
+
+        Only the kernel's main thread looks for losses, starts pools and draws.
+        """
+        pools = self._session.pools
+        if threading.current_thread() is threading.main_thread():
+            return pools.live(name)
+        pool = pools.get(name)
+        if pool is None or pool.closed:
+            which = "" if name == "default" else f" pool={name}"
+            raise PoolError(
+                name,
+                f"pool {name!r} is not up, and a thread cannot start it: run `%sky up{which}` first",
+            )
+        return pool
 
 
 def _named(name: str) -> ParsedOptions:

@@ -54,7 +54,7 @@ _REPLACE = "With `replace` on the line it is taken down, and the new one made, i
 
 
 @dataclass(frozen=True)
-class MeantPool:
+class ResolvedPool:
     """The `pool` that a line means, if it is up, and the `spec` that the line gives it, with notes on that.
 
     The spec of a live pool is its own, perhaps with frameworks that are to be added. A new pool takes
@@ -87,7 +87,7 @@ class PoolFinder:
         """The name of the pool that is meant."""
         return with_defaults(asked, self.defaults()).pool.pool or "default"
 
-    def resolve(self, asked: ParsedOptions, cell: Cell | None = None) -> MeantPool:
+    def resolve(self, asked: ParsedOptions, cell: Cell | None = None) -> ResolvedPool:
         """The pool that a line means.
 
         A pool that was lost comes again as it was, unless the line says otherwise, and so does one
@@ -98,26 +98,26 @@ class PoolFinder:
         pool = self._pools.live(name)
         if pool is not None:
             try:
-                return MeantPool(pool, *self._extended(pool.spec, asked, cell))
+                return ResolvedPool(pool, *self._extended(pool.spec, asked, cell))
             except PoolError as error:
                 if not with_defaults(asked, self.defaults()).cell.replace:
                     raise PoolError(name, f"{error.message} {_REPLACE}") from None
-            spec = self._with_plugins(spec_of(pool.spec, self._stated(asked)), cell)
-            return MeantPool(None, spec, replaced=pool)
+            spec = spec_of(pool.spec, self._stated(asked))
+            return ResolvedPool(None, *self._readied(spec, asked, cell), replaced=pool)
         if (lost := self._pools.lost(name)) is not None:
             spec = spec_of(lost.spec, self._stated(asked))
             lost.check(spec)
-            return MeantPool(None, spec)
+            return ResolvedPool(None, *self._readied(spec, asked, cell))
         options = self._with_image(for_new_pool(asked, self.defaults(anew=True)))
         if not options.chooses_frameworks:
-            return MeantPool(None, self._with_plugins(spec_of(PoolSpec(), options), cell))
+            return ResolvedPool(None, self._with_plugins(spec_of(PoolSpec(), options), cell))
         is_asked = options.framework == AUTO
         is_here = options.provider in (UNSET, "local")
         chosen = self._choose(cell) if is_asked else self._choose_for(cell, is_here=is_here)
         # What decorators name says more than imports do: which backend, say.
         words: tuple[str, ...] = options_of(self._plugins_of(cell)).framework or ()
         spec, note = made_by_choice(options, chosen, asked=is_asked, words=words)
-        return MeantPool(None, self._with_plugins(spec, cell), (note,) if note else ())
+        return ResolvedPool(None, self._with_plugins(spec, cell), (note,) if note else ())
 
     def _stated(self, asked: ParsedOptions) -> PoolOptions:
         """The options for a pool that is up or was lost, but for `framework=auto`."""
@@ -147,7 +147,13 @@ class PoolFinder:
 
         Raises `PoolError` where the pool is not what is asked for.
         """
-        spec = self._with_plugins(extended(spec, self._stated(asked)), cell)
+        return self._readied(extended(spec, self._stated(asked)), asked, cell)
+
+    def _readied(
+        self, spec: PoolSpec, asked: ParsedOptions, cell: Cell | None
+    ) -> tuple[PoolSpec, tuple[str, ...]]:
+        """A spec with the plugins and frameworks that a cell needs, unless the line names those, and notes on them."""
+        spec = self._with_plugins(spec, cell)
         if not asked.pool.chooses_frameworks:
             return spec, ()
         is_asked = asked.pool.framework == AUTO
@@ -191,8 +197,8 @@ class PoolFinder:
 
     def find(
         self, asked: ParsedOptions, display: RunDisplay, cell: Cell | None = None
-    ) -> MeantPool:
-        """What `resolve` tells; a pool that an earlier kernel of this notebook has left is gone on with."""
+    ) -> ResolvedPool:
+        """What `resolve` tells; a pool that an earlier kernel of this notebook has left is reused."""
         meant = self.resolve(asked, cell)
         display.change(notes=meant.notes)
         if meant.pool is not None or meant.replaced is not None:
@@ -201,6 +207,6 @@ class PoolFinder:
             spec, notes = self._extended(left.entry.spec, asked, cell)
             pool = self._pools.adopt(left, display)
             display.change(notes=(_WENT_ON, *notes))
-            return MeantPool(pool, spec, notes)
+            return ResolvedPool(pool, spec, notes)
         display.note(*namesakes(meant.spec.name, self._pools.others()))
         return meant

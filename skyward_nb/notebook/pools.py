@@ -98,6 +98,10 @@ class Pools:
     def __getitem__(self, name: str) -> Pool:
         return self._pools[name]
 
+    def get(self, name: str) -> Pool | None:
+        """The pool of this name, as far as is known: nothing is looked up or drawn, so any thread may ask."""
+        return self._pools.get(name)
+
     def with_id(self, pool_id: str) -> Pool | None:
         """The pool of this id, if it is up, as far as is known."""
         return next((pool for pool in self._pools.values() if pool.pool_id == pool_id), None)

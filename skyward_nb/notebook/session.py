@@ -20,7 +20,7 @@ from skyward_nb.functions.notebook_names import NotebookNames
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.cells import Cells
 from skyward_nb.notebook.dry_runs import dry_run
-from skyward_nb.notebook.pool_finder import MeantPool, PoolFinder
+from skyward_nb.notebook.pool_finder import PoolFinder, ResolvedPool
 from skyward_nb.notebook.pools import Pools
 from skyward_nb.notebook.run_handle import RunHandle
 from skyward_nb.notebook.value_history import ValueHistory
@@ -99,7 +99,7 @@ class Session:
         value = self._conclude(pool, outcome, display, options, cell.names.writes)
         return self.values.returned(value, request.number, outcome.returned_bytes)
 
-    def _made_ready(self, meant: MeantPool, asked: ParsedOptions, display: RunDisplay) -> Pool:
+    def _made_ready(self, meant: ResolvedPool, asked: ParsedOptions, display: RunDisplay) -> Pool:
         """The pool as its spec is to be: started, or with the frameworks that it lacked.
 
         If a framework that nobody asked for does not start, a note says so, and the cell runs without it.

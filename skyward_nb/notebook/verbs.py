@@ -17,12 +17,12 @@ from skyward_nb.notebook.named_pools import (
     live_pool,
     warnings_printed,
 )
-from skyward_nb.notebook.pool_finder import MeantPool
+from skyward_nb.notebook.pool_finder import ResolvedPool
 from skyward_nb.notebook.report_verbs import check, cost, logs, status
 from skyward_nb.notebook.session import Session
 from skyward_nb.options.option_help import help_text, unknown_verb
 from skyward_nb.options.option_line import parse, parse_settings, parse_verb
-from skyward_nb.options.option_table import unknown_option
+from skyward_nb.options.option_table import UP_TAKES, unknown_option
 from skyward_nb.options.synonyms import VERB_ALIASES, asks_for_help
 from skyward_nb.picture.wording import clock
 from skyward_nb.reports.cleanup import clean_up
@@ -50,7 +50,7 @@ def up(session: Session, line: str) -> None:
     """Start a pool, or with `dry_run` print what it would cost."""
     asked = parse(line, scopes=("pool", "cell"))
     for option in asked.cell.stated:
-        if option not in ("dry_run", "replace"):
+        if option not in UP_TAKES:
             raise OptionError(option, unknown_option(option, ("pool",)))
     if asked.cell.dry_run:
         _print_plan(session.finder.resolve(asked))
@@ -58,7 +58,7 @@ def up(session: Session, line: str) -> None:
     bring_up(session, asked)
 
 
-def _print_plan(meant: MeantPool) -> None:
+def _print_plan(meant: ResolvedPool) -> None:
     """Print what `up` would do."""
     if meant.pool is not None:
         print(f"pool {meant.spec.name} is up: {meant.spec}")

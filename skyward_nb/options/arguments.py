@@ -125,8 +125,9 @@ def specs_for(
         own = {field: getattr(each, field) for field in each.__struct_fields__}
         stated = {field: value for field, value in own.items() if value is not None}
         whole = {**arguments, **stated}
-        if {"spot", "allocation"} & {*stated}:  # they say the same thing
-            whole |= {"spot": each.spot, "allocation": each.allocation}
+        for argument, (option, _) in SYNONYM_ARGUMENTS.items():
+            if {argument, option} & {*stated}:  # they say the same thing
+                whole |= {said: stated.get(said) for said in (argument, option)}
         try:
             found.append(spec_for(default_name, plugins, **whole))
         except OptionError as error:
@@ -146,9 +147,9 @@ def spec_for(
     """
     asked = options_of(plugins, arguments.pop("accelerator", None))
     # Other words for an option come last: what they mean is compared with what is there.
-    for argument, value in sorted(arguments.items(), key=lambda each: each[0] in _MEANT):
+    for argument, value in sorted(arguments.items(), key=lambda each: each[0] in SYNONYM_ARGUMENTS):
         if value is not None:
-            read = _with_meant if argument in _MEANT else _with_argument
+            read = _with_synonym if argument in SYNONYM_ARGUMENTS else _with_argument
             asked = read(asked, argument, value)
     known = [each for each in defaults(Path.cwd(), os.environ, {}) if each.option != "pool"]
     whole = for_new_pool(ParsedOptions(pool=asked), known)
@@ -213,16 +214,16 @@ def _ranks_of(worker: Any) -> int:
     return worker.concurrency
 
 
-_MEANT: dict[str, tuple[str, Callable[[Any], Any]]] = {
+SYNONYM_ARGUMENTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "allocation": ("spot", _spot_of),
     "worker": ("ranks_per_node", _ranks_of),
 }
 """Arguments that are other words for an option: which one, and what its value is."""
 
 
-def _with_meant(asked: PoolOptions, argument: str, value: Any) -> PoolOptions:
+def _with_synonym(asked: PoolOptions, argument: str, value: Any) -> PoolOptions:
     """Options with what an argument means; raises `OptionError` where another one says something else."""
-    option, read = _MEANT[argument]
+    option, read = SYNONYM_ARGUMENTS[argument]
     have, wanted = getattr(asked, option), read(value)
     if have not in (UNSET, wanted):
         raise OptionError(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from skyward_nb.options.option_table import BY_NAME, NAMES_A_POOL, OPTIONS, TAKES, Option
-from skyward_nb.options.synonyms import VERB_ALIASES, VERBS_MEANT
+from skyward_nb.options.option_table import BY_NAME, NAMES_A_POOL, OPTIONS, TAKES, UP_TAKES, Option
+from skyward_nb.options.synonyms import VERB_ALIASES, VERB_HINTS
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.units import near_words
 
@@ -56,7 +56,7 @@ def help_text(verb: str | None = None) -> str:
     lines = [f"%sky {verb} {form}".rstrip(), f"  {text}"]
     if verb == "up":
         lines += ["", *_options("pool")]
-    if taken := TAKES.get(verb):
+    if taken := UP_TAKES if verb == "up" else TAKES.get(verb):
         lines += ["", *rows((usage(BY_NAME[each]), BY_NAME[each].help) for each in taken)]
     return "\n".join(lines)
 
@@ -66,7 +66,7 @@ def unknown_verb(verb: str) -> str:
     known = f": there is {', '.join(VERBS)}"
     if not verb:
         return f"%sky needs a verb{known}"
-    hint = f": {VERBS_MEANT[verb]}" if verb in VERBS_MEANT else near_words(verb, VERBS) or known
+    hint = f": {VERB_HINTS[verb]}" if verb in VERB_HINTS else near_words(verb, VERBS) or known
     return f"%sky has no verb {verb!r}{hint}"
 
 
@@ -118,11 +118,14 @@ def complete(
             offered = (*offered, *pools)
         found = [each for each in offered if each.startswith(token)]
         return found + _of_verb(words[1], key, used, names)
+    is_up = words[:2] == ["%sky", "up"]
     scopes = ("pool",) if words[:1] == ["%sky"] else ("pool", "cell")
     found = [
         f"{dashes}{option.name}{'' if option.is_flag else '='}"
         for option in OPTIONS
-        if option.name.startswith(key) and option.name not in used and option.scope in scopes
+        if option.name.startswith(key)
+        and option.name not in used
+        and (option.scope in scopes or (is_up and option.name in UP_TAKES))
     ]
     return found or [symbol]
 

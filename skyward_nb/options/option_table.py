@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal
 
 from skyward_nb.options import option_readers as readers
-from skyward_nb.options.synonyms import MEANT
+from skyward_nb.options.synonyms import OPTION_HINTS
 from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.catalogue import KINDS
 from skyward_nb.words.frameworks import AUTO, WORDS
@@ -159,6 +159,9 @@ TAKES: dict[str, tuple[str, ...]] = {
 }
 """The options of the verbs of `%sky` that do not take all options of a pool."""
 
+UP_TAKES = ("dry_run", "replace")
+"""The options of a cell that `%sky up` takes, too."""
+
 NAMES_A_POOL: tuple[str, ...] = (
     "down",
     "status",
@@ -179,7 +182,7 @@ def unknown_option(key: str, scopes: tuple[Scope, ...]) -> str:
         return f"{key} belongs to %sky {verb}"
     if key in BY_NAME:
         return f"{key} belongs on a cell's line: %%sky_remote {key}=..."
-    if key in MEANT:
-        return f"there is no option {key!r}: {MEANT[key]}"
+    if key in OPTION_HINTS:
+        return f"there is no option {key!r}: {OPTION_HINTS[key]}"
     near = near_words(key, [option.name for option in OPTIONS if option.scope in scopes])
     return f"there is no option {key!r}{near or '; %sky help lists them'}"

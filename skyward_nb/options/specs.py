@@ -83,8 +83,8 @@ def _check_alone(spec: PoolSpec) -> None:
         if text and not spec.cluster:
             raise OptionError(
                 "cluster",
-                f"{option}={text} joins all ranks of a pool, and with sky.Options(cluster=False) each "
-                "node stands alone. Leave out one of the two: what is installed can be imported there "
+                f"{option}={text} joins all ranks of a pool, and with cluster=no, in Python "
+                "sky.Options(cluster=False), each node stands alone. Leave out one of the two: what is installed can be imported there "
                 "without a plugin.",
             )
 

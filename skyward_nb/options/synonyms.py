@@ -19,7 +19,7 @@ _POOL = "pool=NAME names the pool"
 _LIMITS = (
     "there are no limits of single ranks; cpus= and memory= choose the size of rented machines"
 )
-MEANT = {
+OPTION_HINTS = {
     **dict.fromkeys(("gpu", "gpus", "num_gpus", "ngpus", "devices"), _GPUS),
     **dict.fromkeys(
         (
@@ -43,7 +43,7 @@ MEANT = {
 }
 """By a word that is no option: what to write."""
 
-VERBS_MEANT = {
+VERB_HINTS = {
     "stop": "%sky down takes a pool down; the square button, or .cancel() of a handle, stops a run",
     "kill": "%sky down takes a pool down; the square button, or .cancel() of a handle, stops a run",
     "rm": "%sky down takes a pool down",

@@ -109,7 +109,7 @@ def transformers(*, token: str | None = None, backend: Backend | None = "auto") 
 
 
 def joblib() -> PluginChoice:
-    """joblib: within `with sky.Compute(...)`, jobs of `joblib.Parallel` run on the ranks, which need joblib, too."""
+    """joblib: within `with sky.Compute(...)`, in its thread, jobs of `joblib.Parallel` run on the ranks, which need joblib, too."""
     return PluginChoice("joblib")
 
 

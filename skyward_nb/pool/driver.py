@@ -85,7 +85,11 @@ class Driver:
         """Raise `PoolBusy`."""
         name = self._context.spec.name
         what = "another cell" if self.runs_a_cell else "a function"
-        raise PoolBusy(name, f"pool {name!r} is running {what}; wait, or use pool=other")
+        raise PoolBusy(
+            name,
+            f"pool {name!r} is running {what}; wait, or use another pool: pool=other, "
+            'in Python sky.get_pool("other")',
+        )
 
     @property
     def runs_a_cell(self) -> bool:

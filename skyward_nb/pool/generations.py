@@ -21,7 +21,8 @@ from skyward_nb.words.spec import PoolSpec
 _REFORM_LIMIT = 10.0
 _ADVICE = (
     "Ranks of a pool talk to one another directly: open the firewall between these machines, or "
-    "put them into one private network. With sky.Options(cluster=False) each machine stands alone"
+    "put them into one private network. With cluster=no, in Python "
+    "sky.Options(cluster=False), each machine stands alone"
 )
 _RENDEZVOUS_PORT = 29500
 """The rendezvous port on remote machines; firewalls and scripts may know it from torchrun."""

@@ -29,7 +29,7 @@ def quote_for(spec: PoolSpec) -> Quote | None:
     """The offers for this pool; None if its machines cost nothing.
 
     Raises `AccountError` where AWS cannot be asked, `NothingFits` where there are no such machines,
-    `StartError` where `max_cost` is too little for any.
+    or `max_cost` is too little for any.
     """
     if spec.provider != "aws":
         return None

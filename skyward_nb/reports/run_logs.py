@@ -104,14 +104,18 @@ def print_log(
             yield line
 
     shown, left_out = last_lines(noted(), count, most)
-    if left_out and count is None:
-        print(
-            f"… {left_out:,} lines before these are not printed into the notebook: "
-            f"%sky logs run={kept.name} save=FILE writes all {spell_size(kept.size)}"
-        )
+    _print_left_out(kept, left_out if count is None else 0)
     sys.stdout.writelines(f"{_spell(line)}\n" for line in shown)
     if silent := _silent(kept, ranks, spoke):
         print(silent)
+
+
+def _print_left_out(kept: StoredRun, lines: int) -> None:
+    if lines:
+        print(
+            f"… {lines:,} lines before these are not printed into the notebook: "
+            f"%sky logs run={kept.name} save=FILE writes all {spell_size(kept.size)}"
+        )
 
 
 def follow_log(
@@ -128,9 +132,8 @@ def follow_log(
     lines = follow(kept.pool_id, kept.run, ranks, pause)
     there = (seen for line in iter(lambda: next(lines, None), None) for seen in _as_seen(line))
     shown, left_out = last_lines(there, count, most)
+    _print_left_out(kept, left_out if count is None else 0)
     sys.stdout.writelines(f"{_spell(line)}\n" for line in shown)
-    if left_out and count is None:
-        print(f"… {left_out:,} lines before these are not printed …")
     sys.stdout.flush()
     for line in lines:
         sys.stdout.writelines(f"{_spell(seen)}\n" for seen in (_as_seen(line) if line else ()))

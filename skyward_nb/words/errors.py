@@ -5,7 +5,7 @@
     ├── MissingDependency      a package that the work needs is not installed
     ├── AcceleratorError       this machine lacks the accelerator
     ├── AccountError           the account of a cloud cannot be used: credentials, region, rights
-    ├── NothingFits            no machine for rent meets the needs
+    ├── NothingFits            no machine for rent meets the needs, or the budget
     ├── NotAgreed              the person did not agree to the price
     ├── HostNotReady           a host cannot be prepared
     ├── PayloadError           a value cannot travel
@@ -81,7 +81,7 @@ class AccountError(SkyError):
 
 
 class NothingFits(SkyError):
-    """No machine for rent meets the needs; `nearest` names the closest types."""
+    """No machine for rent meets the needs or keeps within the budget; `nearest` names the closest types."""
 
     def __init__(self, message: str, nearest: tuple[str, ...] = ()) -> None:
         super().__init__(message)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from leaks import leaves_nothing
+from msgspec.structs import replace
 
 import skyward_nb as sky
 from skyward_nb.functions import alternatives
 from skyward_nb.functions.alternatives import dry_run_lines, first_that_starts
+from skyward_nb.providers.aws.provisioning import affordable
 from skyward_nb.words.errors import LaunchError, NotAgreed, NothingFits, OptionError, StartError
 from skyward_nb.words.offers import InstanceType, Offer, Price, Quote
 from skyward_nb.words.spec import PoolSpec
@@ -75,6 +77,15 @@ def test_what_cannot_be_had_leads_to_the_next_and_says_why(tried):
     none = (PoolSpec(provider="aws", nodes=1), "none")
     chosen, order, notes = tried([none, rented(2, 2.0)])
     assert (chosen.nodes, order, notes) == (2, [2], ["sky.Spec number 1: no type fits"])
+
+
+def test_a_budget_that_is_too_little_leads_to_the_next(tried):
+    spec, offer = rented(1, 27.0)
+    with pytest.raises(NothingFits, match=r"max_cost=0\.1 is spent in 13 s") as error:
+        affordable(replace(spec, max_cost=0.1), [offer])
+    chosen, order, notes = tried([rented(1, 1.0), rented(2, 2.0)], none=[1], error=error.value)
+    assert (chosen.nodes, order) == (2, [1, 2])
+    assert notes[0].startswith("sky.Spec number 1: max_cost=0.1 is spent")
 
 
 def test_where_none_can_be_had_each_reason_is_told(tried):

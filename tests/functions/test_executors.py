@@ -93,6 +93,19 @@ def test_joblibs_jobs_run_on_ranks_within_the_block():
     assert joblib.Parallel(n_jobs=1)([joblib.delayed(pid)(0)]) == [os.getpid()]
 
 
+def test_joblibs_jobs_run_on_ranks_within_an_async_block():
+    joblib = pytest.importorskip("joblib")
+
+    async def main():
+        async with sky.Compute(nodes=2, quiet=True, plugins=[sky.plugins.joblib()]) as pool:
+            ranks = {*(await (sky.function(pid)(0) @ pool))}
+            assert {*joblib.Parallel(n_jobs=2)(joblib.delayed(pid)(n) for n in range(9))} <= ranks
+        assert joblib.Parallel(n_jobs=1)([joblib.delayed(pid)(0)]) == [os.getpid()]
+
+    with leaves_nothing():
+        asyncio.run(main())
+
+
 def test_a_search_of_scikit_learn_is_the_same_on_ranks():
     pytest.importorskip("sklearn")
     from sklearn.datasets import load_iris

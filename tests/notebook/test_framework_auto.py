@@ -311,6 +311,21 @@ def test_a_pool_gets_the_framework_that_a_cell_needs_and_its_ranks_keep_their_na
 
 @needs_torch
 @pytest.mark.torch
+def test_a_pool_in_the_place_of_another_has_what_the_cell_needs(fresh):
+    fresh.run("%%sky_remote nodes=2\nNone")
+    use = "import torch.distributed as dist\ndist.is_initialized()"
+    ran = fresh.run(f"%%sky_remote nodes=1 replace dry_run\n{use}")
+    assert "framework=auto: torch (the cell imports torch.distributed)" in ran.picture
+    ran = fresh.run(f"%%sky_remote nodes=1 replace\n{use}")
+    assert ran.result == "[0] True"
+    assert "was taken down for this one" in ran.picture
+    # What somebody left out stays out.
+    fresh.run("%%sky_remote framework=none replace\nNone")
+    assert fresh.run(f"%%sky_remote nodes=2 replace\n{use}").result == "[0-1] False"
+
+
+@needs_torch
+@pytest.mark.torch
 def test_a_line_adds_a_framework_to_a_pool_that_was_made_without_and_only_that(fresh):
     fresh.run("%%sky_remote nodes=2 framework=none\nx = 1")
     # Who wants none is not told that there is none.

@@ -47,6 +47,24 @@ def test_it_is_started_as_a_cell_starts_it_and_again_after_its_end(notebook):
     assert wrong.error[0] == "OptionError"
 
 
+def test_a_thread_uses_a_pool_that_is_up_and_starts_none(notebook):
+    notebook.run("%%sky_remote nodes=2 out=pids\nimport os\nos.getpid()")
+    notebook.run(FUNCTION)
+    notebook.run(
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "def in_thread(work):\n"
+        "    with ThreadPoolExecutor(1) as threads:\n"
+        "        return threads.submit(work).result()"
+    )
+    ran = notebook.run("in_thread(lambda: pid() @ sky.get_pool()) == list(pids)")
+    assert ran.result == "True", ran.traceback
+    assert notebook.run("in_thread(lambda: sky.get_pool().spec.nodes)").result == "2"
+    for use in ("pid() @ sky.get_pool('third')", "sky.get_pool('third').ranks"):
+        ran = notebook.run(f"in_thread(lambda: {use})")
+        assert ran.error[0] == "PoolError"
+        assert "run `%sky up pool=third` first" in ran.error[1]
+
+
 def test_what_a_cell_runs_in_the_background_is_in_the_way(notebook, slow):
     notebook.run(FUNCTION)
     notebook.run(f"%%sky_remote nodes=2 detach out=h\n{slow}")

@@ -102,6 +102,13 @@ def test_specs_are_completed_by_the_arguments_of_the_pool():
     assert (local.provider, local.nodes, local.accelerator) == ("local", 3, None)
     assert {each.name for each in (aws, local)} == {"x"}
     assert {each.framework for each in (aws, local)} == {("torch",)}
+    two, three, four = specs_for(
+        "x",
+        (),
+        [sky.Spec(ranks_per_node=2), sky.Spec(ranks_per_node=3, nodes=2), sky.Spec()],
+        worker=sky.Worker(4),
+    )
+    assert [each.slots for each in (two, three, four)] == [2, 3, 4]
     with pytest.raises(OptionError, match=r"sky\.Spec number 2: nodes=0"):
         specs_for("x", [], [sky.Spec(), sky.Spec(nodes=0)])
     with pytest.raises(OptionError, match="not dict"):

@@ -22,6 +22,7 @@ def test_every_verb_has_help(verb):
 
 def test_help_of_one_verb():
     assert help_text("up").startswith("%sky up")
+    assert all(f"\n  {each} " in help_text("up") for each in ("replace", "dry_run"))
     assert "as=NAME" in help_text("pull")
     with pytest.raises(OptionError, match="there is up"):
         help_text("nope")
@@ -51,6 +52,8 @@ def test_help_of_one_verb():
         ("%sky re", "re", ["restart"]),
         ("%sky up no", "no", ["nodes="]),
         ("%sky up ou", "ou", ["ou"]),
+        ("%sky up repl", "repl", ["replace"]),
+        ("%sky up nodes=4 dr", "dr", ["dry_run"]),
         ("%sky push ", "", ["history", "x"]),
         ("%sky pull x ga", "ga", ["gather="]),
         ("%sky pull hi", "hi", ["history"]),

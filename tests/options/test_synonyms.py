@@ -5,7 +5,13 @@ import pytest
 from skyward_nb.options.option_help import VERBS, help_text, unknown_verb
 from skyward_nb.options.option_line import parse, parse_settings, parse_verb, split_off
 from skyward_nb.options.option_table import BY_NAME, NAMES_A_POOL
-from skyward_nb.options.synonyms import ALIASES, MEANT, VERB_ALIASES, VERBS_MEANT, asks_for_help
+from skyward_nb.options.synonyms import (
+    ALIASES,
+    OPTION_HINTS,
+    VERB_ALIASES,
+    VERB_HINTS,
+    asks_for_help,
+)
 from skyward_nb.words.errors import OptionError
 
 
@@ -61,8 +67,8 @@ def test_a_word_that_means_something_else_here_is_answered_with_it(line, says):
 
 
 def test_words_of_others_are_none_of_ours_and_name_what_there_is():
-    assert not {*BY_NAME} & {*MEANT, *ALIASES}
-    assert not {*VERBS} & {*VERBS_MEANT, *VERB_ALIASES}
+    assert not {*BY_NAME} & {*OPTION_HINTS, *ALIASES}
+    assert not {*VERBS} & {*VERB_HINTS, *VERB_ALIASES}
     assert {*ALIASES.values()} <= {*BY_NAME}
     assert {*VERB_ALIASES.values()} <= {*VERBS}
 

@@ -21,7 +21,7 @@ from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.ssh.host_setup import made_ready
 from skyward_nb.providers.ssh.private_keys import new_pair
-from skyward_nb.words.errors import AccountError, StartError
+from skyward_nb.words.errors import AccountError, NothingFits
 from skyward_nb.words.offers import Bill, Offer
 from skyward_nb.words.spec import PoolSpec
 
@@ -31,7 +31,7 @@ async def rent(
 ) -> tuple[AWSMachine, ...]:
     """The machines of a new pool, head first, or none: after a failure, all are ended again.
 
-    Raises `LaunchError`, `StartError`, `AccountError`.
+    Raises `LaunchError`, `NothingFits`, `StartError`, `AccountError`.
     """
     assert spec.aws is not None
     offers = affordable(spec, offers)
@@ -94,14 +94,14 @@ async def _rented(
 
 
 def affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:
-    """The offers that keep within the budget; raises `StartError` if there are none."""
+    """The offers that keep within the budget; raises `NothingFits` if there are none."""
     if spec.max_cost is None:
         return offers
     seconds = [(offer, offer.lasts(spec.max_cost, spec.nodes)) for offer in offers]
     known = [(offer, lasts) for offer, lasts in seconds if lasts is not None]
     if not known:
         why = "no price is known, so max_cost= cannot be enforced: ttl= ends a pool after a time"
-        raise StartError(spec.name, why)
+        raise NothingFits(why)
     lasting = [offer for offer, lasts in known if lasts >= SHORTEST]
     if not lasting:
         best, most = max(known, key=lambda each: each[1])
@@ -110,7 +110,7 @@ def affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:
             f"max_cost={spec.max_cost:g} is spent in {most:.0f} s by {machines}, the cheapest: too short to "
             f"be of use. Raise max_cost={', or ask for fewer nodes=' * (spec.nodes > 1)}"
         )
-        raise StartError(spec.name, why)
+        raise NothingFits(why, nearest=(best.type.name,))
     return lasting
 
 

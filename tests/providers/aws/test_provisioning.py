@@ -9,7 +9,7 @@ from skyward_nb.providers.aws import provisioning, rental_records
 from skyward_nb.providers.aws import sweep as sweeping
 from skyward_nb.providers.folders import far_root
 from skyward_nb.words.aws_access import AWSAccess
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import NothingFits
 from skyward_nb.words.offers import InstanceType, Offer, Price
 from skyward_nb.words.spec import PoolSpec
 
@@ -66,7 +66,7 @@ def test_a_budget_that_is_gone_before_machines_are_of_use_rents_none(rent, monke
 
     monkeypatch.setattr(provisioning, "sweep", sweep)
     dear = Offer(type=KIND, region="us-east-1", price=Price(dollars=27.0, source="a test"))
-    with pytest.raises(StartError, match=r"max_cost=0.5 is spent in 67 s by 1 × c6i.large"):
+    with pytest.raises(NothingFits, match=r"max_cost=0.5 is spent in 67 s by 1 × c6i.large"):
         rent(launch, [dear], max_cost=0.5)
     assert not tried and rental_records.find("default-abc") is None
     assert rent(launch, [dear, OFFER], max_cost=0.5)
