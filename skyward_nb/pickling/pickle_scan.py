@@ -11,6 +11,8 @@ import io
 import pickletools
 from typing import Any
 
+from skyward_nb.words.controls import shown
+
 ONLY = "trust=values takes numbers, text, arrays and tables back, and containers of them"
 _OPCODES = {
     "PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "MEMOIZE", "BINGET", "LONG_BINGET",
@@ -31,7 +33,10 @@ _FRAME_HEAD = 9
 
 
 class NotPlain(Exception):
-    """What came is no value of numbers, text, arrays and tables alone."""
+    """What came is no value of numbers, text, arrays and tables alone; the text quotes it, for a terminal."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(shown(why))
 
 
 def scan(data: memoryview) -> None:
@@ -40,7 +45,8 @@ def scan(data: memoryview) -> None:
     sizes = _Sizes(len(data))
     before = frame_end = 0
     try:
-        for opcode, argument, at in pickletools.genops(io.BytesIO(data)):
+        for opcode, argument, place in pickletools.genops(io.BytesIO(data)):
+            at = place or 0
             name = opcode.name
             if name not in _OPCODES:
                 raise NotPlain(f"it {_what(name, argument, words)}: {ONLY}")
@@ -86,7 +92,7 @@ class _Sizes:
         self._marks: list[int] = []
         self._memo: list[tuple[int, int]] = []
 
-    def take(self, opcode: str, argument: Any) -> None:
+    def take(self, opcode: str, argument: Any) -> None:  # noqa: C901 - a table of opcodes
         """Do what an instruction does; raises `NotPlain`, or IndexError where the reader fails, too."""
         stack = self._stack
         match opcode:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from kernels import kernel
 
+from skyward_nb.notebook.cells import is_cell_file
+
 LINE = "%%sky_remote nodes=2 trust=values framework=none "
 FORGE = """
 import os, pickle
@@ -78,3 +80,9 @@ def test_nothing_of_a_rank_that_was_taken_over_is_run(book, tmp_path):
     print(ran.stdout, ran.traceback)
     assert ran.stdout.count("posix.system") == 3
     assert not broken.exists()
+
+
+def test_names_of_cell_files():
+    assert is_cell_file("/tmp/ipykernel_12/345.py")
+    assert is_cell_file("<ipython-input-3-0123abcd>")
+    assert not is_cell_file("/usr/lib/python3.12/os.py")

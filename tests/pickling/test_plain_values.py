@@ -235,7 +235,7 @@ BUSY = {
 def test_a_pickle_that_misleads_the_scan_or_takes_for_ever_is_refused_unread(
     pickled: bytes, store: BlobStore
 ) -> None:
-    with pytest.raises(NotPlain, match="frame|nested|keys"):
+    with pytest.raises(NotPlain, match=r"frame|nested|keys"):
         unpack(sent(pickled), store, only_values=True)
 
 
