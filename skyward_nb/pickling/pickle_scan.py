@@ -14,13 +14,16 @@ from typing import Any
 from skyward_nb.words.controls import shown
 
 ONLY = "trust=values takes numbers, text, arrays and tables back, and containers of them"
+_LEAVES = {
+    "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT",
+    "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8",
+    "BYTEARRAY8", "EMPTY_TUPLE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_SET", "NEXT_BUFFER",
+}  # fmt: skip
+"""Opcodes that put one value on the stack, and do nothing else."""
 _OPCODES = {
-    "PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "MEMOIZE", "BINGET", "LONG_BINGET",
-    "BINPERSID", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "LONG4",
-    "BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES", "BINBYTES",
-    "BINBYTES8", "BYTEARRAY8", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_LIST",
-    "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS", "EMPTY_SET", "ADDITEMS", "FROZENSET",
-    "NEXT_BUFFER", "READONLY_BUFFER",
+    *_LEAVES, "PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "MEMOIZE", "BINGET",
+    "LONG_BINGET", "BINPERSID", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "APPEND", "APPENDS",
+    "SETITEM", "SETITEMS", "ADDITEMS", "FROZENSET", "READONLY_BUFFER",
 }  # fmt: skip
 """What lists of plain values are made of: none of these names, calls, or sets the state of an object.
 
@@ -95,7 +98,14 @@ class _Sizes:
     def take(self, opcode: str, argument: Any) -> None:  # noqa: C901 - a table of opcodes
         """Do what an instruction does; raises `NotPlain`, or IndexError where the reader fails, too."""
         stack = self._stack
+        if opcode in _LEAVES:
+            stack.append(_ONE)
+            return
         match opcode:
+            case "MEMOIZE":
+                self._memo.append(stack[-1])
+            case "BINGET" | "LONG_BINGET":
+                stack.append(self._memo[argument])
             case "PROTO" | "FRAME" | "STOP" | "READONLY_BUFFER":
                 pass
             case "MARK":
@@ -109,10 +119,6 @@ class _Sizes:
                 self._marked()
             case "APPEND":
                 stack.pop()
-            case "MEMOIZE":
-                self._memo.append(stack[-1])
-            case "BINGET" | "LONG_BINGET":
-                stack.append(self._memo[argument])
             case "BINPERSID":
                 stack[-1] = _ONE  # none of those that are made of parts is a tuple of tuples
             case "TUPLE":
@@ -132,7 +138,7 @@ class _Sizes:
                 self._hash(self._marked())
                 stack.append(_ONE)
             case _:
-                stack.append(_ONE)
+                raise NotPlain(f"it has the instruction {opcode}: {ONLY}")
 
     def _marked(self) -> list[tuple[int, int]]:
         at = self._marks.pop()
