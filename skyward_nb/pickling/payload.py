@@ -20,8 +20,8 @@ from typing import Any
 from skyward_nb.pickling import definitions, kinds, object_table, reducers
 from skyward_nb.pickling.diagnosis import explain
 from skyward_nb.pickling.object_table import Address
-from skyward_nb.pickling.pickler import CuttingPickler, LenientPickler, Pickler
 from skyward_nb.pickling.pickle_scan import NotPlain
+from skyward_nb.pickling.pickler import CuttingPickler, LenientPickler, Pickler
 from skyward_nb.pickling.plain_values import ValueUnpickler
 from skyward_nb.pickling.value_pickler import ValuePickler, check_readable
 from skyward_nb.protocol.message_parts import Packed
