@@ -7,7 +7,10 @@ characters are `\xe9`, `\u20ac` or `\U0001f600`.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
+
+from skyward_nb.words.controls import shown
 
 _THREAD = re.compile(
     r"(Current thread|Thread|Stack)(?: (0x[0-9a-f]+))?(?: \[(.*)\])? ?\(most recent call first\)"
@@ -72,4 +75,10 @@ def _is_the_users(thread: ThreadStack) -> bool:
 
 
 def _plain(text: str) -> str:
-    return _ESCAPED.sub(lambda found: chr(int(found[1] or found[2] or found[3], 16)), text)
+    """The text as it was, but for what a terminal would obey."""
+    return shown(_ESCAPED.sub(_character, text))
+
+
+def _character(found: re.Match[str]) -> str:
+    number = int(found[1] or found[2] or found[3], 16)
+    return chr(number) if number <= sys.maxunicode else found[0]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 from skyward_nb.node.peer_agents import PeerAgents, ValueRelay, serve_next
-from skyward_nb.store.blobs import BlobStore, CorruptValue
+from skyward_nb.store.blobs import BlobStore, CorruptValue, is_digest
 from skyward_nb.store.reassembly import Reassembly
 from skyward_nb.store.value_messages import (
     ASKS,
@@ -40,7 +40,6 @@ from skyward_nb.store.value_messages import (
     StoreBytes,
     TrimStore,
     ValueRefused,
-    is_digest,
 )
 from skyward_nb.store.value_stream import StreamLost, ValueStream
 

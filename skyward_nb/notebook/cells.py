@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import linecache
+import re
 import warnings
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.reports.rank_failures import show
 from skyward_nb.reports.source_lines import cell_source
 
+_CELL_FILE = re.compile(r"/.*/ipykernel_\d+/\d+\.py|<ipython-input-\d+-[0-9a-f]+>")
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
@@ -28,6 +30,11 @@ def _transforms(manager: TransformerManager) -> tuple[int, ...]:
 
 
 _PLAIN = _transforms(TransformerManager())
+
+
+def is_cell_file(name: str) -> bool:
+    """Whether code with this file name is a cell's, as IPython and ipykernel name them."""
+    return _CELL_FILE.fullmatch(name) is not None
 
 
 class Cells:

@@ -18,7 +18,7 @@ from msgspec import UNSET
 from skyward_nb.cell.source import Cell
 from skyward_nb.functions.notebook_names import NotebookNames
 from skyward_nb.notebook.background import Background
-from skyward_nb.notebook.cells import Cells
+from skyward_nb.notebook.cells import Cells, is_cell_file
 from skyward_nb.notebook.dry_runs import dry_run
 from skyward_nb.notebook.pool_finder import PoolFinder, ResolvedPool
 from skyward_nb.notebook.pools import Pools
@@ -41,6 +41,7 @@ from skyward_nb.reports.run_ending import conclude
 from skyward_nb.show.canvas_choice import canvas_of
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.view.run_view import MOST_TEXT
+from skyward_nb.words.controls import shown
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, StartError
 from skyward_nb.words.ranks import parse_ranks, shown_ranks
 from skyward_nb.words.spec import PoolSpec
@@ -147,7 +148,9 @@ class Session:
         card, names = self._card(None, CellOptions()), NotebookNames(self.shell.user_ns)
         request = RunRequest.question(module, call, ranks, card, names)
         outcome = self._execute(pool, request, display, display.view.title)
-        values = self._conclude(pool, outcome, display, CellOptions(), frozenset())
+        # Without `_show_unreturned`, which asks.
+        displays, names_here = self.pools.displays(pool), self.shell.user_ns
+        values = conclude(displays, outcome, display, CellOptions(), names_here, frozenset())
         return dict(zip(ranks, cast("RankResults[Any]", values or ()), strict=False))
 
     def _execute(
@@ -243,14 +246,14 @@ class Session:
     def _follow(self, pool: Pool, began: RunBegan, display: RunDisplay, *, detach: bool) -> object:
         """Show a run from its beginning, and end it as the cell would have."""
         card = began.card
-        options = CellOptions.of_card(card)
+        options = CellOptions.of_card(card, only_values=pool.spec.only_values)
         world = pool.spec.world_size
         _show_only(display, options, world)
         display.change(most_text=card.most_text or MOST_TEXT)
         title = (
             f"Attached to {card.what.removeprefix('Cell ')} on {spell_result(began.ranks, world)}"
         )
-        if card.filename:
+        if card.filename and (is_cell_file(card.filename) or not pool.spec.only_values):
             self.cells.learn(card)
         writes = frozenset(card.writes)
         execution = Execution(self.pools.displays(pool), display, title)
@@ -306,7 +309,7 @@ class Session:
         if waiting:
             with contextlib.suppress(SkyError):  # their words are in the picture
                 for rank, text in self.ask(pool, "last_value", "shown_last()", (*waiting,)).items():
-                    waiting[rank].shown = text
+                    waiting[rank].shown = shown(str(text))
 
     def _request(self, cell: Cell | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
         ranks = parse_ranks("ranks", options.ranks, spec.world_size)

@@ -15,6 +15,10 @@ _OF_CARD = (
 )  # fmt: skip
 
 
+def _is_plain_name(name: str) -> bool:
+    return name.isidentifier() and not name.startswith("__")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CellOptions:
     """The options of a run, with their defaults; `stated` has the names of those that are stated.
@@ -62,9 +66,18 @@ class CellOptions:
         )
 
     @classmethod
-    def of_card(cls, card: RunCard) -> CellOptions:
-        """The options as stated by the client that began the run."""
-        return cls(**{name: getattr(card, name) for name in _OF_CARD})
+    def of_card(cls, card: RunCard, *, only_values: bool = False) -> CellOptions:
+        """The options as stated by the client that began the run.
+
+        With `only_values` its machine may state others: names that Python or IPython may look up are left out.
+        """
+        options = cls(**{name: getattr(card, name) for name in _OF_CARD})
+        if not only_values:
+            return options
+        pull = tuple(filter(_is_plain_name, options.pull))
+        return dataclasses.replace(
+            options, pull=pull, out=options.out if _is_plain_name(options.out) else ""
+        )
 
     def card(self) -> RunCard:
         """The options for other clients; fields about the cell are empty."""

@@ -20,9 +20,10 @@ from typing import Any
 from skyward_nb.pickling import definitions, kinds, object_table, reducers
 from skyward_nb.pickling.diagnosis import explain
 from skyward_nb.pickling.object_table import Address
+from skyward_nb.pickling.pickle_scan import NotPlain
 from skyward_nb.pickling.pickler import CuttingPickler, LenientPickler, Pickler
-from skyward_nb.pickling.plain_values import NotPlain, ValueUnpickler
-from skyward_nb.pickling.value_pickler import ValuePickler
+from skyward_nb.pickling.plain_values import ValueUnpickler
+from skyward_nb.pickling.value_pickler import ValuePickler, check_readable
 from skyward_nb.protocol.message_parts import Packed
 from skyward_nb.store.blobs import Buffer, CorruptValue, digest_of
 from skyward_nb.store.content_store import ContentStore
@@ -192,9 +193,12 @@ def pack_plain(name: str, value: object) -> Bundle:
     try:
         with _no_collection():
             pickler.dump(value)
+            data = file.getvalue()
+            if pickler.repeats:
+                check_readable(data, buffers)
     except Exception as error:
         raise explain(name, value, error, pickler.culprit) from error
-    parts, size = _in_parts(file.getvalue(), buffers)
+    parts, size = _in_parts(data, buffers)
     return Bundle(parts, size, digest_of(parts))
 
 
@@ -270,24 +274,39 @@ def unpack(
         data = store.map(packed.digest) if inline is None else memoryview(bytearray(inline))
     if inline is not None and digest_of([data]) != packed.digest:
         raise CorruptValue("its bytes are not those that were packed")
-    count = int.from_bytes(data[:4], "little")
-    if only_values and not 0 < count <= data.nbytes // 8:
-        raise NotPlain("its table of sizes is damaged")
-    sizes = struct.unpack_from(f"<{count}Q", data, 4)
-    pieces: list[memoryview] = []
-    at = 4 + 8 * count
-    for size in sizes:
-        at += -at % _ALIGN
-        pieces.append(data[at : at + size])
-        at += size
     if only_values:
-        return ValueUnpickler(pieces[0], pieces[1:]).load()
+        return _value_of(data)
+    pieces = _pieces(data)
     with _no_collection():
         reader = object_table.Unpickler(pieces[0], pieces[1:])
         value = reader.load()
     if parcel:
         object_table.keep(parcel, reader, pieces[0].nbytes)
     return value
+
+
+def _pieces(data: memoryview) -> list[memoryview]:
+    """The pickle and its buffers."""
+    count = int.from_bytes(data[:4], "little")
+    at = 4 + 8 * count
+    pieces: list[memoryview] = []
+    for size in struct.unpack_from(f"<{count}Q", data, 4):
+        at += -at % _ALIGN
+        pieces.append(data[at : at + size])
+        at += size
+    return pieces
+
+
+def _value_of(data: memoryview) -> Any:
+    """What is packed there, of anybody's making; raises `NotPlain`."""
+    try:
+        first, *buffers = _pieces(data)
+        return ValueUnpickler(first, buffers).load()
+    except NotPlain:
+        raise
+    except Exception as error:
+        # Bytes of another's making may have any of the reader's errors.
+        raise NotPlain(f"it is damaged ({type(error).__name__}: {error})") from error
 
 
 def map_all(values: Iterable[tuple[Packed, ContentStore]]) -> dict[str, memoryview]:

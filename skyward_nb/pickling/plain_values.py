@@ -3,7 +3,7 @@
 Their pickles have numbers, text, containers and buffers alone: no pickle names a class or a function, so that
 reading one calls nothing that its sender chooses. An array or table stands in it as a tuple of plain parts,
 `(kind, number, ...)`, from which `ValueUnpickler` makes it after it has looked at each part. What is written by others
-is scanned before it is read: opcodes that name, call, or set the state of an object are refused.
+is scanned before it is read (`pickle_scan`): opcodes that name, call, or set the state of an object are refused.
 
 NumPy's and pandas's own pickles are no such values: `numpy.dtype.__setstate__` takes flags on trust, and so
 reads addresses that a forger writes.
@@ -13,24 +13,14 @@ from __future__ import annotations
 
 import io
 import pickle
-import pickletools
 import re
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 from skyward_nb.pickling import reducers
+from skyward_nb.pickling.pickle_scan import ONLY, NotPlain, scan
 
-ONLY = "trust=values takes numbers, text, arrays and tables back, and containers of them"
-_OPCODES = {
-    "PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "MEMOIZE", "BINGET", "LONG_BINGET",
-    "BINPUT", "LONG_BINPUT", "BINPERSID", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1",
-    "BININT2", "LONG1", "LONG4", "BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8",
-    "SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8", "EMPTY_TUPLE", "TUPLE", "TUPLE1",
-    "TUPLE2", "TUPLE3", "EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS",
-    "EMPTY_SET", "ADDITEMS", "FROZENSET", "NEXT_BUFFER", "READONLY_BUFFER",
-}  # fmt: skip
-"""What lists of plain values are made of: none of these names, calls, or sets the state of an object."""
 _DTYPE = re.compile(
     r"[<>|=]?[biufcSUV]\d+|[<>|=]?[mM]8(\[\d*(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)(/\d+)?\])?"
 )
@@ -46,15 +36,11 @@ _SAFE_ARROW = 15
 """The first major version of pyarrow of which no release runs code of a file that it reads."""
 
 
-class NotPlain(Exception):
-    """What came is no value of numbers, text, arrays and tables alone."""
-
-
 class ValueUnpickler(pickle.Unpickler):
     """Reads what `value_pickler` writes, whoever wrote it; raises `NotPlain` for all else."""
 
     def __init__(self, data: memoryview, buffers: list[memoryview]) -> None:
-        _scan(data)
+        scan(data)
         super().__init__(io.BytesIO(data), buffers=buffers)
         self._made: dict[int, Any] = {}
 
@@ -77,31 +63,6 @@ class ValueUnpickler(pickle.Unpickler):
             # Parts of another's making may be of any type and value.
             raise NotPlain(f"a part of it is damaged ({type(error).__name__}: {error})") from error
         return made
-
-
-def _scan(data: memoryview) -> None:
-    """Raise `NotPlain` for a pickle that does more than to list plain values."""
-    words: list[Any] = ["?", "?"]
-    try:
-        for opcode, argument, _ in pickletools.genops(io.BytesIO(data)):
-            if opcode.name not in _OPCODES:
-                raise NotPlain(f"it {_what(opcode.name, argument, words)}: {ONLY}")
-            if type(argument) is str:
-                words = [words[1], argument]
-    except NotPlain:
-        raise
-    except Exception as error:  # noqa: BLE001 - pickletools raises what the bytes make it raise
-        raise NotPlain(f"it is no pickle ({error})") from None
-
-
-def _what(opcode: str, argument: Any, words: list[Any]) -> str:
-    match opcode:
-        case "STACK_GLOBAL":
-            return f"names {words[0][:100]}.{words[1][:100]}"
-        case "GLOBAL" | "INST":
-            return f"names {str(argument)[:200].replace(' ', '.')}"
-        case _:
-            return f"has the instruction {opcode}"
 
 
 def checked(form: re.Pattern[str], text: Any, what: str) -> str:
@@ -149,12 +110,19 @@ def _bytes(data: Any) -> memoryview:
     return memoryview(data)
 
 
+def _check_empty(shape: Any, item_size: int) -> None:
+    """Raise `NotPlain` for a shape that has values, of which no bytes came."""
+    if item_size and 0 not in _shape(shape):
+        raise NotPlain("an array has a shape and no content")
+
+
 def _make_array(descr: Any, shape: Any, order: Any, data: Any) -> Any:
     import numpy
 
     kind = dtype_of(descr)
     if not _bytes(data).nbytes:
-        return numpy.zeros(_shape(shape), kind, "F" if order == "F" else "C")
+        _check_empty(shape, kind.itemsize)
+        return numpy.zeros(shape, kind, "F" if order == "F" else "C")
     flat = numpy.frombuffer(data, "u1").view(kind)
     return flat.reshape(_shape(shape), order="F" if order == "F" else "C")
 
@@ -174,7 +142,8 @@ def _make_tensor(kind: Any, shape: Any, needs_grad: Any, is_parameter: Any, data
     dtype = getattr(torch, checked(_TORCH_TYPE, kind, "a type of tensors"))
     view = _bytes(data)
     if not view.nbytes:
-        made = torch.empty(_shape(shape), dtype=dtype)
+        _check_empty(shape, dtype.itemsize)
+        made = torch.zeros(shape, dtype=dtype)
     else:
         flat = torch.frombuffer(bytearray(view) if view.readonly else view, dtype=torch.uint8)
         made = flat.view(dtype).reshape(_shape(shape))
@@ -247,12 +216,19 @@ def _make_index(column: Any, name: Any) -> Any:
     return pandas.Index(array, dtype=array.dtype, name=name)
 
 
+def check_arrow(data: Any) -> None:
+    """Raise `NotPlain` for a table with an extension type, of which Arrow calls the registered class."""
+    if re.search(b"ARROW:extension:name", data):
+        raise NotPlain(f"{ONLY}, and not Arrow's extension types")
+
+
 def _make_arrow(form: Any, data: Any) -> Any:
     import pyarrow
 
     if int(pyarrow.__version__.partition(".")[0]) < _SAFE_ARROW:
         raise NotPlain(f"pyarrow {pyarrow.__version__} runs code of tables: pip install -U pyarrow")
-    with pyarrow.ipc.open_stream(pyarrow.py_buffer(_bytes(data))) as stream:
+    check_arrow(_bytes(data))
+    with pyarrow.ipc.open_stream(pyarrow.py_buffer(data)) as stream:
         table = stream.read_all()
     table.validate(full=True)
     match form:
@@ -267,7 +243,18 @@ def _make_arrow(form: Any, data: Any) -> Any:
 
 
 def _itself(value: Any) -> Any:
+    """An array, or a tuple of numbers; a deep one would get by the scan, which looks at no parts."""
+    if isinstance(value, (tuple, frozenset)) and not all(type(each) is int for each in value):
+        raise NotPlain("a tuple of it is none of numbers")
     return value
+
+
+def _make_scalar(array: Any) -> Any:
+    import numpy
+
+    if type(array) is not numpy.ndarray or array.dtype.hasobject:
+        raise NotPlain("a number of it is in no array of numbers")
+    return array[0]
 
 
 _MAKERS: dict[str, Callable[..., Any]] = {
@@ -276,7 +263,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "itself": _itself,
     "array": _make_array,
     "objects": _make_objects,
-    "scalar": lambda array: array[0],
+    "scalar": _make_scalar,
     "tensor": _make_tensor,
     "jax": reducers.make_jax,
     "tensorflow": _make_tensorflow,

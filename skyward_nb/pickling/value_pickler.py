@@ -10,11 +10,13 @@ from typing import Any
 
 from skyward_nb.pickling import reducers
 from skyward_nb.pickling.kinds import Unpicklable
+from skyward_nb.pickling.pickle_scan import ONLY, NotPlain
 from skyward_nb.pickling.plain_values import (
     EXTENSION,
     ML_TYPES,
-    ONLY,
     ZONE,
+    ValueUnpickler,
+    check_arrow,
     checked,
     dtype_of,
 )
@@ -23,6 +25,8 @@ _PLAIN = {
     type(None), bool, int, float, str, bytes, bytearray, list, tuple, dict, set, frozenset,
     pickle.PickleBuffer,
 }  # fmt: skip
+_HOLDERS = {"objects", "ordered", "frame", "series", "index", "levels"}
+"""Kinds of values that may hold others, and so themselves."""
 
 
 class ValuePickler(pickle.Pickler):
@@ -35,6 +39,9 @@ class ValuePickler(pickle.Pickler):
         self.culprit: object = None
         self._numbers: dict[int, int] = {}
         self._held: list[object] = []
+        self._holders: set[int] = set()
+        self.repeats: bool = False
+        """Whether a value stands twice that may hold itself."""
 
     def persistent_id(self, obj: Any) -> Any:
         """None for what pickle writes without a name; else the parts of an array or a table."""
@@ -43,12 +50,23 @@ class ValuePickler(pickle.Pickler):
             return None
         number = self._numbers.get(id(obj))
         if number is not None:
+            self.repeats = self.repeats or number in self._holders
             return "again", number
         self.culprit = obj
         parts = _parts(obj, kind)
         number = self._numbers[id(obj)] = len(self._held)
         self._held.append(obj)
+        if parts[0] in _HOLDERS:
+            self._holders.add(number)
         return parts[0], number, *parts[1:]
+
+
+def check_readable(data: bytes, buffers: list[memoryview]) -> None:
+    """Raise `Unpicklable` for an array or a table that holds itself: its reader has no such parts yet."""
+    try:
+        ValueUnpickler(memoryview(data), buffers).load()
+    except NotPlain as error:
+        raise Unpicklable(f"{ONLY}, and no array or table that contains itself") from error
 
 
 def _parts(value: Any, kind: type) -> tuple[Any, ...]:
@@ -165,7 +183,12 @@ def _of_arrow(value: Any) -> tuple[Any, ...]:
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return "arrow", form, pickle.PickleBuffer(sink.getvalue())
+    data = sink.getvalue()
+    try:
+        check_arrow(data)
+    except NotPlain as error:
+        raise Unpicklable(str(error)) from error
+    return "arrow", form, pickle.PickleBuffer(data)
 
 
 _WAYS: dict[str, Callable[[Any], tuple[Any, ...]]] = {

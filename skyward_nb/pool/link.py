@@ -32,7 +32,7 @@ from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.base import Machine, MachineEnded
 from skyward_nb.providers.loop_thread import LoopTask
 from skyward_nb.words.bundles import HTML, framed
-from skyward_nb.words.controls import with_texts_shown
+from skyward_nb.words.controls import shown, with_texts_shown
 
 T = TypeVar("T")
 _CHUNK = 1 << 18
@@ -168,8 +168,12 @@ class Link:
                 return event
             case Display(data=data):
                 if self.frames_html and HTML in data:
-                    return replace(event, data={**data, HTML: framed(data[HTML])})
-                return event
+                    data = {**data, HTML: framed(data[HTML])}
+                plain = {
+                    shown(kind): shown(text) if kind == "text/plain" else text
+                    for kind, text in data.items()
+                }
+                return replace(event, data=plain)
             case _:
                 return with_texts_shown(event)
 

@@ -22,6 +22,8 @@ any            all have sharded results  they gather them, if all have the same 
 
 from __future__ import annotations
 
+from collections import Counter
+
 from skyward_nb.protocol.commands import Command, CutCommunication, Gather, Inspect, Interrupt, Kill
 from skyward_nb.protocol.events import (
     CommunicationCut,
@@ -76,6 +78,8 @@ class RunState:
         self.was_cut: bool = False
         self.cutting: set[int] = set()
         """Ranks that have yet to answer `CutCommunication`."""
+        self._answers_due: Counter[int] = Counter()
+        """How many answers to that they owe; a rank answers each."""
         self._has_cut: set[int] = set()
         self._everyone = everyone or ranks
         self._waits = waits
@@ -223,7 +227,9 @@ class RunState:
         """Handle the answer to `CutCommunication`."""
         if event.run != self.run:
             return []
-        self.cutting.discard(event.rank)
+        self._answers_due[event.rank] -= 1
+        if self._answers_due[event.rank] <= 0:
+            self.cutting.discard(event.rank)
         if event.waited_in:
             self.waited_in[event.rank] = event.waited_in
             if event.rank in self.done:
@@ -292,6 +298,7 @@ class RunState:
 
     def _cut(self, ranks: tuple[int, ...], *, also_idle: bool = False) -> list[Command]:
         self.cutting |= set(ranks)
+        self._answers_due.update(ranks)
         return [CutCommunication(self.run, ranks, also_idle)] if ranks else []
 
     def _time_out(self, now: float) -> list[Command]:

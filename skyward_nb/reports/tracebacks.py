@@ -16,6 +16,7 @@ from skyward_nb.words.errors import SkyError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_LAST_LINE = (1 << 31) - 1
 _HERE = str(Path(__file__).parent.parent)
 
 
@@ -24,8 +25,9 @@ def traceback_of(frames: Sequence[CodeFrame]) -> TracebackType | None:
     made: dict[str, Any] | None = None
     for frame in reversed(frames):
         code = {"co_filename": frame.file, "co_name": frame.function}
-        place = {"f_code": code, "f_lineno": frame.line, "f_globals": {}, "f_locals": {}}
-        made = {"tb_frame": place, "tb_lineno": frame.line, "tb_next": made}
+        line = min(max(frame.line, 1), _LAST_LINE)
+        place = {"f_code": code, "f_lineno": line, "f_globals": {}, "f_locals": {}}
+        made = {"tb_frame": place, "tb_lineno": line, "tb_next": made}
     return None if made is None else tblib.Traceback.from_dict(made).as_traceback()
 
 

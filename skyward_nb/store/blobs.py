@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
 import tempfile
 import time
@@ -29,6 +30,7 @@ _SPARE_SHARE = 8
 _UNUSED_AFTER = 60.0
 _MOST_UNUSED = 256_000_000
 _MOST_VERIFIED = 1000
+_DIGEST = re.compile(r"[0-9a-f]{16,128}")
 Buffer = bytes | bytearray | memoryview
 
 
@@ -46,6 +48,11 @@ def digest_of(parts: Sequence[Buffer]) -> str:
     for part in parts:
         hasher.update(part)
     return hasher.hexdigest()
+
+
+def is_digest(text: str) -> bool:
+    """Whether it can be the name of a value, and nothing else."""
+    return _DIGEST.fullmatch(text) is not None
 
 
 class BlobStore:
@@ -67,6 +74,8 @@ class BlobStore:
         return self._find(digest) is not None
 
     def _find(self, digest: str) -> Path | None:
+        if not is_digest(digest):  # a rank's word for it, which may be any path
+            return None
         for folder in self._folders():
             path = folder / digest
             if path.exists():
@@ -136,7 +145,9 @@ class BlobStore:
 
     def open(self, digest: str) -> BinaryIO:
         """A blob's file, to be read; raises FileNotFoundError."""
-        return (self._find(digest) or self.memory / digest).open("rb")
+        if (found := self._find(digest)) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), digest)
+        return found.open("rb")
 
     def fetch(self, digests: Collection[str], tick: Callable[[], None] = lambda: None) -> None:
         """All of them are here already."""
@@ -168,8 +179,7 @@ class BlobStore:
         is verified once.
         """
         try:
-            path = self._find(digest) or self.memory / digest
-            with path.open("rb") as file:
+            with self.open(digest) as file:
                 info = os.fstat(file.fileno())
                 is_large = info.st_size >= MAPPED_FROM
                 if is_large:
@@ -195,7 +205,7 @@ class BlobStore:
 
     def drop(self, digests: Collection[str]) -> None:
         """Forget these blobs; memory already mapped stays valid until its last user lets go."""
-        for digest in digests:
+        for digest in filter(is_digest, digests):
             for folder in self._folders():
                 (folder / digest).unlink(missing_ok=True)
 

@@ -6,7 +6,6 @@ the value as it says. Each ask has one answer, in order. No IO here.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
@@ -14,7 +13,6 @@ import msgspec
 
 LARGEST = 1 << 26
 HEAD = 4
-_DIGEST = re.compile(r"[0-9a-f]{16,128}")
 
 Span = tuple[int, int]
 """From one byte of a value to before another one."""
@@ -175,11 +173,6 @@ def framed(message: Ask | Answer) -> bytes:
     """A message as bytes on the wire."""
     body = _encode(message)
     return len(body).to_bytes(HEAD, "big") + body
-
-
-def is_digest(text: str) -> bool:
-    """Whether it can be the name of a value, and nothing else."""
-    return _DIGEST.fullmatch(text) is not None
 
 
 class ByteGaps:

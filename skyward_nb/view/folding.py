@@ -177,7 +177,8 @@ class _Folding:
     def _log(self, rank: int, steps: list[int], values: dict[str, list[float]]) -> None:
         points = self._points.setdefault(rank, {})
         for name, each in values.items():
-            points.setdefault(name, []).extend(zip(steps, each, strict=True))
+            if found := list(zip(steps, each, strict=False)):
+                points.setdefault(name, []).extend(found)
 
     def _draw_series(self) -> None:
         for rank, points in self._points.items():

@@ -31,13 +31,15 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from skyward_nb.words.controls import shown
+
 
 class SkyError(Exception):
     """Base of all errors of skyward_nb; its text says what happened and what to do next."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message: str = shown(message)  # it may quote a machine of others
+        super().__init__(self.message)
 
     def _render_traceback_(self) -> list[str]:
         """Show only the message in IPython: frames of this package do not help users."""

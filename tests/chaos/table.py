@@ -13,7 +13,7 @@ ten minutes.
 
 A seed gives a sequence of ten steps: cells on two pools of three and two ranks, and what goes wrong while
 they run, or between them. After each step the pool has to work, or to say why not and then to work, with the
-values that the same cells give in plain IPython. No wait is longer than 15 s beyond a framework's import. After
+values that the same cells give in plain IPython. No wait is longer than 15 s beyond what frameworks take to import. After
 `down` no process, folder or value is left.
 
 A pool's forge imports its framework by itself. An import that is cut short ends with its process, and the next start does it

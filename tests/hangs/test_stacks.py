@@ -100,3 +100,9 @@ def test_names_of_our_own_threads_and_what_is_not_known():
 @pytest.mark.parametrize("text", ["", "\n\n", '  File "x", line 1 in f\n', "Thread 0x1 (most"])
 def test_what_is_no_stack(text):
     assert threads(text) == ()
+
+
+def test_what_a_terminal_would_obey_is_spelt():
+    text = 'Current thread 0x1 (most recent call first):\n  File "a\\x07", line 3 in \\x1b]0;t\\Uffffffff\\xe9\n'
+    (frame,) = threads(text)[0].frames
+    assert (frame.file, frame.function) == ("a\\x07", "\\x1b]0;t\\Uffffffffé")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from kernels import kernel
 
+from skyward_nb.notebook.cells import is_cell_file
+
 LINE = "%%sky_remote nodes=2 trust=values framework=none "
 FORGE = """
 import os, pickle
@@ -59,12 +61,17 @@ def test_values_come_back_by_every_way(book, tmp_path):
 def test_nothing_of_a_rank_that_was_taken_over_is_run(book, tmp_path):
     broken = tmp_path / "BROKEN"
     assert book.run(LINE + "\n" + FORGE.format(broken=broken) + "\nx = 1\nNone;").status == "ok"
-    for line, code in (("out=got", "1"), ("pull=x", "x = 1"), ("", "1"), ("", "raise OSError(1)")):
+    for line, code in (("out=got", "1"), ("pull=x", "x = 1"), ("", "raise OSError(1)")):
         ran = book.run(f"{LINE}{line}\n{code}")
         assert ran.error[0] in ("PayloadError", "OSError"), ran.traceback
         if ran.error[0] == "PayloadError":
             assert "it names posix.system: trust=values takes" in ran.traceback
         assert not broken.exists()
+    # Nobody asked for it, so it stays there. What it is asked to show of itself is forged, too.
+    ran = book.run(f"{LINE}\n1")
+    assert ran.status == "ok", ran.traceback
+    assert "it names posix.system: trust=values takes" in str(ran.displays)
+    assert not broken.exists()
     assert book.run("%sky pull x").error[0] == "PayloadError"
     ran = book.run(
         "import skyward_nb as sky\n@sky.function\ndef one():\n    return 1\n@sky.function\ndef some():\n"
@@ -78,3 +85,9 @@ def test_nothing_of_a_rank_that_was_taken_over_is_run(book, tmp_path):
     print(ran.stdout, ran.traceback)
     assert ran.stdout.count("posix.system") == 3
     assert not broken.exists()
+
+
+def test_names_of_cell_files():
+    assert is_cell_file("/tmp/ipykernel_12/345.py")
+    assert is_cell_file("<ipython-input-3-0123abcd>")
+    assert not is_cell_file("/usr/lib/python3.12/os.py")

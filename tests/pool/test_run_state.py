@@ -251,6 +251,19 @@ def test_a_rank_that_ends_after_another_was_cut_leaves_its_group_too():
     assert run.finished(done(1, failed=True), 1) == [], "it was cut"
 
 
+def test_a_rank_that_is_asked_twice_answers_twice():
+    run = RunState(1, (0, 1), 2)
+    run.interrupt(0)
+    assert run.tick(CUT_AFTER) == [CutCommunication(1, (0, 1)), Inspect((0, 1))]
+    run.cut(CommunicationCut(1, 0, "all_reduce", cut=True))
+    asked = run.finished(done(1, interrupted=True), 1)
+    assert asked == [CutCommunication(1, (1,), also_idle=True)]
+    run.cut(CommunicationCut(1, 1))
+    assert run.cutting == {1}
+    run.cut(CommunicationCut(1, 1, cut=True))
+    assert not run.cutting
+
+
 def test_that_it_was_cut_a_rank_may_say_after_it_has_ended():
     run = RunState(1, (0, 1), 2)
     run.interrupt(0)

@@ -162,7 +162,8 @@ def test_a_group_that_was_cut_is_formed_again_once_all_have_answered(state):
     del state.runs[1]
     assert state.phase is PoolPhase.BROKEN
     assert state.awaits_cuts
-    for rank in (0, 1, 3):
+    for rank in (0, 1, 3, 3):  # rank 3 was asked again when it had ended
+        assert state.awaits_cuts
         assert not of(Send, state.handle(CommunicationCut(1, rank), 1.2, 1.2))
     assert not state.awaits_cuts
     assert state.remedy(is_lacking=False) is Remedy.REFORM

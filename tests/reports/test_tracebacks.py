@@ -45,3 +45,9 @@ def test_what_we_refuse_has_no_cause():
         run()
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize(("said", "line"), [(1 << 40, (1 << 31) - 1), (-5, 1), (0, 1)])
+def test_lines_that_no_file_has_are_taken(said, line):
+    made = traceback_of([CodeFrame("train.py", said, "step")])
+    assert made.tb_lineno == line

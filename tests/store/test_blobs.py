@@ -188,3 +188,16 @@ def test_there_is_a_folder_where_there_is_room_also_when_somebody_took_it_away(s
     store.memory.rmdir()
     assert store.folder_for(10).is_dir()
     assert store.memory.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_path_is_no_digest(store, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    for name in (str(victim), "../victim", "/dev/zero"):
+        assert name not in store
+        with pytest.raises(blobs.CorruptValue):
+            store.map(name)
+        with pytest.raises(FileNotFoundError):
+            store.open(name)
+        store.drop([name])
+    assert victim.read_text() == "kept"

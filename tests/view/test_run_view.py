@@ -475,3 +475,8 @@ def test_many_metrics_in_one_message_are_as_many_messages():
     steps = list(range(50))
     many = folded(Metrics(0, steps, {"a": [*steps], "b": [-s for s in steps]}))
     assert one.ranks == many.ranks
+    surplus = folded(
+        Metrics(0, [*steps, 50], {"a": [*steps], "b": [-s for s in (*steps, 50, 51)][:50]})
+    )
+    assert surplus.ranks == many.ranks
+    assert not folded(Metrics(0, [], {"a": [1.0]})).ranks[0].metrics

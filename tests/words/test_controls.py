@@ -1,10 +1,20 @@
 """Text of ranks that a terminal would obey."""
 
+import struct
+
 import pytest
 
-from skyward_nb.protocol.events import RankDone, RankPhase
-from skyward_nb.protocol.message_parts import Failure, Frame, Packed
+from skyward_nb.bootstrap.setup_errors import last_words
+from skyward_nb.pickling.payload import pack_plain
+from skyward_nb.pickling.pickle_scan import NotPlain
+from skyward_nb.pool.link import Link
+from skyward_nb.protocol.events import Display, RankDone, RankPhase
+from skyward_nb.protocol.message_parts import Client, Failure, Frame, Packed
+from skyward_nb.reports.results import RankResults
+from skyward_nb.reports.run_profiles import profiles_of
+from skyward_nb.store.blobs import digest_of
 from skyward_nb.words.controls import shown, with_texts_shown
+from skyward_nb.words.errors import HostNotReady, StartError
 
 ATTACKS = {
     "\x1b]52;c;aGk=\x07": "\\x1b]52;c;aGk=\\x07",  # sets the clipboard
@@ -41,3 +51,35 @@ def test_every_text_of_an_event_is_shown_and_values_are_left_alone():
     assert done.pulled == {well: packed}
     plain = RankPhase(0, "taking in", 1)
     assert with_texts_shown(plain) is plain
+
+
+EVIL, WELL = "\x1b]0;t\x07", "\\x1b]0;t\\x07"
+
+
+def test_errors_results_and_displays_show_no_such_text_of_ranks():
+    assert NotPlain(f"it names {EVIL}").args == (f"it names {WELL}",)
+    assert HostNotReady("h", "no", last_words(f"{EVIL}\nx\n")).message == f"h: no\n{WELL}\nx"
+    assert str(StartError("p", "no", EVIL)).count(WELL) == 1
+
+    class Table:
+        def __repr__(self):
+            return EVIL
+
+    assert repr(RankResults({0: Table(), 1: [Table()]})) == f"[0] {WELL}\n[1] [{WELL}]"
+
+
+def test_a_display_has_its_text_and_its_kinds_shown():
+    link = Link("gpu1", Client(key="c", host="h", pid=1, since=0.0), 1.0)
+    made = link._harmless(Display(0, {"text/plain": EVIL, EVIL: "x", "text/html": EVIL}))
+    assert made.data == {"text/plain": WELL, WELL: "x", "text/html": EVIL}
+
+
+def test_a_profile_has_its_texts_shown():
+    parts = {"trouble": EVIL, "collectives": [{"name": EVIL, "count": 1, "seconds": 1.0}]}
+    data = b"".join(map(bytes, pack_plain("p", parts).parts))
+    done = RankDone(run=1, rank=0, profile=Packed(digest_of([data]), len(data), data))
+    profile = profiles_of({0: done}, None)[0]
+    assert (profile.trouble, profile.collectives[0].name) == (WELL, WELL)
+    damaged = struct.pack("<IQ", 1, 4) + bytes(52) + b"\x80\x05h\x07."
+    done = RankDone(run=1, rank=0, profile=Packed(digest_of([damaged]), len(damaged), damaged))
+    assert profiles_of({0: done}, None)[0].trouble
