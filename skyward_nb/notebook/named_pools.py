@@ -47,8 +47,9 @@ def bring_up(session: Session, asked: ParsedOptions) -> Pool:
             display.fail(error)
         raise
     except KeyboardInterrupt:
-        is_down = replaced is not None and replaced.closed
-        down = f"pool {replaced.spec.name} was taken down, and " if is_down else ""
+        down = ""
+        if replaced is not None and replaced.closed:
+            down = f"pool {replaced.spec.name} was taken down, and "
         display.end("interrupted", f"Interrupted; {down}nothing was started")
         raise
     notes = pool.runs.told_once()

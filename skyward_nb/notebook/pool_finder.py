@@ -9,6 +9,7 @@ from pathlib import Path
 
 from IPython.core.interactiveshell import InteractiveShell
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from skyward_nb.cell.source import Cell
 from skyward_nb.functions.notebook_names import NotebookNames
@@ -103,6 +104,8 @@ class PoolFinder:
                 if not with_defaults(asked, self.defaults()).cell.replace:
                     raise PoolError(name, f"{error.message} {_REPLACE}") from None
             spec = spec_of(pool.spec, self._stated(asked))
+            if not asked.pool.chooses_frameworks:
+                spec = replace(spec, adds_frameworks=False)
             return ResolvedPool(None, *self._readied(spec, asked, cell), replaced=pool)
         if (lost := self._pools.lost(name)) is not None:
             spec = spec_of(lost.spec, self._stated(asked))
