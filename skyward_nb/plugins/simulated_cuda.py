@@ -115,7 +115,7 @@ class _Current(threading.local):
     index = 0
 
 
-current = _Current()
+current: _Current = _Current()
 
 
 def of_devices(gpus: SimulatedGpus) -> Iterator[tuple[Any, dict[str, Any]]]:

@@ -36,8 +36,25 @@ def fit(
         return method(model, *args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
+    _build(model, given["x"])
     with _with_callback(together, given), _entered(together):
         return method(*bound.args, **bound.kwargs)
+
+
+def _build(model: Any, x: Any) -> None:
+    """Build a model whose weights are not there yet, by its first row: all ranks are to begin alike.
+
+    Not by a generator, whose first batch would be gone.
+    """
+    if model.weights:
+        return
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and isinstance(x, tensorflow.data.Dataset):
+        first = next(iter(x.take(1)), None)
+        x = first[0] if isinstance(first, tuple) else first
+    parts = keras_module().tree.flatten(x)
+    if parts and all(hasattr(each, "shape") and len(each.shape) for each in parts):
+        model(keras_module().tree.map_structure(lambda each: each[:1], x))
 
 
 def of_epoch(result: Callable[..., Any]) -> Callable[..., Any]:

@@ -134,7 +134,7 @@ def test_push_pull_and_vars(notebook):
         "push": "needs names",
         "push nowhere": "the notebook has no such name",
         "pull p out=x": "out= is not an option here, only ranks=",
-        "vars p": "no option 'p'",
+        "vars p": "there is no pool 'p'",
         "pull p pool=other": "there is no pool 'other'",
     }.items():
         ran = notebook.run(f"%sky {line}")

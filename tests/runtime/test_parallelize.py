@@ -253,7 +253,7 @@ def test_a_plan_of_ones_own(pool):
         ("spread(Tiny, 'tp:4', reduce_dtype='half')", "'half' is not one of bf16"),
         ("sky.parallelize(spread(Tiny, 'fsdp:4'), mesh=arranged('fsdp:4'))", "spread over ranks already"),
         ("sky.parallelize(Tiny(width=8 * (1 + sky.is_head())), mesh=arranged('fsdp:4'))", "different models"),
-        ("sky.parallelize([1, 2])", "takes a torch.nn.Module, not a list"),
+        ("sky.parallelize([1, 2])", "takes a torch.nn.Module, a module of flax.nnx, or a pytree"),
         ("spread(Tiny, 'fsdp:4', plan={'blocks.*.mpl.0': 'colwise'})", "did you mean 'blocks."),
         ("spread(Tiny, 'fsdp:4', plan={'norm': 'colwise'})", "norm cannot be colwise"),
         ("sky.parallelize(Tiny(), mesh=3)", "mesh= takes a DeviceMesh of torch, not a int"),
