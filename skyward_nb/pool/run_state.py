@@ -104,6 +104,11 @@ class RunState:
         return not self.running
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether its ranks are interrupted, or will be."""
+        return self._stopping
+
+    @property
     def broken(self) -> bool:
         """Whether a rank was lost, and the generation with it."""
         return bool(self.lost)

@@ -97,6 +97,8 @@ class Execution:
     def _look_for_hangs(self, event: Event | None) -> None:
         """Tell for whom ranks wait where nothing has gone on for a while."""
         now = time.monotonic()
+        if self._run is not None and self._run.state.is_stopping:
+            return  # ranks leave what they waited in
         if isinstance(event, RankDone) and (event.interrupted or event.waited_in):
             return
         if isinstance(event, _SIGNS_OF_PROGRESS):

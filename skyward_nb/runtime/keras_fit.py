@@ -36,6 +36,8 @@ def fit(
         return method(model, *args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
+    if not isinstance(given["epochs"], int):
+        return method(*bound.args, **bound.kwargs)
     _build(model, given["x"])
     with _with_callback(together, given), _entered(together):
         return method(*bound.args, **bound.kwargs)
