@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from skyward_nb.names.plan import ManifestRow
 from skyward_nb.picture.scales import compact
 from skyward_nb.protocol.events import Progress
 from skyward_nb.protocol.message_parts import Gpu
@@ -17,6 +17,9 @@ from skyward_nb.view.stragglers import behind, current, imbalance
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.ranks import spell_ranks
 from skyward_nb.words.units import clock
+
+if TYPE_CHECKING:
+    from skyward_nb.names.plan import ManifestRow
 
 EACH_RANK = 16
 """Up to so many running ranks have a row each; of more, ranks with the same words share one."""

@@ -13,7 +13,7 @@ from node.drivers import driver
 from skyward_nb.hangs.stacks import threads
 from skyward_nb.plugins.collectives import waits_in
 from skyward_nb.protocol.commands import CutCommunication
-from skyward_nb.protocol.events import CommunicationCut, Output
+from skyward_nb.protocol.events import CommunicationCut, Output, RankDone
 
 pytestmark = [
     pytest.mark.torch,
@@ -94,7 +94,7 @@ def test_ranks_that_wait_for_one_that_has_ended(four, wait):
     # One that a peer's cut has freed before its own waits no more.
     assert {each.waited_in for each in told} <= {"", WAITS[wait]}
     assert told[1].cut
-    ends = four.ended(run)
+    ends = ended_once_cut(four, run)
     assert [end.interrupted for end in ends] == [True, False, True, True]
     assert [end.waited_in for end in ends] == [WAITS[wait], "", WAITS[wait], WAITS[wait]]
 
@@ -103,6 +103,19 @@ def freed(made, run, **waiting):
     """Interrupt and cut: how the run ended."""
     made.interrupt(run)
     made.cut(run)
+    return ended_once_cut(made, run)
+
+
+def ended_once_cut(made, run):
+    """How the run ended; ranks are cut off again and again, as one may not have waited yet."""
+
+    def have_ended():
+        return {each.rank for each in made.events if isinstance(each, RankDone) and each.run == run}
+
+    while not {*made.ranks} <= have_ended():
+        made.hear(0.3)
+        if not {*made.ranks} <= have_ended():
+            made.cut(run)
     return made.ended(run)
 
 
