@@ -8,15 +8,17 @@ the rest is counted. Its clock is `now`, which is set before folding.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from skyward_nb.names.plan import ManifestRow
 from skyward_nb.protocol.events import Progress, Telemetry
 from skyward_nb.view.series import Series
 from skyward_nb.view.terminal import Screen, seen
 from skyward_nb.words.offers import Bill
+
+if TYPE_CHECKING:
+    from skyward_nb.names.plan import ManifestRow
 
 MOST_TEXT = 256_000
 """Bytes of text that are kept of a run by default."""
