@@ -20,7 +20,7 @@ from types import CodeType, FrameType
 
 from skyward_nb.compat.torch_private import groups
 from skyward_nb.node.rank_frameworks import RankFrameworks
-from skyward_nb.plugins.collectives import NamedFrame, called_at, waits_in
+from skyward_nb.plugins.collectives import NamedFrame, called_at, frames_below, waits_in
 from skyward_nb.protocol.events import Event, Waited
 from skyward_nb.words.profile import MOST_ONE_SIDED, OF_ALL
 
@@ -135,14 +135,9 @@ class CollectiveWaits:
 
 
 def _frames(frame: FrameType | None) -> Iterator[NamedFrame]:
-    """As `frames_of_thread`, which examines code each time."""
-    if frame is not None:
-        yield "", _called(frame.f_code, frame.f_lasti)
-    count = 0
-    while frame is not None and count < _MOST_FRAMES:
-        yield frame.f_code.co_filename, frame.f_code.co_name
-        frame = frame.f_back
-        count += 1
+    """As `frames_of_thread`, which examines code, and the thread's variables, each time."""
+    called = "" if frame is None else _called(frame.f_code, frame.f_lasti)
+    return frames_below(called, frame, _MOST_FRAMES)
 
 
 # A loop is seen at the same few places again and again.

@@ -160,12 +160,20 @@ def _known_name(named: list[NamedFrame]) -> str:
 
 def frames_of_thread(frame: FrameType | None) -> Iterator[NamedFrame]:
     """The frames of a live thread, innermost first; before them the function it calls."""
+    called = ""
     if frame is not None:
         called = called_at(frame.f_code, frame.f_lasti)
         found = frame.f_locals.get(called, frame.f_globals.get(called))
-        yield "", _COMPILED if type(found).__name__ == _COMPILED else called
+        called = _COMPILED if type(found).__name__ == _COMPILED else called
+    return frames_below(called, frame)
+
+
+def frames_below(called: str, frame: FrameType | None, most: int = _MOST) -> Iterator[NamedFrame]:
+    """The function that a live thread calls, then its frames, innermost first, at most so many."""
+    if frame is not None:
+        yield "", called
     count = 0
-    while frame is not None and count < _MOST:
+    while frame is not None and count < most:
         yield frame.f_code.co_filename, frame.f_code.co_name
         frame = frame.f_back
         count += 1

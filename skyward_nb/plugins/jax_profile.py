@@ -8,11 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from skyward_nb.plugins.jax_trace import communication, places
 from skyward_nb.plugins.recording import PREFIX, Recording, compress
-from skyward_nb.plugins.torch_trace import Trace, for_all, length, read, steady_share
+from skyward_nb.plugins.torch_trace import Trace, for_all, read
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.profile import CommProfile
 
@@ -22,6 +20,7 @@ _NOT_STARTED = "No profile started"
 class JaxRecording(Recording):
     """A run as JAX's profiler records it: operations of XLA, and not each call of Python."""
 
+    framework = "jax"
     most = 1 << 30
     """More than torch's: what is compiled meanwhile, and arrays on CPUs, grow this process as well."""
 
@@ -80,17 +79,7 @@ class JaxRecording(Recording):
         trace: Trace = read(data)
         trace.traceEvents = [event for event in trace.traceEvents if event.ph]
         trace.baseTimeNanoseconds = self._began_at
-        collectives, exposed, kinds = communication(trace.traceEvents)
+        found = communication(trace.traceEvents)
         names = places(trace.traceEvents)
-        events = msgspec.json.encode(for_all(trace, info.rank, info.world_size, base, names))
-        return CommProfile(
-            seconds=self._seconds,
-            recorded=self._recorded,
-            communicating=length(collectives),
-            exposed=exposed,
-            steady=steady_share(collectives, self._recorded),
-            collectives=kinds,
-            trace=compress(self._trace),
-            events=compress(events[1:-1]),
-            framework="jax",
-        )
+        events = for_all(trace, info.rank, info.world_size, base, names)
+        return self._profile(found, compress(self._trace), events)

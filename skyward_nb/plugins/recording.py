@@ -9,11 +9,14 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from skyward_nb.plugins.growth import Guard
+from skyward_nb.plugins.torch_trace import Event, Interval, length, steady_share
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.store.blobs import free_memory
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.profile import CommProfile
+from skyward_nb.words.profile import Collective, CommProfile
 
 PREFIX = "sky-profile-"
 _PIECE = 1 << 20
@@ -30,6 +33,7 @@ And of a rank's share of what memory is free, what part they are at most.
 class Recording(ABC):
     """One run on this rank: `begin` and `end` around it, then `result`; never raises its own trouble."""
 
+    framework: str
     most = _MOST
 
     def __init__(self) -> None:
@@ -119,6 +123,26 @@ class Recording(ABC):
         """A profile that says only why there is none."""
         self._profiler = None
         return CommProfile(seconds=self._seconds, trouble=why)
+
+    def _profile(
+        self,
+        found: tuple[list[Interval], float, tuple[Collective, ...]],
+        trace: bytes,
+        events: list[Event],
+    ) -> CommProfile:
+        """The profile of the communication that was `found`; `trace` is compressed, `events` are for all ranks."""
+        collectives, exposed, kinds = found
+        return CommProfile(
+            seconds=self._seconds,
+            recorded=self._recorded,
+            communicating=length(collectives),
+            exposed=exposed,
+            steady=steady_share(collectives, self._recorded),
+            collectives=kinds,
+            trace=trace,
+            events=compress(msgspec.json.encode(events)[1:-1]),
+            framework=self.framework,
+        )
 
     def _fail(self, error: Exception) -> None:
         self._profiler = None

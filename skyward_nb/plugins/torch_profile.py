@@ -12,11 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from skyward_nb.compat.torch_private import is_profiled
 from skyward_nb.plugins.recording import Recording, compress
-from skyward_nb.plugins.torch_trace import Trace, communication, for_all, length, read, steady_share
+from skyward_nb.plugins.torch_trace import Trace, communication, for_all, read
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.profile import CommProfile
 
@@ -26,6 +24,8 @@ _TALK = re.compile(rb"^(?:USDT|STAGE|INFO):\d{4}-.*\n", re.MULTILINE)
 
 class TorchRecording(Recording):
     """A run as torch's profiler records it."""
+
+    framework = "torch"
 
     def _start(self) -> Any:
         from torch.profiler import ProfilerActivity, profile, supported_activities
@@ -58,20 +58,10 @@ class TorchRecording(Recording):
 
     def _read(self, data: bytes, info: InstanceInfo, base: int) -> CommProfile:
         trace: Trace = read(data)
-        collectives, exposed, kinds = communication(trace.traceEvents)
+        found = communication(trace.traceEvents)
         compressed = compress(data)
         del data
-        events = msgspec.json.encode(for_all(trace, info.rank, info.world_size, base))
-        return CommProfile(
-            seconds=self._seconds,
-            recorded=self._recorded,
-            communicating=length(collectives),
-            exposed=exposed,
-            steady=steady_share(collectives, self._recorded),
-            collectives=kinds,
-            trace=compressed,
-            events=compress(events[1:-1]),
-        )
+        return self._profile(found, compressed, for_all(trace, info.rank, info.world_size, base))
 
 
 def _uses_cuda() -> bool:
