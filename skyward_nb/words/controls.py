@@ -5,6 +5,7 @@ Colours stay (`ESC [ ... m`), and so do lines and tabs. Pure.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any, TypeVar
 
@@ -30,10 +31,11 @@ def _changed(value: Any) -> Any:
     if type(value) is str:
         return shown(value)
     if isinstance(value, Struct):
-        fields = {name: getattr(value, name) for name in value.__struct_fields__}
-        changes = {
-            name: made for name, each in fields.items() if (made := _changed(each)) is not each
-        }
+        changes: dict[str, Any] = {}
+        for name in _with_text(type(value)):
+            each = getattr(value, name)
+            if each and (made := _changed(each)) is not each:
+                changes[name] = made
         return replace(value, **changes) if changes else value
     if type(value) is tuple:
         made = tuple(map(_changed, value))
@@ -42,3 +44,26 @@ def _changed(value: Any) -> Any:
         pairs = {_changed(key): _changed(each) for key, each in value.items()}
         return pairs if any(pairs.get(key) is not each for key, each in value.items()) else value
     return value
+
+
+@functools.cache
+def _with_text(kind: type[Struct]) -> tuple[str, ...]:
+    """The fields that may hold text, by the types that decoding has checked: a message is looked at each time."""
+    from msgspec import inspect
+
+    def may_hold(wanted: Any) -> bool:
+        if isinstance(wanted, inspect.StructType):
+            return bool(_with_text(wanted.cls))
+        if isinstance(wanted, inspect.UnionType):
+            return any(map(may_hold, wanted.types))
+        if isinstance(wanted, inspect.VarTupleType):
+            return may_hold(wanted.item_type)
+        return not isinstance(wanted, without)
+
+    without = (
+        inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.NoneType, inspect.BytesType,
+        inspect.LiteralType,
+    )  # fmt: skip
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    return tuple(each.name for each in info.fields if may_hold(each.type))
