@@ -108,6 +108,7 @@ class CollectiveWaits:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
             self._going.wait()
+            time.sleep(_EVERY)  # most cells are over by then: they are not to share the interpreter
             run = self._run
             window = Window(time.monotonic(), self._begun())
             while self._going.is_set() and run == self._run:
