@@ -8,20 +8,17 @@ the two nothing is gathered.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from skyward_nb.runtime.plan_words import WORDS, near_name, unknown_word
 from skyward_nb.words.mesh import PARALLEL_AXES
 
 Spec = tuple[Any, ...]
 """A mesh axis, several or None for each axis of an array, as in a `PartitionSpec`."""
-
-WORDS = ("colwise", "rowwise", "gather", "replicate")
-"""What a person may write; in JAX the second last is the first, as the compiler gathers."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +111,7 @@ def _by_leaf(leaves: Sequence[Leaf], plan: Mapping[str, Any] | None) -> dict[str
     found: dict[str, Any] = {}
     for pattern, word in (plan or {}).items():
         if isinstance(word, str) and word not in WORDS:
-            raise ValueError(
-                f"sky.parallelize: {pattern}: {word!r} is not one of {', '.join(WORDS)}; "
-                "or give a PartitionSpec of jax.sharding"
-            )
+            raise unknown_word(pattern, word, "PartitionSpec of jax.sharding")
         if not isinstance(word, str | tuple) and type(word).__name__ != "PartitionSpec":
             raise ValueError(
                 f"sky.parallelize: {pattern}: a {type(word).__name__} is not a word or a "
@@ -142,8 +136,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 def _near(pattern: str, names: Iterable[str]) -> str:
     there = {name for each in names for name in (each, each.rpartition(".")[0]) if name}
-    near = difflib.get_close_matches(pattern, sorted(there), 1, 0.4)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return near_name(pattern, sorted(there))
 
 
 def _checked(leaf: Leaf, spec: Spec, sizes: Mapping[str, int]) -> Spec:

@@ -9,19 +9,16 @@ The last three are right whatever stands between two layers.
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
 from skyward_nb.compat.transformers_private import tensor_plan
+from skyward_nb.runtime.plan_words import WORDS, near_name, unknown_word
 
 Plan = dict[str, Any]
 """A word, or torch's own `ParallelStyle`, by a layer's full name."""
-
-WORDS = ("colwise", "rowwise", "gather", "replicate")
-"""The words that a person may write."""
 
 _THEIRS = {
     "colwise": "colwise",
@@ -217,14 +214,10 @@ def _from_person(model: Any, wanted: Mapping[str, Any], size: int) -> Plan:
     for pattern, style in wanted.items():
         names = _matches(pattern, modules)
         if not names:
-            raise ValueError(
-                f"sky.parallelize: no layer is named {pattern!r}{_near(pattern, modules)}"
-            )
+            near = near_name(pattern, filter(None, modules))
+            raise ValueError(f"sky.parallelize: no layer is named {pattern!r}{near}")
         if isinstance(style, str) and style not in WORDS:
-            raise ValueError(
-                f"sky.parallelize: {pattern}: {style!r} is not one of {', '.join(WORDS)}; "
-                "or give a ParallelStyle of torch.distributed.tensor.parallel"
-            )
+            raise unknown_word(pattern, style, "ParallelStyle of torch.distributed.tensor.parallel")
         plan |= dict.fromkeys(names, style)
     shared = shared_modules(model)
     for name, style in plan.items():
@@ -244,11 +237,6 @@ def _check(name: str, module: Any, style: Any, size: int, *, is_shared: bool) ->
             f"sky.parallelize: {name} cannot be {style} with tp={size}: {module} is not a Linear or "
             "Embedding whose size is a multiple of that"
         )
-
-
-def _near(pattern: str, modules: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(pattern, [name for name in modules if name], 1, 0.4)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _matches(pattern: str, modules: Mapping[str, Any]) -> list[str]:
