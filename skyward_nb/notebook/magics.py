@@ -22,7 +22,7 @@ from IPython.core.ultratb import SyntaxTB
 from skyward_nb.compat.ipython_private import theme_of
 
 if TYPE_CHECKING:
-    from skyward_nb.notebook.named_pools import FunctionPools
+    from skyward_nb.notebook.function_pools import FunctionPools
     from skyward_nb.notebook.session import Session
 
 
@@ -51,7 +51,7 @@ class SkyMagics(Magics):
     def function_pools(self) -> FunctionPools:
         """The same pools, for functions."""
         if self._function_pools is None:
-            from skyward_nb.notebook.named_pools import FunctionPools
+            from skyward_nb.notebook.function_pools import FunctionPools
 
             self._function_pools = FunctionPools(self.session)
         return self._function_pools
