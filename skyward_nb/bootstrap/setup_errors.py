@@ -7,7 +7,7 @@ import shlex
 
 from skyward_nb.bootstrap.machine_facts import MachineFacts
 from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell
-from skyward_nb.words.controls import shown
+from skyward_nb.words.controls import spelt
 from skyward_nb.words.errors import HostNotReady, spell_size
 from skyward_nb.words.masking import masked_address
 
@@ -86,7 +86,7 @@ def unreached(address: str, what: str, no_way: str = "") -> str:
 
 def last_words(err: str) -> str:
     """The end of a script's output, with masked passwords."""
-    lines = [shown(line) for line in masked_address(err).splitlines() if line.strip()]
+    lines = [spelt(line) for line in masked_address(err).splitlines() if line.strip()]
     return "\n".join(lines[-_LINES:])
 
 

@@ -10,7 +10,7 @@ import re
 import sys
 from dataclasses import dataclass
 
-from skyward_nb.words.controls import shown
+from skyward_nb.words.controls import spelt
 
 _THREAD = re.compile(
     r"(Current thread|Thread|Stack)(?: (0x[0-9a-f]+))?(?: \[(.*)\])? ?\(most recent call first\)"
@@ -76,7 +76,7 @@ def _is_the_users(thread: ThreadStack) -> bool:
 
 def _plain(text: str) -> str:
     """The text as it was, but for what a terminal would obey."""
-    return shown(_ESCAPED.sub(_character, text))
+    return spelt(_ESCAPED.sub(_character, text))
 
 
 def _character(found: re.Match[str]) -> str:

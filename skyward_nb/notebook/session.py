@@ -41,7 +41,7 @@ from skyward_nb.reports.run_ending import conclude
 from skyward_nb.show.canvas_choice import canvas_of
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.view.run_view import MOST_TEXT
-from skyward_nb.words.controls import shown
+from skyward_nb.words.controls import spelt
 from skyward_nb.words.errors import OptionError, PoolError, SkyError, StartError
 from skyward_nb.words.ranks import parse_ranks, shown_ranks
 from skyward_nb.words.spec import PoolSpec
@@ -309,7 +309,7 @@ class Session:
         if waiting:
             with contextlib.suppress(SkyError):  # their words are in the picture
                 for rank, text in self.ask(pool, "last_value", "shown_last()", (*waiting,)).items():
-                    waiting[rank].shown = shown(str(text))
+                    waiting[rank].shown = spelt(str(text))
 
     def _request(self, cell: Cell | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
         ranks = parse_ranks("ranks", options.ranks, spec.world_size)

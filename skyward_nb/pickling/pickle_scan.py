@@ -11,7 +11,7 @@ import io
 import pickletools
 from typing import Any
 
-from skyward_nb.words.controls import shown
+from skyward_nb.words.controls import spelt
 
 ONLY = "trust=values takes numbers, text, arrays and tables back, and containers of them"
 _LEAVES = {
@@ -39,7 +39,7 @@ class NotPlain(Exception):
     """What came is no value of numbers, text, arrays and tables alone; the text quotes it, for a terminal."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(shown(why))
+        super().__init__(spelt(why))
 
 
 def scan(data: memoryview) -> None:

@@ -32,7 +32,7 @@ from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.base import Machine, MachineEnded
 from skyward_nb.providers.loop_thread import LoopTask
 from skyward_nb.words.bundles import HTML, framed
-from skyward_nb.words.controls import shown, with_texts_shown
+from skyward_nb.words.controls import spelt, with_texts_spelt
 
 T = TypeVar("T")
 _CHUNK = 1 << 18
@@ -170,12 +170,12 @@ class Link:
                 if self.frames_html and HTML in data:
                     data = {**data, HTML: framed(data[HTML])}
                 plain = {
-                    shown(kind): shown(text) if kind == "text/plain" else text
+                    spelt(kind): spelt(text) if kind == "text/plain" else text
                     for kind, text in data.items()
                 }
                 return replace(event, data=plain)
             case _:
-                return with_texts_shown(event)
+                return with_texts_spelt(event)
 
     def last_words(self) -> list[Event]:
         """The events before the line was cut."""

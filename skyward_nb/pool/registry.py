@@ -28,7 +28,7 @@ from skyward_nb.providers.base import MachineEnded, MachinesEnded
 from skyward_nb.providers.folders import far_root, is_gone, runtime_root
 from skyward_nb.providers.orphans import is_ours
 from skyward_nb.store.content_store import AgentGone
-from skyward_nb.words.controls import with_texts_shown
+from skyward_nb.words.controls import with_texts_spelt
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
@@ -295,4 +295,4 @@ def _ask(connection: socket.socket, question: bytes) -> Iterator[Event]:
     frames = event_frames()
     connection.sendall(question)
     while data := connection.recv(1 << 16):
-        yield from map(with_texts_shown, frames.feed(data))
+        yield from map(with_texts_spelt, frames.feed(data))

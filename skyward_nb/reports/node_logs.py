@@ -15,7 +15,7 @@ from skyward_nb.pool.registry import entries
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.reports.run_logs import MOST_SHOWN, last_lines, save_lines, spell_ago
 from skyward_nb.store.content_store import AgentGone
-from skyward_nb.words.controls import shown
+from skyward_nb.words.controls import spelt
 from skyward_nb.words.errors import OptionError, spell_size
 from skyward_nb.words.node_log_entry import NodeLogEntry, node_log_entries
 from skyward_nb.words.ranks import parse_ranks
@@ -152,6 +152,6 @@ def _spell_hosts(hosts: Mapping[str, tuple[int, ...]]) -> str:
 
 def _spell(word: NodeLogEntry) -> str:
     if not word.host:
-        return f"… {shown(word.text)} …"
+        return f"… {spelt(word.text)} …"
     clock = time.strftime(" %H:%M:%S", time.localtime(word.when)) if word.when else ""
-    return shown(f"[{word.host}]{clock} {word.part}: {word.text}".rstrip())
+    return spelt(f"[{word.host}]{clock} {word.part}: {word.text}".rstrip())

@@ -14,7 +14,7 @@ from skyward_nb.compat.ipython_private import print_by_repr
 from skyward_nb.words.bounds import SHOWN as _MOST_CHARACTERS
 from skyward_nb.words.bounds import SHOWN_LINES as _MOST_LINES
 from skyward_nb.words.bounds import cut
-from skyward_nb.words.controls import shown
+from skyward_nb.words.controls import spelt
 from skyward_nb.words.ranks import spell_ranks
 
 T = TypeVar("T")
@@ -203,7 +203,7 @@ class _Printer(RepresentationPrinter):
 def _repr(value: object) -> str:
     """A value in few lines: long containers shortened, long reprs cut with a word about it."""
     try:
-        return shown(_print(value))
+        return spelt(_print(value))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - a user's broken __repr__ must not hide the others

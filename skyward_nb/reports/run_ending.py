@@ -47,7 +47,7 @@ from skyward_nb.reports.run_profiles import profiles_of, told
 from skyward_nb.reports.source_lines import sources
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.show.pool_displays import PoolDisplays
-from skyward_nb.words.controls import shown
+from skyward_nb.words.controls import spelt
 from skyward_nb.words.errors import OptionError, PayloadError, PoolError, ResultTooLarge, SkyError
 from skyward_nb.words.ranks import count_ranks
 
@@ -217,7 +217,7 @@ class RunEnding:
                 there = mapped.pop(each.digest, None)
                 values[rank] = unpack(each, own, mapped=there, only_values=only_values)
             except Exception as error:  # noqa: BLE001 - rebuilding runs a user's code
-                reason = shown(f"{type(error).__name__}: {error}")
+                reason = spelt(f"{type(error).__name__}: {error}")
                 self._broken.setdefault((name, reason), []).append(rank)
         return RankResults(values, nodes)
 

@@ -16,20 +16,20 @@ T = TypeVar("T")
 _OBEYED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]|\r(?!\n)|\x1b(?!\[[0-9;:]*m)")
 
 
-def shown(text: str) -> str:
+def spelt(text: str) -> str:
     """The text with such characters spelt, as `repr` spells them."""
     return text if text.isprintable() else _OBEYED.sub(lambda found: repr(found[0])[1:-1], text)
 
 
-def with_texts_shown(value: T) -> T:
-    """A struct with all text in it `shown`; the same where there is nothing to change."""
+def with_texts_spelt(value: T) -> T:
+    """A struct with all text in it `spelt`; the same where there is nothing to change."""
     made: Any = _changed(value)
     return made
 
 
 def _changed(value: Any) -> Any:
     if type(value) is str:
-        return shown(value)
+        return spelt(value)
     if isinstance(value, Struct):
         changes: dict[str, Any] = {}
         for name in _with_text(type(value)):

@@ -31,14 +31,14 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from skyward_nb.words.controls import shown
+from skyward_nb.words.controls import spelt
 
 
 class SkyError(Exception):
     """Base of all errors of skyward_nb; its text says what happened and what to do next."""
 
     def __init__(self, message: str) -> None:
-        self.message: str = shown(message)  # it may quote a machine of others
+        self.message: str = spelt(message)  # it may quote a machine of others
         super().__init__(self.message)
 
     def _render_traceback_(self) -> list[str]:

@@ -13,7 +13,7 @@ from skyward_nb.protocol.message_parts import Client, Failure, Frame, Packed
 from skyward_nb.reports.results import RankResults
 from skyward_nb.reports.run_profiles import profiles_of
 from skyward_nb.store.blobs import digest_of
-from skyward_nb.words.controls import shown, with_texts_shown
+from skyward_nb.words.controls import spelt, with_texts_spelt
 from skyward_nb.words.errors import HostNotReady, StartError
 
 ATTACKS = {
@@ -28,14 +28,14 @@ ATTACKS = {
 
 @pytest.mark.parametrize(("text", "harmless"), ATTACKS.items())
 def test_what_a_terminal_would_obey_is_spelt(text, harmless):
-    assert shown(text) == harmless
+    assert spelt(text) == harmless
 
 
 @pytest.mark.parametrize(
     "text", ["", "plain", "zwei\nZeilen\tü", "dos\r\n", "\x1b[1;31mred\x1b[0m", "\x1b[38;5;3m"]
 )
 def test_lines_and_colours_stay(text):
-    assert shown(text) is text or shown(text) == text
+    assert spelt(text) is text or spelt(text) == text
 
 
 def test_every_text_of_an_event_is_shown_and_values_are_left_alone():
@@ -44,13 +44,13 @@ def test_every_text_of_an_event_is_shown_and_values_are_left_alone():
     failure = Failure(
         type_name=evil, message=evil, value=packed, at=Frame(evil, 1, evil), traceback=(evil, "x")
     )
-    done = with_texts_shown(RankDone(run=1, rank=0, failure=failure, pulled={evil: packed}))
+    done = with_texts_spelt(RankDone(run=1, rank=0, failure=failure, pulled={evil: packed}))
     made = done.failure
     assert (made.type_name, made.message, made.traceback) == (well, well, (well, "x"))
     assert (made.at, made.value) == (Frame(well, 1, well), packed)
     assert done.pulled == {well: packed}
     plain = RankPhase(0, "taking in", 1)
-    assert with_texts_shown(plain) is plain
+    assert with_texts_spelt(plain) is plain
 
 
 EVIL, WELL = "\x1b]0;t\x07", "\\x1b]0;t\\x07"
