@@ -14,6 +14,8 @@ _LONGER = 1.5
 """A rank is slow that computes so many times as long as most ranks do,"""
 _MOSTLY = 0.75
 """and in this part of its windows: one that others' load stops now and then is not."""
+_OF_LONGEST = 0.5
+"""and so much of what the slowest computes: one that itself waits for most of its time holds nobody up."""
 _LEAST = 0.02
 """The least share that is told apart from none."""
 
@@ -46,10 +48,11 @@ def _longer(own: Mapping[int, Sequence[float]]) -> dict[int, float]:
         return {}
     typical = {rank: statistics.median(shares) for rank, shares in own.items()}
     most = statistics.median_low(typical.values())
+    least = max(_LONGER * most, _OF_LONGEST * max(typical.values()))
     found: dict[int, float] = {}
     for rank, shares in own.items():
-        longer = sum(share >= _LONGER * most for share in shares)
-        if typical[rank] >= _LONGER * most and longer >= _MOSTLY * len(shares):
+        longer = sum(share >= least for share in shares)
+        if typical[rank] >= least and longer >= _MOSTLY * len(shares):
             found[rank] = typical[rank] / most
     return found
 

@@ -23,6 +23,8 @@ TEN = 10
         ([[0.8] * TEN, [0.1] * TEN, [0.1] * TEN], []),
         # The first rank saves a model now and then, or was stopped for a while.
         ([([0.5, 0.5, 0.0] * 4)[:TEN], [0.5] * TEN], []),
+        # The second slowest itself waits for most of its time: all wait for one rank.
+        ([[0.86] * TEN, [0.84] * TEN, [0.03] * TEN, [0.74] * TEN], [2]),
         # Too short to tell, and alone.
         ([[0.9] * 3, [0.0] * 3], []),
         ([[0.9] * TEN, [0.0] * 3], []),
