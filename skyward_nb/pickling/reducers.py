@@ -287,6 +287,31 @@ def _arrow_array(array: Any) -> Any:
     return compact[0].__reduce_ex__(5)
 
 
+# ── Keras ───────────────────────────────────────────────────────────────────────────────
+
+
+def _keras_object(saved: Any) -> Any:
+    """A model, layer or optimizer as Keras saves it, but without the time: equal ones are equal bytes.
+
+    A model would count as changed a second later, and take the place of the one that ranks have trained.
+    """
+    import zipfile
+
+    make, (archive,) = saved.__reduce__()
+    dateless = io.BytesIO()
+    with zipfile.ZipFile(archive) as dated, zipfile.ZipFile(dateless, "w") as plain:
+        for name in dated.namelist():
+            if (
+                name != "metadata.json"
+            ):  # the time, and a version of Keras; loading takes no notice of it
+                plain.writestr(zipfile.ZipInfo(name), dated.read(name))
+    return _make_keras, (make, pickle.PickleBuffer(dateless.getbuffer()))
+
+
+def _make_keras(make: Callable[[Any], Any], archive: Any) -> Any:
+    return make(io.BytesIO(archive))
+
+
 _WAYS: dict[tuple[str, str], Way] = {
     ("functools", "_lru_cache_wrapper"): _cached_function,
     ("functools", "cached_property"): _cached_property,
@@ -300,5 +325,6 @@ _WAYS: dict[tuple[str, str], Way] = {
     ("jax", "PRNGKeyArray"): _jax_array,
     ("pyarrow", "Array"): _arrow_array,
     ("pyarrow", "ChunkedArray"): _arrow_array,
+    ("keras", "KerasSaveable"): _keras_object,
 }
 _EXACT: dict[tuple[str, str], Way] = {("numpy", "ndarray"): _numpy_array}

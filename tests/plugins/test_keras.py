@@ -139,6 +139,17 @@ def test_the_head_saves_alone_and_each_rank_predicts_what_it_gives(notebook, poo
     assert notebook.run(loaded).result == notebook.run("found.count_params()").result
 
 
+def test_a_model_of_the_notebook_does_not_change_with_the_time(notebook):
+    """Keras saves the time with a model; ranks would lose what they trained in each second anew."""
+    ran = notebook.run(
+        "from unittest import mock\nfrom skyward_nb.pickling.payload import pack\nsaid = make(), make().optimizer\n"
+        "def written():\n    return [(each.__reduce__()[1][0].getvalue(), pack('said', each).digest) for each in said]\n"
+        "now = written()\nwith mock.patch('time.time', lambda: 1e9): of_old = written()\n"
+        "[(a == c, b == d) for (a, b), (c, d) in zip(now, of_old)]"
+    )
+    assert ran.result == "[(False, True), (False, True)]", ran.traceback
+
+
 def test_weights_begin_alike_without_a_seed_and_other_randomness_does_not(notebook, pool_of):
     pool_of("nodes=2 framework=keras:jax")
     ran = notebook.run(
