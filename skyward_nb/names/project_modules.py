@@ -36,7 +36,7 @@ class _Source:
 
     stamp: Stamp
     file: ModuleFile
-    imports: frozenset[str]
+    imports: tuple[str, ...]
 
 
 _read: dict[tuple[str, str], _Source] = {}
@@ -100,23 +100,25 @@ class ProjectModules:
 
     def _closure(self, wanted: Iterable[str]) -> dict[str, _Source]:
         found: dict[str, _Source] = {}
+        visited: set[str] = set()
         for top in sorted({name.partition(".")[0] for name in wanted}):
-            self._visit(top, found, set())
+            self._visit(top, found, visited)
         return found
 
-    def _visit(self, top: str, found: dict[str, _Source], under_way: set[str]) -> None:
-        root = self._root(top)
-        if root is None or top in under_way:
+    def _visit(self, top: str, found: dict[str, _Source], visited: set[str]) -> None:
+        if top in visited:
             return
-        under_way.add(top)
+        visited.add(top)
+        if (root := self._root(top)) is None:
+            return
         own: dict[str, _Source] = {}
         for name, path in module_files(top, root):
             source = self._read(name, path)
             if source is not None:
                 own[name] = source
         for source in own.values():
-            for name in sorted(source.imports):
-                self._visit(name, found, under_way)
+            for name in source.imports:
+                self._visit(name, found, visited)
         # Inside a package, deeper modules first: its own imports tend to go that way.
         found.update(sorted(own.items(), key=lambda item: -item[0].count(".")))
 
@@ -133,21 +135,22 @@ class ProjectModules:
             return None
         return root
 
-    def _read(self, name: str, path: Path) -> _Source | None:
+    def _read(self, name: str, path: str) -> _Source | None:
         try:
-            info = path.stat()
+            info = os.stat(path)  # noqa: PTH116 - each run does it for each file
             stamp = (info.st_mtime_ns, info.st_size)
             known = self._sources.get(name)
-            if known is not None and known.stamp == stamp and known.file.path == str(path):
+            if known is not None and known.stamp == stamp and known.file.path == path:
                 return known
-            source = _read.get((name, str(path)))
+            source = _read.get((name, path))
             if source is None or source.stamp != stamp:
-                text = importlib.util.decode_source(path.read_bytes())
-                file = ModuleFile(name, str(path), text, path.name == "__init__.py")
-                source = _Source(stamp, file, frozenset(_imports(text)))
+                text = importlib.util.decode_source(Path(path).read_bytes())
+                is_package = path.endswith(f"{os.sep}__init__.py")
+                file = ModuleFile(name, path, text, is_package)
+                source = _Source(stamp, file, tuple(sorted({*_imports(text)})))
         except (OSError, SyntaxError, UnicodeDecodeError):
             return None
-        self._sources[name] = _read[name, str(path)] = source
+        self._sources[name] = _read[name, path] = source
         return source
 
 
@@ -183,10 +186,10 @@ def _installed() -> Iterator[Path]:
     yield from (Path(p) for p in sys.path if Path(p).name in ("site-packages", "dist-packages"))
 
 
-def module_files(top: str, root: Path) -> Iterator[tuple[str, Path]]:
-    """(module's name, file) of a module, or of everything in a package."""
+def module_files(top: str, root: Path) -> Iterator[tuple[str, str]]:
+    """(module's name, path of its file) of a module, or of everything in a package."""
     if root.is_file():
-        yield top, root
+        yield top, str(root)
         return
     count = 0
     for seen, (folder, folders, files) in enumerate(os.walk(root)):
@@ -202,7 +205,7 @@ def module_files(top: str, root: Path) -> Iterator[tuple[str, Path]]:
             if count > _MOST_FILES:
                 return
             parts = (top, *inner) if stem == "__init__" else (top, *inner, stem)
-            yield ".".join(parts), Path(folder) / file
+            yield ".".join(parts), os.path.join(folder, file)  # noqa: PTH118 - each run does it
 
 
 def _imports(text: str) -> Iterator[str]:
