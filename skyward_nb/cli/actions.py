@@ -247,14 +247,13 @@ def _hang(asked: ParsedOptions, *, as_json: bool) -> int:
 def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
     """Run a script on every rank; returns the script's exit code."""
     from skyward_nb.cli.pool_client import open_pool
-    from skyward_nb.cli.script import Script, run_script
+    from skyward_nb.cli.script import run_script
     from skyward_nb.options.defaults import defaults, with_defaults
+    from skyward_nb.reports.scripts import Script
     from skyward_nb.show.display import RunDisplay
     from skyward_nb.show.log import LogCanvas
 
-    if not rest:
-        raise OptionError("script", "a script is missing: skyward-nb run [option ...] SCRIPT")
-    script = Script(Path(rest[0]), tuple(rest[1:]))
+    script = Script.of(rest, "skyward-nb run [option ...] SCRIPT [ARG ...]")
     try:
         script.check()
     except SyntaxError as error:
@@ -265,7 +264,7 @@ def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
     # With --json, stdout has the document alone: the output of ranks goes to stderr.
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         display = RunDisplay(LogCanvas(), "", quiet=options.quiet, logs="skyward-nb logs {run}")
-        program = f"skyward-nb run {script.path.name}"
+        program = f"skyward-nb run {script.name}"
         with open_pool(asked.pool, known, display, program, script.frameworks) as there:
             end = run_script(there, script, options, display)
     if end.traceback:

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 import traceback
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from skyward_nb.cell.source import own_cell
 from skyward_nb.cli.pool_client import PoolClient
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.framework_choice import FrameworkChoice, choose_for_script
 from skyward_nb.options.specs import check_profile
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.reports.rank_failures import RankFailure
+from skyward_nb.reports.scripts import Script
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.view.run_view import RankState, RunView
-from skyward_nb.words.errors import OptionError, RankDied, SkyError
+from skyward_nb.words.errors import RankDied, SkyError
 from skyward_nb.words.ranks import shown_ranks
 
 INTERRUPTED = 130
@@ -61,44 +56,6 @@ class ScriptEnd(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Script:
-    """A script with its arguments: a file, or a folder or an archive with a `__main__.py`."""
-
-    path: Path
-    arguments: tuple[str, ...] = ()
-
-    def check(self) -> None:
-        """Raise `OptionError` when there is none, SyntaxError when it is no Python."""
-        if not self.path.exists():
-            raise OptionError("script", f"there is no script {self.path}")
-        if self.path.is_dir() and not (self.path / "__main__.py").is_file():
-            raise OptionError("script", f"there is no __main__.py in the folder {self.path}")
-        if self.path.suffix == ".py" and self.path.is_file():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # ranks tell them
-                compile(self._bytes(), str(self.path), "exec", dont_inherit=True)
-
-    def _bytes(self) -> bytes:
-        try:
-            return self.path.read_bytes()
-        except OSError as error:
-            raise OptionError(
-                "script", f"{self.path} cannot be read: {error.strerror or error}"
-            ) from None
-
-    def frameworks(self) -> FrameworkChoice:
-        """Its imports, for `framework=auto`."""
-        path = self.path / "__main__.py" if self.path.is_dir() else self.path
-        text = path.read_text(errors="replace") if path.suffix == ".py" else ""
-        folder = path.parent
-        return choose_for_script(
-            text,
-            os.environ,
-            lambda root: (folder / root).is_dir() or (folder / f"{root}.py").is_file(),
-        )
-
-
 def run_script(
     there: PoolClient, script: Script, options: CellOptions, display: RunDisplay
 ) -> ScriptEnd:
@@ -122,12 +79,10 @@ def _run(
     there: PoolClient, script: Script, options: CellOptions, display: RunDisplay
 ) -> BaseException | None:
     """Run it; what ended it, where that was not its own end."""
-    path = str(script.path.resolve())
-    call = f"run({path!r}, {script.arguments!r}, {str(Path.cwd())!r})"
-    name = script.path.name
+    name = script.name
     ranks = there.pool.ranks
     request = RunRequest(
-        cell=own_cell(f"__import__('skyward_nb.runtime.script_runner', fromlist=['_']).{call}"),
+        cell=script.cell(),
         number=0,
         namespace={},
         ranks=ranks,

@@ -37,6 +37,7 @@ from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.plugin_table import is_installed
 from skyward_nb.pool.pool import Pool
 from skyward_nb.reports.found_pools import namesakes
+from skyward_nb.reports.scripts import Script
 from skyward_nb.reports.source_lines import is_own
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.words.errors import OptionError, PoolError
@@ -52,6 +53,9 @@ _WENT_ON = (
 )
 
 _REPLACE = "With `replace` on the line it is taken down, and the new one made, in one step."
+
+
+Work = Cell | Script
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class PoolFinder:
         """The name of the pool that is meant."""
         return with_defaults(asked, self.defaults()).pool.pool or "default"
 
-    def resolve(self, asked: ParsedOptions, cell: Cell | None = None) -> ResolvedPool:
+    def resolve(self, asked: ParsedOptions, work: Work | None = None) -> ResolvedPool:
         """The pool that a line means.
 
         A pool that was lost comes again as it was, unless the line says otherwise, and so does one
@@ -99,28 +103,28 @@ class PoolFinder:
         pool = self._pools.live(name)
         if pool is not None:
             try:
-                return ResolvedPool(pool, *self._extended(pool.spec, asked, cell))
+                return ResolvedPool(pool, *self._extended(pool.spec, asked, work))
             except PoolError as error:
                 if not with_defaults(asked, self.defaults()).cell.replace:
                     raise PoolError(name, f"{error.message} {_REPLACE}") from None
             spec = spec_of(pool.spec, self._stated(asked))
             if not asked.pool.chooses_frameworks:
                 spec = replace(spec, adds_frameworks=False)
-            return ResolvedPool(None, *self._readied(spec, asked, cell), replaced=pool)
+            return ResolvedPool(None, *self._readied(spec, asked, work), replaced=pool)
         if (lost := self._pools.lost(name)) is not None:
             spec = spec_of(lost.spec, self._stated(asked))
             lost.check(spec)
-            return ResolvedPool(None, *self._readied(spec, asked, cell))
+            return ResolvedPool(None, *self._readied(spec, asked, work))
         options = self._with_image(for_new_pool(asked, self.defaults(anew=True)))
         if not options.chooses_frameworks:
-            return ResolvedPool(None, self._with_plugins(spec_of(PoolSpec(), options), cell))
+            return ResolvedPool(None, self._with_plugins(spec_of(PoolSpec(), options), work))
         is_asked = options.framework == AUTO
         is_here = options.provider in (UNSET, "local")
-        chosen = self._choose(cell) if is_asked else self._choose_for(cell, is_here=is_here)
+        chosen = self._choose(work) if is_asked else self._choose_for(work, is_here=is_here)
         # What decorators name says more than imports do: which backend, say.
-        words: tuple[str, ...] = options_of(self._plugins_of(cell)).framework or ()
+        words: tuple[str, ...] = options_of(self._plugins_of(work)).framework or ()
         spec, note = made_by_choice(options, chosen, asked=is_asked, words=words)
-        return ResolvedPool(None, self._with_plugins(spec, cell), (note,) if note else ())
+        return ResolvedPool(None, self._with_plugins(spec, work), (note,) if note else ())
 
     def _stated(self, asked: ParsedOptions) -> PoolOptions:
         """The options for a pool that is up or was lost, but for `framework=auto`."""
@@ -144,49 +148,56 @@ class PoolFinder:
         return options.changed(image=image)
 
     def _extended(
-        self, spec: PoolSpec, asked: ParsedOptions, cell: Cell | None
+        self, spec: PoolSpec, asked: ParsedOptions, work: Work | None
     ) -> tuple[PoolSpec, tuple[str, ...]]:
         """The spec of a pool that is up, with frameworks that are to be added, and notes on those.
 
         Raises `PoolError` where the pool is not what is asked for.
         """
-        return self._readied(extended(spec, self._stated(asked)), asked, cell)
+        return self._readied(extended(spec, self._stated(asked)), asked, work)
 
     def _readied(
-        self, spec: PoolSpec, asked: ParsedOptions, cell: Cell | None
+        self, spec: PoolSpec, asked: ParsedOptions, work: Work | None
     ) -> tuple[PoolSpec, tuple[str, ...]]:
         """A spec with the plugins and frameworks that a cell needs, unless the line names those, and notes on them."""
-        spec = self._with_plugins(spec, cell)
+        spec = self._with_plugins(spec, work)
         if not asked.pool.chooses_frameworks:
             return spec, ()
         is_asked = asked.pool.framework == AUTO
         is_here = not spec.is_elsewhere
-        chosen = self._choose(cell) if is_asked else self._choose_for(cell, is_here=is_here)
+        chosen = self._choose(work) if is_asked else self._choose_for(work, is_here=is_here)
         spec, note = extended_by_choice(spec, chosen, asked=is_asked)
         return spec, (note,) if note else ()
 
-    def _with_plugins(self, spec: PoolSpec, cell: Cell | None) -> PoolSpec:
+    def _with_plugins(self, spec: PoolSpec, work: Work | None) -> PoolSpec:
         """The spec with the plugins that decorators of a cell's functions name; raises `OptionError`."""
-        uses = missing(spec, self._plugins_of(cell))
+        uses = missing(spec, self._plugins_of(work))
         return readied_for(spec, uses) if uses else spec
 
-    def _plugins_of(self, cell: Cell | None) -> tuple[PluginChoice, ...]:
-        return () if cell is None else plugins_of(cell, NotebookNames(self._shell.user_ns))
+    def _plugins_of(self, work: Work | None) -> tuple[PluginChoice, ...]:
+        return (
+            plugins_of(work, NotebookNames(self._shell.user_ns)) if isinstance(work, Cell) else ()
+        )
 
-    def _choose(self, cell: Cell | None) -> FrameworkChoice:
-        """The frameworks that a cell needs, or the notebook."""
-        if cell is None:
+    def _choose(self, work: Work | None) -> FrameworkChoice:
+        """The frameworks that a cell or a script needs, or the notebook."""
+        if isinstance(work, Script):
+            return work.frameworks()
+        if work is None:
             return choose(self._context())
-        return choose(self._context(), cell.names.imports, cell.names.reads)
+        return choose(self._context(), work.names.imports, work.names.reads)
 
-    def _choose_for(self, cell: Cell | None, *, is_here: bool) -> FrameworkChoice:
-        """The frameworks that a cell itself needs, if none is named.
+    def _choose_for(self, work: Work | None, *, is_here: bool) -> FrameworkChoice:
+        """The frameworks that a cell or a script itself needs, if none is named.
 
         On this machine those that are installed: what is not, the cell may do without.
         """
-        if cell is None:
+        if work is None:
             return FrameworkChoice((), "")
-        chosen = choose_for_cell(self._context(), cell.names.imports, cell.names.reads)
+        if isinstance(work, Script):
+            chosen = work.frameworks()
+        else:
+            chosen = choose_for_cell(self._context(), work.names.imports, work.names.reads)
         return chosen.of(is_installed) if is_here else chosen
 
     def _context(self) -> NotebookContext:
@@ -199,15 +210,15 @@ class PoolFinder:
         )
 
     def find(
-        self, asked: ParsedOptions, display: RunDisplay, cell: Cell | None = None
+        self, asked: ParsedOptions, display: RunDisplay, work: Work | None = None
     ) -> ResolvedPool:
         """What `resolve` tells; a pool that an earlier kernel of this notebook has left is reused."""
-        meant = self.resolve(asked, cell)
+        meant = self.resolve(asked, work)
         display.change(notes=meant.notes)
         if meant.pool is not None or meant.replaced is not None:
             return meant
         if (left := self._pools.left_over(meant.spec.name)) is not None:
-            spec, notes = self._extended(left.entry.spec, asked, cell)
+            spec, notes = self._extended(left.entry.spec, asked, work)
             pool = self._pools.adopt(left, display)
             display.change(notes=(_WENT_ON, *notes))
             return ResolvedPool(pool, spec, notes)

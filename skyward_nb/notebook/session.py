@@ -20,7 +20,7 @@ from skyward_nb.functions.notebook_names import NotebookNames
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.cells import Cells, is_cell_file
 from skyward_nb.notebook.dry_runs import dry_run
-from skyward_nb.notebook.pool_finder import PoolFinder, ResolvedPool
+from skyward_nb.notebook.pool_finder import PoolFinder, ResolvedPool, Work
 from skyward_nb.notebook.pools import Pools
 from skyward_nb.notebook.run_handle import RunHandle
 from skyward_nb.notebook.value_history import ValueHistory
@@ -38,6 +38,7 @@ from skyward_nb.reports.found_pools import choose, notebook_of
 from skyward_nb.reports.rank_failures import show
 from skyward_nb.reports.results import RankResults, UnreturnedValue
 from skyward_nb.reports.run_ending import conclude
+from skyward_nb.reports.scripts import Script
 from skyward_nb.show.canvas_choice import canvas_of
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.view.run_view import MOST_TEXT
@@ -78,22 +79,35 @@ class Session:
 
         Raises the user's own exception, KeyboardInterrupt, or a `SkyError`.
         """
-        cell = self.cells.compile(body)
+        return self._run(asked, self.cells.compile(body))
+
+    def run_script(self, asked: ParsedOptions, script: Script) -> object:
+        """Run a script on a pool, in the processes that its ranks have, whose names stay.
+
+        Returns the handle of one in the background. Raises `OptionError` and SyntaxError for what is no
+        script, and what `run` raises.
+        """
+        script.check()
+        return self._run(asked, script)
+
+    def _run(self, asked: ParsedOptions, work: Work) -> object:
+        cell = work.cell() if isinstance(work, Script) else work
         options = with_defaults(asked, self.finder.defaults()).cell
         _check_values_wanted(options, cell)
         display = self.display(quiet=options.quiet)
         display.change(most_text=MOST_TEXT if options.text is None else options.text)
         with _trouble_shown(display, "the cell did not begin on the ranks"):
-            meant = self.finder.find(asked, display, cell)
+            meant = self.finder.find(asked, display, work)
             spec = meant.spec
             check_profile(spec, options.profile)
-            request = self._request(cell, options, spec)
+            request = self._request(work, options, spec)
             if options.dry_run:
                 dry_run(request, meant, display, self.cells.source_of)
                 return None
             _show_only(display, options, spec.world_size)
             pool = self._made_ready(meant, asked, display)
-            ran_on = f"Running on {spell_result(request.ranks, spec.world_size)}"
+            what = f"Running {work.name}" if isinstance(work, Script) else "Running"
+            ran_on = f"{what} on {spell_result(request.ranks, spec.world_size)}"
             if options.detach:
                 return self._detach(pool, request, display, options, cell.names.writes)
             outcome = self._execute(pool, request, display, ran_on)
@@ -311,18 +325,18 @@ class Session:
                 for rank, text in self.ask(pool, "last_value", "shown_last()", (*waiting,)).items():
                     waiting[rank].shown = spelt(str(text))
 
-    def _request(self, cell: Cell | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
+    def _request(self, work: Work | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
         ranks = parse_ranks("ranks", options.ranks, spec.world_size)
         namespace = NotebookNames(self.shell.user_ns)
         for name in options.push or ():
             if name not in namespace:
                 near = near_words(name, namespace)
                 raise OptionError("push", f"push={name}: the notebook has no such name{near}")
-        wants_value = cell is not None and cell.has_value
+        wants_value = isinstance(work, Cell) and work.has_value
         senders = {"all": ranks, "head": ranks[:1], "none": ()}[options.gather]
         return RunRequest(
-            cell=cell,
-            number=self.cells.present()[0],
+            cell=work.cell() if isinstance(work, Script) else work,
+            number=0 if isinstance(work, Script) else self.cells.present()[0],
             namespace=namespace,
             ranks=ranks,
             value_from=senders if wants_value or options.pull else (),
@@ -330,11 +344,13 @@ class Session:
             pull=options.pull,
             push=options.push,
             limit=options.limit,
-            card=self._card(cell, options),
+            card=self._card(work, options),
         )
 
-    def _card(self, cell: Cell | None, options: CellOptions) -> RunCard:
+    def _card(self, cell: Work | None, options: CellOptions) -> RunCard:
         """The data by which another kernel can show this run, and end it."""
+        if isinstance(cell, Script):
+            return msgspec.structs.replace(options.card(), name=cell.name, began=time.time())
         number, text = self.cells.present()
         return msgspec.structs.replace(
             options.card(),

@@ -21,13 +21,21 @@ from skyward_nb.notebook.pool_finder import ResolvedPool
 from skyward_nb.notebook.report_verbs import check, cost, logs, status
 from skyward_nb.notebook.session import Session
 from skyward_nb.options.option_help import help_text, unknown_verb
-from skyward_nb.options.option_line import parse, parse_settings, parse_verb
-from skyward_nb.options.option_table import UP_TAKES, unknown_option
+from skyward_nb.options.option_line import (
+    parse,
+    parse_settings,
+    parse_verb,
+    parse_words,
+    split_line,
+    split_off,
+)
+from skyward_nb.options.option_table import RUN_TAKES, UP_TAKES, unknown_option
 from skyward_nb.options.synonyms import VERB_ALIASES, asks_for_help
 from skyward_nb.picture.wording import clock
 from skyward_nb.reports.cleanup import clean_up
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.found_pools import announcement, notebook_of, unanswered
+from skyward_nb.reports.scripts import Script
 from skyward_nb.words.errors import OptionError, PoolError, SkyError
 from skyward_nb.words.masking import masked_text
 
@@ -157,6 +165,22 @@ def attach(session: Session, line: str) -> object:
     return session.attach(asked.pool.name, detach=asked.cell.detach)
 
 
+def run(session: Session, line: str) -> object:
+    """Run a script, or a module, on the ranks of a pool."""
+    options, rest = split_off(split_line(line))
+    asked = parse_words(options, scopes=("pool", "cell"), words=0)
+    for option in asked.cell.stated:
+        if option not in RUN_TAKES:
+            raise OptionError(
+                option, f"{option}= is no option of a script, which has no names of the notebook"
+            )
+    if asked.cell.out and not asked.cell.detach:
+        raise OptionError(
+            "out", "a script has no value: out= names the handle of one that runs with detach"
+        )
+    return session.run_script(asked, Script.of(rest, "%sky run [option ...] FILE [ARG ...]"))
+
+
 def sweep_up(session: Session, line: str) -> None:
     """Remove what dead pools have left, with processes and machines; print which pools do not answer."""
     parse_verb("sweep", line)
@@ -195,6 +219,7 @@ _DO: dict[str, Callable[[Session, str], object]] = {
     "push": push,
     "pull": pull,
     "logs": logs,
+    "run": run,
     "check": check,
     "restart": restart,
     "attach": attach,

@@ -19,6 +19,7 @@ VERBS = {
     "cost": ("[POOL]", "cost of pools: an hour, so far, and of pools that ended"),
     "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
     "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
+    "run": ("[option ...] FILE [ARG ...]", "run a script, or -m MODULE, on the ranks of a pool"),
     "logs": ("[POOL] [run=] [rank=]", "output of a run; node=: of machines; lines=, save=, follow"),
     "attach": ("[POOL] [detach]", "attach to a pool that another kernel left, and to its run"),
     "check": ("[hang] [POOL]", "devices, versions, network, all-reduce; hang: where ranks are"),

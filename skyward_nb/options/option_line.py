@@ -100,7 +100,7 @@ def parse(
 
     Raises `OptionError` for an option that is unknown, is stated twice, or has no such value.
     """
-    return parse_words(_split(line), scopes=scopes, words=words)
+    return parse_words(split_line(line), scopes=scopes, words=words)
 
 
 def parse_verb(verb: str, line: str, *, words: int = 0) -> ParsedOptions:
@@ -113,7 +113,7 @@ def parse_verb(verb: str, line: str, *, words: int = 0) -> ParsedOptions:
         dict.fromkeys(("pool", *(BY_NAME[option].scope for option in taken)))
     )
     if verb in NAMES_A_POOL:
-        asked = parse_words(_split(line), scopes=scopes, words=1, is_word=_is_a_name)
+        asked = parse_words(split_line(line), scopes=scopes, words=1, is_word=_is_a_name)
         if asked.rest and (verb, asked.rest) != ("down", ("all",)):
             if asked.pool.name is not None:
                 raise OptionError("pool", f"pool= is given twice: {asked.rest[0]}")
@@ -159,7 +159,7 @@ def parse_settings(line: str) -> dict[str, str]:
     Raises `OptionError` as `parse` does.
     """
     settings: dict[str, str] = {}
-    for _, key, text in _pairs(_split(line)):
+    for _, key, text in _pairs(split_line(line)):
         option, settings[key] = _known(key, text, ("pool", "cell"))
         if text:
             option.value(text)
@@ -174,6 +174,8 @@ def split_off(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
         word = rest[0]
         if word == "--":
             return options, rest[1:]
+        if word == "-m":  # and the name of a module
+            break
         key, equals, _ = _key_of(word)
         option = BY_NAME.get(key)
         if option is None and not (word.startswith("-") or (equals and key.isidentifier())):
@@ -185,7 +187,8 @@ def split_off(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
     return options, rest
 
 
-def _split(line: str) -> list[str]:
+def split_line(line: str) -> list[str]:
+    """The words of a line, as a shell reads them; raises `OptionError`."""
     try:
         return shlex.split(line, comments=False)
     except ValueError as error:

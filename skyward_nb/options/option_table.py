@@ -144,6 +144,21 @@ OPTIONS: tuple[Option, ...] = (
 
 BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}
 
+RUN_TAKES = (
+    "ranks",
+    "stdout",
+    "stderr",
+    "text",
+    "timeout",
+    "on_error",
+    "detach",
+    "out",
+    "profile",
+    "replace",
+    "quiet",
+)
+"""The options of a cell that a script takes, too."""
+
 TAKES: dict[str, tuple[str, ...]] = {
     "down": ("pool",),
     "status": ("pool",),
@@ -156,6 +171,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "vars": ("ranks", "pool"),
     "attach": ("pool", "detach"),
     "logs": ("run", "rank", "node", "lines", "save", "follow", "pool"),
+    "run": RUN_TAKES,
 }
 """The options of the verbs of `%sky` that do not take all options of a pool."""
 

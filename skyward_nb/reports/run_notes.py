@@ -211,6 +211,8 @@ def _reformed(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) 
     anew = f"the process group was formed again (generation {generation}) and names are kept"
     if cut := _cut(outcome):
         words = f"{cut[0]}; {anew}"
+    elif any(end.lacks_group for end in outcome.done.values()):
+        words = f"the code had ended its process group, so {anew}"
     else:
         words = f"ranks had not called the same collectives, so {anew}"
     filling = [name for name in _waiting(outcome, outcome.waited_in) if _fills(name)]

@@ -25,15 +25,19 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 
-def run(path: str, arguments: Sequence[str], folder: str) -> None:
-    """Run a script in this folder; raises what ends it, but no `sys.exit` that says all is well.
+def run(path: str, arguments: Sequence[str], folder: str, module: str = "") -> None:
+    """Run a script, or the `module` that this file is of; raises what ends it, but no `sys.exit` that says all is well.
 
-    Where there is no such folder, on a machine elsewhere, it runs in that of the rank.
+    It runs in this folder; where there is no such folder, on a machine elsewhere, in that of the rank.
     """
     threads, children = {*threading.enumerate()}, {*multiprocessing.active_children()}
-    with _as_a_process(path, arguments, folder), _endings() as end:
+    own = folder if module else path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120
+    with _own_modules(own), _as_a_process(path, arguments, own, folder), _endings() as end:
         try:
-            runpy.run_path(path, run_name="__main__")
+            if module:
+                runpy.run_module(module, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(path, run_name="__main__")
         except SystemExit as ending:
             if _code_of(ending):
                 raise SystemExit(_code_of(ending)) from None
@@ -55,7 +59,7 @@ def _code_of(ending: SystemExit) -> int:
 
 
 @contextmanager
-def _as_a_process(path: str, arguments: Sequence[str], folder: str) -> Generator[None]:
+def _as_a_process(path: str, arguments: Sequence[str], own: str, folder: str) -> Generator[None]:
     """Arguments, path, folder and builtins as a process of the script's own has them."""
     argv, search, names = [*sys.argv], [*sys.path], {**builtins.__dict__}
     before = os.open(".", os.O_RDONLY)
@@ -66,8 +70,8 @@ def _as_a_process(path: str, arguments: Sequence[str], folder: str) -> Generator
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             os.chdir(folder)
         sys.argv[:] = [path, *arguments]
-        if not os.path.isdir(path):  # noqa: PTH112 - a folder is put there by runpy
-            sys.path.insert(0, os.path.dirname(path))  # noqa: PTH120
+        if own != path:  # a folder is put there by runpy
+            sys.path.insert(0, own)
         yield
     finally:
         sys.argv[:], sys.path[:] = argv, search
@@ -77,6 +81,19 @@ def _as_a_process(path: str, arguments: Sequence[str], folder: str) -> Generator
         with suppress(OSError):
             os.fchdir(before)
         os.close(before)
+
+
+@contextmanager
+def _own_modules(folder: str) -> Generator[None]:
+    """What a script has imported of its folder is imported anew by the next one, which may be of another text."""
+    before = {*sys.modules}
+    try:
+        yield
+    finally:
+        for name in {*sys.modules} - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if isinstance(file, str) and file.startswith(os.path.join(folder, "")):  # noqa: PTH118
+                del sys.modules[name]
 
 
 @contextmanager

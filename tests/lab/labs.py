@@ -160,7 +160,7 @@ def _environment(folder: Path, token: str) -> dict[str, str]:
 
 def _wait_for_url(folder: Path, process: subprocess.Popen[bytes], log: Path) -> str:
     """The address that the server wrote down once it listens; another port may have won the race."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while time.monotonic() < until and process.poll() is None:
         for info in (folder / "runtime").glob("jpserver-*.json"):
             text = info.read_text()

@@ -112,6 +112,10 @@ def outcome(*ends, dead=(), killed=(), **more):
             (f"ranks had not called the same collectives, so {FORMED}",),
         ),
         (
+            outcome(replace(well(0), lacks_group=True), well(1), was_reformed=True),
+            (f"the code had ended its process group, so {FORMED}",),
+        ),
+        (
             outcome(stopped(0), stopped(1), interrupted=True, waited_in={0: "barrier"}),
             ("rank 0 was stopped while waiting in barrier",),
         ),

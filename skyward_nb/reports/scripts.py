@@ -1,0 +1,103 @@
+"""A script that is to run on ranks, with its arguments: what there has to be, what it needs, and its call."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from skyward_nb.cell.source import Cell, own_cell
+from skyward_nb.options.framework_choice import FrameworkChoice, choose_for_script
+from skyward_nb.words.errors import OptionError
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script with its arguments: a file, a folder or an archive with a `__main__.py`, or a `module`."""
+
+    path: Path
+    arguments: tuple[str, ...] = ()
+    module: str = ""
+
+    @classmethod
+    def of(cls, words: Sequence[str], form: str) -> Script:
+        """What the words after the options name: `SCRIPT [ARG ...]` or `-m MODULE [ARG ...]`.
+
+        Raises `OptionError` where nothing is named, which shows `form`, or no such module is found.
+        """
+        if not words or words == ["-m"]:
+            what = "module" if words else "script"
+            raise OptionError(what, f"a {what} is missing: {form}")
+        if words[0] != "-m":
+            return cls(Path(words[0]).expanduser(), tuple(words[1:]))
+        return cls(_found(words[1]), tuple(words[2:]), words[1])
+
+    @property
+    def name(self) -> str:
+        """Its name in pictures and logs."""
+        return f"-m {self.module}" if self.module else self.path.name
+
+    def check(self) -> None:
+        """Raise `OptionError` when there is none, SyntaxError when it is no Python."""
+        if not self.path.exists():
+            raise OptionError("script", f"there is no script {self.path}")
+        if self.path.is_dir() and not (self.path / "__main__.py").is_file():
+            raise OptionError("script", f"there is no __main__.py in the folder {self.path}")
+        if self.path.suffix == ".py" and self.path.is_file():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # ranks tell them
+                compile(self._bytes(), str(self.path), "exec", dont_inherit=True)
+
+    def _bytes(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise OptionError(
+                "script", f"{self.path} cannot be read: {error.strerror or error}"
+            ) from None
+
+    def frameworks(self) -> FrameworkChoice:
+        """Its imports, for `framework=auto`."""
+        path = self.path / "__main__.py" if self.path.is_dir() else self.path
+        text = path.read_text(errors="replace") if path.suffix == ".py" else ""
+        folder = path.parent
+        return choose_for_script(
+            text,
+            os.environ,
+            lambda root: (folder / root).is_dir() or (folder / f"{root}.py").is_file(),
+        )
+
+    def cell(self) -> Cell:
+        """The call that runs it on a rank, in this process's folder where there is that one."""
+        path = str(self.path.resolve())
+        call = f"run({path!r}, {self.arguments!r}, {str(Path.cwd())!r}, {self.module!r})"
+        return own_cell(f"__import__('skyward_nb.runtime.script_runner', fromlist=['_']).{call}")
+
+
+def _found(module: str) -> Path:
+    """The file of a module in this folder, or wherever Python finds it; of a package its `__main__.py`."""
+    path: Sequence[str] | None = [str(Path.cwd()), *sys.path]
+    parts = module.split(".")
+    spec: importlib.machinery.ModuleSpec | None = None
+    for number in range(len(parts)):
+        spec = importlib.machinery.PathFinder.find_spec(".".join(parts[: number + 1]), path)
+        if spec is None:
+            raise OptionError(
+                "module", f"there is no module {module}: Python finds no {parts[number]}"
+            )
+        path = spec.submodule_search_locations
+        if path is None and number < len(parts) - 1:
+            raise OptionError(
+                "module", f"there is no module {module}: {parts[number]} is no package"
+            )
+    if path is not None:
+        for folder in path:
+            if (main := Path(folder, "__main__.py")).is_file():
+                return main
+        raise OptionError("module", f"{module} is a package without a __main__.py, which `-m` runs")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin)
