@@ -43,12 +43,12 @@ messages: $(BIN)/python  ## every message that a person may read, with its place
 check: lint types imports test  ## all that CI asks for
 
 format: $(STAMPS)/lint
-	$(BIN)/ruff format skyward_nb tests notebooks
-	$(BIN)/ruff check --fix skyward_nb tests notebooks
+	$(BIN)/ruff format skyward_nb tests notebooks docs
+	$(BIN)/ruff check --fix skyward_nb tests notebooks docs
 
 lint: $(STAMPS)/lint
-	$(BIN)/ruff format --check skyward_nb tests notebooks
-	$(BIN)/ruff check skyward_nb tests notebooks
+	$(BIN)/ruff format --check skyward_nb tests notebooks docs
+	$(BIN)/ruff check skyward_nb tests notebooks docs
 
 types: $(STAMPS)/lint
 	$(BIN)/basedpyright

@@ -84,12 +84,17 @@ def _verbs() -> str:
 def _commands() -> str:
     parts: list[str] = []
     for name, command in COMMANDS.items():
-        parts += [f"## `skyward-nb {name}`\n", f"    skyward-nb {name} {command.form}".rstrip() + "\n"]
+        parts += [
+            f"## `skyward-nb {name}`\n",
+            f"    skyward-nb {name} {command.form}".rstrip() + "\n",
+        ]
         parts.append(f"{command.help}\n")
         takes_all = {*POOL} <= {*command.takes}
         takes = [each for each in command.takes if not (takes_all and each in POOL)]
         if takes_all:
-            parts.append("Options: those [of a pool](magics.md#options-of-a-pool), but for `image=`.\n")
+            parts.append(
+                "Options: those [of a pool](magics.md#options-of-a-pool), but for `image=`.\n"
+            )
         if takes:
             parts.append(_option_table(BY_NAME[each] for each in takes))
     return "\n".join(parts)
@@ -97,7 +102,10 @@ def _commands() -> str:
 
 def _other_words() -> str:
     taken = [
-        *((f"{word}=" if word[0] != "-" else word, f"`{meant}=`") for word, meant in ALIASES.items()),
+        *(
+            (f"{word}=" if word[0] != "-" else word, f"`{meant}=`")
+            for word, meant in ALIASES.items()
+        ),
         *((f"%sky {word}", f"`%sky {meant}`") for word, meant in VERB_ALIASES.items()),
     ]
     hints: dict[str, list[str]] = {}
@@ -106,5 +114,8 @@ def _other_words() -> str:
     for word, hint in VERB_HINTS.items():
         hints.setdefault(hint, []).append(f"%sky {word}")
     means = _table(("word", "means"), ((_code(word), meant) for word, meant in taken))
-    says = _table(("word", "the error says"), ((" ".join(map(_code, words)), hint) for hint, words in hints.items()))
+    says = _table(
+        ("word", "the error says"),
+        ((" ".join(map(_code, words)), hint) for hint, words in hints.items()),
+    )
     return f"{means}\n{says}"

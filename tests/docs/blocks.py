@@ -47,7 +47,9 @@ def blocks(text: str) -> list[Block]:
             continue
         line = text[: fence.start("code")].count("\n") + 1
         if language == "text" and found and not text[end : fence.start()].strip():
-            found[-1] = Block(**{**vars(found[-1]), "shows": tuple(filter(str.strip, code.split("\n")))})
+            found[-1] = Block(
+                **{**vars(found[-1]), "shows": tuple(filter(str.strip, code.split("\n")))}
+            )
         else:
             marks = {fence["mark"].replace(" ", "_"): fence["about"]} if fence["mark"] else {}
             found.append(Block(language, code, line, **marks))

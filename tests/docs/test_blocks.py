@@ -24,11 +24,11 @@ EVERY = pytest.mark.parametrize(
 LONG = {
     "docs/coming-from/dask.md": "functions/test_mapping.py",
     "docs/coming-from/ipyparallel.md": "notebook/test_cells.py",
-    "docs/coming-from/ray.md": "functions/test_calls.py",
+    "docs/coming-from/ray.md": "functions/test_running.py",
     "docs/coming-from/skyward.md": "dialects/test_older.py",
     "docs/coming-from/torchrun.md": "plugins/test_torch.py",
     "docs/howto/environments.md": "notebook/test_image.py",
-    "docs/howto/functions.md": "functions/test_calls.py",
+    "docs/howto/functions.md": "functions/test_running.py",
     "docs/howto/hangs.md": "notebook/test_check.py",
     "docs/howto/profiling.md": "notebook/test_profile.py",
     "docs/howto/scripts.md": "cli/test_run.py",

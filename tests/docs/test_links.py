@@ -44,9 +44,9 @@ def broken(text: str, page: Path) -> list[str]:
         name, _, anchor = link.partition("#")
         path = (page.parent / name).resolve() if name else page
         is_made = str(path.parent.relative_to(ROOT)) in MADE
-        if not path.exists() and not is_made:
-            lost.append(link)
-        elif anchor and path.suffix == ".md" and anchor not in anchors(path):
+        if (not path.exists() and not is_made) or (
+            anchor and path.suffix == ".md" and anchor not in anchors(path)
+        ):
             lost.append(link)
     return lost
 
@@ -80,8 +80,12 @@ def test_every_page_is_in_the_contents():
         if page == "README.md":
             continue
         folder = (ROOT / page).parent
-        for tree in re.findall(r"^:{3,}\{toctree\}\n(.*?)^:{3,}$", (ROOT / page).read_text(), re.M | re.S):
-            names = re.findall(r"^(?:.*<(\S+)>|([\w./-]+))$", re.sub(r"^:.*$", "", tree, flags=re.M), re.M)
+        for tree in re.findall(
+            r"^:{3,}\{toctree\}\n(.*?)^:{3,}$", (ROOT / page).read_text(), re.M | re.S
+        ):
+            names = re.findall(
+                r"^(?:.*<(\S+)>|([\w./-]+))$", re.sub(r"^:.*$", "", tree, flags=re.M), re.M
+            )
             listed |= {str((folder / (a or b)).resolve().relative_to(ROOT)) for a, b in names}
     written = {page.removesuffix(".md") for page in pages()} - {"README", "docs/index"}
     assert written <= listed
