@@ -40,7 +40,7 @@ durations:  ## keep the last run's durations, which order the files; draws the t
 messages: $(BIN)/python  ## every message that a person may read, with its place
 	@$(BIN)/python tests/messages.py
 
-check: lint types imports test  ## all that CI asks for
+check: lint types imports docs test  ## all that CI asks for
 
 format: $(STAMPS)/lint
 	$(BIN)/ruff format skyward_nb tests notebooks docs

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.lib.lexers import IPython3Lexer
+from pygments.token import Comment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -19,6 +20,9 @@ import reference_pages  # noqa: E402
 import skyward_nb  # noqa: E402
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pygments.token import _TokenType
     from sphinx.application import Sphinx
 
 project = "skyward_nb"
@@ -46,6 +50,22 @@ autodoc_class_signature = "mixed"
 _ONE_BACKTICK = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)")
 
 
+class CellLexer(IPython3Lexer):
+    """A cell of a notebook: below a `%%sky_remote` line there is Python, too."""
+
+    name = "A cell"
+
+    def get_tokens_unprocessed(
+        self, text: str, stack: tuple[str, ...] = ("root",)
+    ) -> Iterator[tuple[int, _TokenType, str]]:
+        """The line of options as one token, and the rest as Python's."""
+        begin = text.find("\n") if text.startswith("%%sky_remote") else 0
+        if begin:
+            yield 0, Comment.Preproc, text[:begin]
+        for index, kind, value in super().get_tokens_unprocessed(text[begin:], stack):
+            yield begin + index, kind, value
+
+
 def _code_in_docstrings(*args: Any) -> None:
     """In docstrings of the package, text in single backticks is code."""
     lines: list[str] = args[-1]
@@ -69,6 +89,7 @@ def _write_pages(_app: Sphinx) -> None:
 
 def setup(app: Sphinx) -> None:
     """Connect what this page has of its own."""
-    app.add_lexer("python", IPython3Lexer)  # cells of a notebook: `%%sky_remote nodes=4`
+    for name in ("python", "ipython3"):
+        app.add_lexer(name, CellLexer)
     app.connect("builder-inited", _write_pages)
     app.connect("autodoc-process-docstring", _code_in_docstrings)
