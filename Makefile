@@ -11,7 +11,7 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-
 # Tests start thousands of processes that import the package: what is compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all gpu soak soak-kernel chaos durations messages check format lint types imports schema notebooks bench faults cloud-faults minors deps constraints clean
+.PHONY: demo test test-all gpu soak soak-kernel chaos durations messages check format lint types imports schema docs pictures release notebooks bench faults cloud-faults minors deps constraints clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
@@ -40,15 +40,15 @@ durations:  ## keep the last run's durations, which order the files; draws the t
 messages: $(BIN)/python  ## every message that a person may read, with its place
 	@$(BIN)/python tests/messages.py
 
-check: lint types imports test  ## all that CI asks for
+check: lint types imports docs test  ## all that CI asks for
 
 format: $(STAMPS)/lint
-	$(BIN)/ruff format skyward_nb tests notebooks
-	$(BIN)/ruff check --fix skyward_nb tests notebooks
+	$(BIN)/ruff format skyward_nb tests notebooks docs
+	$(BIN)/ruff check --fix skyward_nb tests notebooks docs
 
 lint: $(STAMPS)/lint
-	$(BIN)/ruff format --check skyward_nb tests notebooks
-	$(BIN)/ruff check skyward_nb tests notebooks
+	$(BIN)/ruff format --check skyward_nb tests notebooks docs
+	$(BIN)/ruff check skyward_nb tests notebooks docs
 
 types: $(STAMPS)/lint
 	$(BIN)/basedpyright
@@ -59,6 +59,20 @@ imports: $(STAMPS)/lint
 
 schema: $(STAMPS)/demo  ## the JSON schema of the record for front ends, made from its types
 	$(BIN)/python -m skyward_nb.picture.record > skyward_nb/picture/run.schema.json
+
+docs: $(STAMPS)/docs  ## the documentation site in build/docs; warnings are errors. `make notebooks docs`: its gallery with outputs
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
+
+pictures: tools  ## the pictures of README and docs, made of README's own cells in JupyterLab
+	$(BIN)/python -m pytest tests/lab/test_readme.py::test_the_cells_of_readme_run_and_their_picture_is_kept
+	cp build/screenshots/readme-running.png docs/picture.png
+	cp build/screenshots/readme-finished.png docs/picture-finished.png
+
+release: $(STAMPS)/release  ## the wheel and the source archive in dist, checked as an index checks them
+	rm -rf dist
+	$(BIN)/python -m build --installer uv --outdir dist
+	$(BIN)/twine check --strict dist/*
 
 notebooks: $(STAMPS)/demo
 	$(BIN)/python notebooks/execute.py notebooks/[0-9]*.ipynb notebooks/sources.ipynb
@@ -107,6 +121,10 @@ $(STAMPS)/test: pyproject.toml constraints.txt | $(STAMPS)/demo
 
 $(STAMPS)/lint: pyproject.toml constraints.txt | $(STAMPS)/demo
 	$(INSTALL) --torch '.[demo,test,arrays,frameworks,loops,lab-test,aws-test,lint]'
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/docs $(STAMPS)/release: $(STAMPS)/%: pyproject.toml constraints.txt | $(STAMPS)/demo
+	$(INSTALL) --torch '.[demo,$*]'
 	@mkdir -p $(STAMPS) && touch $@
 
 # JAX brings its CUDA libraries by an extra; torch from a registry has them, if it is no build for CPUs alone.

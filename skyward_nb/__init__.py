@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from skyward_nb.words.pool_options import Options, Worker
     from skyward_nb.words.volume import Volume
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ALIASES = {"ComputePool": "Compute", "compute": "function"}
 """The words of an older dialect of this API, and what they are called here."""

@@ -50,6 +50,7 @@ STARTS = {
     "cli": "`skyward-nb` as a process, pools",
     "cloud": "an API server of EC2, machines that boot",
     "cluster": "hosts: namespaces with an sshd each",
+    "docs": "a kernel, and pools of local ranks",
     "dialects": "scripts for other tools, with torch and JAX",
     "faults": "pools whose parts are killed, stopped and cut off",
     "functions": "pools of local ranks",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-_MARKS = b"[Gloo] Rank ", b" peer ranks", b"coordination"
+_MARKS = b"[Gloo] Rank ", b" peer ranks", b"coordination", b"hostname of the client"
 _GREETINGS = re.compile(
     rb"^(?=.*(?:Gloo|peer ranks))(?:\[Gloo\] Rank |\d+| is connected to | peer ranks\. "
     rb"|Expected number of connected peer ranks is : )+(?:\n|\Z)",
@@ -27,6 +27,11 @@ _PREEMPTION = re.compile(
     re.MULTILINE,
 )
 """It cannot learn of preemption any more: the coordinator is gone, which another line says."""
+_NO_HOSTNAME = re.compile(
+    rb"^\[W\d{4} \S+ socket\.cpp:\d+\] \[c10d\] The hostname of the client socket cannot .*\n",
+    re.MULTILINE,
+)
+"""What torch's store says of each rank where no server of names answers; it goes on with the address."""
 _FAREWELL = re.compile(
     rb"^F\d{4} .*Terminating process because the JAX distributed service detected fatal errors"
     rb".*Failed to send RPC to coordination service",
@@ -48,7 +53,7 @@ class NoiseFilter:
             return b""
         if not any(mark in data for mark in _MARKS):
             return data
-        for pattern in (_GREETINGS, _POLLED, _PREEMPTION):
+        for pattern in (_GREETINGS, _POLLED, _PREEMPTION, _NO_HOSTNAME):
             data = pattern.sub(b"", data)
         if (farewell := _FAREWELL.search(data)) is not None:
             self.ends = LOST_ITS_COORDINATOR

@@ -155,7 +155,7 @@ def test_more_machines_are_no_more_calls(api, renter):
 def test_what_is_asked_for_is_on_disk_before(api, renter, tmp_path):
     api.fail("RunInstances", "UnauthorizedOperation")
     made = renter()
-    with pytest.raises(AccountError, match="README"):
+    with pytest.raises(AccountError, match=r"docs/aws-policy\.json"):
         made.launch()
     (found,) = rental_records.entries()
     (attempt,) = found.record.attempts

@@ -1,4 +1,4 @@
-"""The rights that README asks for are those of the calls that are made: no fewer, and no more."""
+"""The rights that the documentation asks for are those of the calls that are made: no fewer, and no more."""
 
 from __future__ import annotations
 

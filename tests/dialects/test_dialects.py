@@ -31,8 +31,3 @@ def test_both_dialects_mean_the_same(newer, older):
     import skyward_nb as sky
 
     assert getattr(sky, newer) is getattr(sky, older)
-
-
-def test_the_readme_shows_the_thirty_lines_as_they_are():
-    readme = (HERE.parents[1] / "README.md").read_text()
-    assert f"```python\n{(HERE / 'thirty_lines.py').read_text()}```" in readme

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/security.md"]
+PAGES = [
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    *(
+        str(path.relative_to(ROOT))
+        for path in sorted(ROOT.glob("docs/**/*.md"))
+        if path.parent.name != "made"
+    ),
+]
 _QUOTED = re.compile(r"`([^`\s]+)`")
 _PATH = re.compile(r"[\w.-]+(/[\w.-]*)*")
 _FILE = re.compile(r"\.(?:cfg|css|html|ini|ipynb|json|md|py|sh|toml|txt)$")

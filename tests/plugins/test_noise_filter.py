@@ -20,6 +20,10 @@ GONE = (
     b"UNAVAILABLE: Failed to send RPC to coordination service. Either the leader task was "
     b'preempted.\nAdditional GRPC error information:\n:UNKNOWN: {grpc_message:"Socket closed"}\n'
 )
+NO_HOSTNAME = (
+    b"[W1125 03:54:16.055033260 socket.cpp:207] [c10d] The hostname of the client socket cannot be "
+    b"retrieved. err=-3\n"
+)
 STACK = b"*** Check failure stack trace: ***\n    @     0x7f74e1840634  absl::SendToLog()\n"
 
 
@@ -28,6 +32,8 @@ STACK = b"*** Check failure stack trace: ***\n    @     0x7f74e1840634  absl::Se
     [
         ([b"loss 1\n"], b"loss 1\n", ""),
         ([b"a\n" + GREETING + b"b\n"], b"a\nb\n", ""),
+        ([b"a\n" + NO_HOSTNAME + b"b\n"], b"a\nb\n", ""),
+        ([b"the hostname of the client\n"], b"the hostname of the client\n", ""),
         ([b"my peer ranks of coordination\n"], b"my peer ranks of coordination\n", ""),
         ([b"before\n", POLLED, FATAL + GONE, STACK], b"before\n", LOST_ITS_COORDINATOR),
         ([b"before\n" + POLLED + FATAL + GONE + STACK], b"before\n", LOST_ITS_COORDINATOR),

@@ -138,9 +138,9 @@ _ADVICE = {
     "LoginOver": "`aws login`, then try again",
     "AuthFailure": "AWS rejects these credentials: `aws sts get-caller-identity` shows whose they are; "
     "a wrong clock of this machine is another cause",
-    "UnauthorizedOperation": "these credentials lack that permission: README names the policy that grants it",
-    "AccessDenied": "these credentials lack that permission: README names the policy that grants it",
-    "AccessDeniedException": "these credentials lack that permission: README names the policy that grants it",
+    "UnauthorizedOperation": "these credentials lack that permission: docs/aws-policy.json of the project is the policy that grants it",
+    "AccessDenied": "these credentials lack that permission: docs/aws-policy.json of the project is the policy that grants it",
+    "AccessDeniedException": "these credentials lack that permission: docs/aws-policy.json of the project is the policy that grants it",
     "ExpiredToken": "the credentials have expired: run `aws sso login`, then try again",
     "ExpiredTokenException": "the credentials have expired: run `aws sso login`, then try again",
     "RequestExpired": "the credentials have expired, or this machine's clock is wrong: run `aws sso login`, "

@@ -1,0 +1,50 @@
+"""README's cells, copied into JupyterLab: what a person sees of them, and the pictures of README (`make pictures`)."""
+
+import re
+from contextlib import contextmanager
+
+import psutil
+import pytest
+from docs.blocks import blocks_of
+from leaks import ours
+
+from lab.pages import SCREENSHOTS
+
+
+@contextmanager
+def stopped(processes):
+    """They stand still."""
+    for each in processes:
+        each.suspend()
+    try:
+        yield
+    finally:
+        for each in processes:
+            each.resume()
+
+
+@pytest.mark.extensive
+@pytest.mark.torch
+def test_the_cells_of_readme_run_and_their_picture_is_kept(notebook):
+    pytest.importorskip("torch")
+    cells = [block.code for block in blocks_of("README.md") if block.language == "python"]
+    load, train, end = [notebook.add_cell(each) for each in cells]
+    notebook.run_cell(load)
+    notebook.run_cell(train)
+    # Ranks are those of our processes that have started no others.
+    ranks = [each for each in map(psutil.Process, ours()) if not each.children()]
+    notebook.run_cell(train, wait=False)
+    out = notebook.output(train)
+    out.get_by_text(re.compile(r"epoch [2-6]\d/100")).first.wait_for()
+    with stopped(ranks):
+        out.locator("img[alt*='loss']").first.wait_for()
+        notebook.page.wait_for_timeout(500)  # what is on its way is drawn
+        out.screenshot(path=SCREENSHOTS / "readme-running.png")
+        assert notebook.running
+    notebook.wait_idle()
+    notebook.run_cell(train)  # who stood still above waited longest there
+    assert "4 ranks finished" in notebook.output_text(train)
+    out.screenshot(path=SCREENSHOTS / "readme-finished.png")
+    notebook.run_cell(end)
+    assert "nothing left running" in notebook.output_text(end)
+    assert not notebook.console_errors
