@@ -21,15 +21,8 @@ from skyward_nb.notebook.pool_finder import ResolvedPool
 from skyward_nb.notebook.report_verbs import check, cost, logs, status
 from skyward_nb.notebook.session import Session
 from skyward_nb.options.option_help import help_text, unknown_verb
-from skyward_nb.options.option_line import (
-    parse,
-    parse_settings,
-    parse_verb,
-    parse_words,
-    split_line,
-    split_off,
-)
-from skyward_nb.options.option_table import RUN_TAKES, UP_TAKES, unknown_option
+from skyward_nb.options.option_line import parse, parse_script, parse_settings, parse_verb
+from skyward_nb.options.option_table import UP_TAKES, unknown_option
 from skyward_nb.options.synonyms import VERB_ALIASES, asks_for_help
 from skyward_nb.picture.wording import clock
 from skyward_nb.reports.cleanup import clean_up
@@ -167,17 +160,7 @@ def attach(session: Session, line: str) -> object:
 
 def run(session: Session, line: str) -> object:
     """Run a script, or a module, on the ranks of a pool."""
-    options, rest = split_off(split_line(line))
-    asked = parse_words(options, scopes=("pool", "cell"), words=0)
-    for option in asked.cell.stated:
-        if option not in RUN_TAKES:
-            raise OptionError(
-                option, f"{option}= is no option of a script, which has no names of the notebook"
-            )
-    if asked.cell.out and not asked.cell.detach:
-        raise OptionError(
-            "out", "a script has no value: out= names the handle of one that runs with detach"
-        )
+    asked, rest = parse_script(line)
     return session.run_script(asked, Script.of(rest, "%sky run [option ...] FILE [ARG ...]"))
 
 

@@ -14,7 +14,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from docs.blocks import ROOT, Block, blocks, blocks_of, not_shown, pages
 from skyward_nb.cli.command_table import read
 from skyward_nb.options.option_help import VERBS
-from skyward_nb.options.option_line import parse, parse_settings, parse_verb
+from skyward_nb.options.option_line import parse, parse_script, parse_settings, parse_verb
 from skyward_nb.options.option_table import BY_NAME, TAKES
 
 BLOCKS = [(page, block) for page in pages() for block in blocks_of(page)]
@@ -84,6 +84,8 @@ def understand_python(code: str) -> None:
         assert verb in VERBS, f"%sky {verb}"
         if verb in ("push", "pull"):
             parse_verb(verb, rest.partition(" ")[2])
+        elif verb == "run":
+            assert parse_script(rest)[1]
         elif verb in TAKES:
             parse_verb(verb, rest)
         elif verb == "up":
