@@ -7,6 +7,7 @@ carry the meaning. Colours of text are the page's own; the others suit light and
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -34,6 +35,7 @@ from skyward_nb.words.ranks import count_ranks
 
 MOST_CURVES = 12
 MOST_TABS = 128
+_WIDE, _NARROW = 320, 200
 _TD = f"<td {LEFT}>"
 
 
@@ -51,8 +53,8 @@ def head(view: RunView) -> str:
     """The headline, the time, and the progress of nodes."""
     about = f'<span class="m">{html.escape(view.about)}</span>' if view.about else ""
     bar = (
-        f'<div class="bar"><span style="color:{TONES[view.state]}" aria-hidden="true">●</span>'
-        f"<b>{html.escape(headline(view))}</b> {about} "
+        f'<div class="bar"><div class="ti"><span style="color:{TONES[view.state]}" '
+        f'aria-hidden="true">●</span><div><b>{html.escape(headline(view))}</b> {about}</div></div> '
         f'<span class="m r">{time_words(view)}</span></div>'
     )
     if view.bar is not None and view.ended is None:
@@ -121,16 +123,24 @@ def output(view: RunView) -> str:
     if not entries:
         return ""
     there = sorted(view.ranks)
-    body = f'<div class="out" role="region" tabindex="0" aria-label="output">{entries}</div>'
+    body = _scrolled(entries)
     if not 1 < len(there) <= MOST_TABS:
         return f'<div style="border-top:{EDGE}">{body}</div>'
     rules = "".join(
         f'.sky-run .tabs:has(input[value="{rank}"]:checked) .g:not(.a):not(.r{rank})'
         "{display:none}"
         for rank in there
-    )
+    ) + _marks(view, group(view))
     tabs = _tabs(there, group(view))
     return f'<style>{rules}</style><div class="tabs">{tabs}{body}</div>'
+
+
+def _scrolled(entries: str) -> str:
+    """Output in a box that scrolls, and begins at its end."""
+    return (
+        '<div class="out" role="region" tabindex="0" aria-label="output">'
+        f"<div>{entries}</div></div>"
+    )
 
 
 def live_tabs(view: RunView) -> str:
@@ -145,6 +155,21 @@ def live_tabs(view: RunView) -> str:
     return f'<style>{rules}</style><div class="tabs">{tabs}</div>'
 
 
+def live_marks(view: RunView) -> str:
+    """A style sheet that marks the live tabs of failed ranks."""
+    rules = _marks(view, f"{group(view)}-live")
+    return f"<style>{rules}</style>" if rules else ""
+
+
+def _marks(view: RunView, name: str) -> str:
+    """Rules that put a red dot into the tabs of failed ranks."""
+    failed = [rank for rank, now in sorted(view.ranks.items()) if now.state in ("failed", "lost")]
+    tabs = ",".join(f'input[name="{name}"][value="{rank}"]' for rank in failed)
+    # A browser that does not know alternative texts leaves out the second content.
+    dot = f'content:" ●";content:" ●"/" failed";color:{TONES["failed"]}'
+    return f".sky-run label:has({tabs})::after{{{dot}}}" if failed else ""
+
+
 def _tabs(there: Sequence[int], name: str) -> str:
     """Radio buttons that look like tabs; in JupyterLab the arrow keys are theirs, not the notebook's."""
     attributes = f'type="radio" name="{name}" data-lm-suppress-shortcuts="true"'
@@ -157,12 +182,16 @@ def _tabs(there: Sequence[int], name: str) -> str:
 
 
 def _entries(view: RunView) -> str:
-    """Lines as preformatted text in groups of the same ranks, figures between them."""
+    """Lines as preformatted text in groups of the same ranks, figures between them.
+
+    Figures of several ranks stand together, as far as no line of these ranks comes between them.
+    """
     parts: list[str] = []
     group: list[str] = []
     groups: list[str] = []
     of: tuple[int, ...] = ()
     everybody = tuple(sorted(view.ranks))
+    figures: list[tuple[DisplayedObject, str]] = []
 
     def end_group() -> None:
         if group:
@@ -175,20 +204,57 @@ def _entries(view: RunView) -> str:
             parts.append(f"<pre>{''.join(groups)}</pre>")
             groups.clear()
 
+    def end_figures() -> None:
+        if figures:
+            end_text()
+            shown_ones = in_order([entry for entry, _ in figures])
+            names = {id(entry): name for entry, name in figures}
+            each = [shown(one, _classes(one.ranks, everybody), names[id(one)]) for one in shown_ones]
+            parts.append(_grid(shown_ones, each))
+            figures.clear()
+
     for index, entry in laid_out(view):
         if entry is None:
+            end_figures()
             end_group()
             groups.append(_cut(view))
         elif isinstance(entry, OutputLine):
+            if figures and any(set(entry.ranks).intersection(one.ranks) for one, _ in figures):
+                end_figures()
             if entry.ranks != of:
                 end_group()
                 of = entry.ranks
             group.append(_line(entry))
         else:
-            end_text()
-            parts.append(shown(entry, _classes(entry.ranks, everybody), anchor(view, index)))
+            figures.append((entry, anchor(view, index)))
+    end_figures()
     end_text()
     return "".join(parts)
+
+
+def in_order(figures: Iterable[DisplayedObject]) -> list[DisplayedObject]:
+    """Figures by rank: the first of each rank, then the second of each."""
+    turns: Counter[tuple[int, ...]] = Counter()
+    keyed: list[tuple[int, tuple[int, ...], DisplayedObject]] = []
+    for each in figures:
+        keyed.append((turns[each.ranks], each.ranks, each))
+        turns[each.ranks] += 1
+    return [each for _, _, each in sorted(keyed, key=lambda key: key[:2])]
+
+
+def grid_columns(figures: Iterable[DisplayedObject]) -> str:
+    """The columns in which figures of several ranks stand beside one another; empty for those of one."""
+    whose = {each.ranks for each in figures}
+    if len(whose) < 2:
+        return ""
+    return f"repeat(auto-fit,minmax(min(100%,{_WIDE if len(whose) <= 4 else _NARROW}px),1fr))"
+
+
+def _grid(figures: Sequence[DisplayedObject], drawn: Sequence[str]) -> str:
+    columns = grid_columns(figures)
+    if not columns:
+        return "".join(drawn)
+    return f'<div style="display:grid;gap:0 12px;grid-template-columns:{columns}">{"".join(drawn)}</div>'
 
 
 def _cut(view: RunView) -> str:
@@ -222,14 +288,14 @@ def _rich(data: tuple[tuple[str, str], ...], what: str) -> str:
 def lines_html(lines: Iterable[OutputLine | str]) -> str:
     """Lines alone, and remarks between them, as they are shown live."""
     return (
-        '<div class="out"><pre>'
+        '<div class="out"><div><pre>'
         + "".join(
             f'<span class="m">{html.escape(line)}\n</span>'
             if isinstance(line, str)
             else _line(line)
             for line in lines
         )
-        + "</pre></div>"
+        + "</pre></div></div>"
     )
 
 

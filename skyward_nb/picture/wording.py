@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 EACH_RANK = 16
 """Up to so many running ranks have a row each; of more, ranks with the same words share one."""
 MOST_ROWS = 100
+_MOST_DONE, _SHOWN_DONE = 3, 2
+"""Of more finished loops than the first, so many of the last are told apart."""
 _MOST_NAMES = 6
 _RESTS = 3.0
 """A loop that has not gone on for so many seconds, and three of its steps, is said to rest."""
@@ -162,13 +164,19 @@ def spread(values: Sequence[float]) -> str:
 
 
 def _bar_rows(views: Sequence[RankView], now: float) -> tuple[BarRow, ...]:
-    """The loops of ranks that are in the same ones, and how many more there were."""
+    """The loops of ranks that are in the same ones; of many finished ones but the last."""
     idle = min(now - view.told for view in views) if views[0].state == "running" else 0.0
     rows = [
         bar_row(bars, views[0].state, idle) for bars in zip(*(v.bars for v in views), strict=False)
     ]
-    if more := max(view.bars_left_out for view in views):
-        rows.append(BarRow(None, f"and {more:,} more loops", 1, over=True))
+    done = [row for row in rows if row.over]
+    gone = max(view.bars_done for view in views)
+    if len(done) + gone > _MOST_DONE:
+        folded = done[: max(0, len(done) - _SHOWN_DONE)]
+        count = f"{len(folded) + gone:,} loops done"
+        rows = [BarRow(1.0, count, 0, over=True), *(row for row in rows if row not in folded)]
+    if more := max(len(view.bars_hidden) for view in views):
+        rows.append(BarRow(None, f"and {more:,} more loop{'s' * (more > 1)}", 1, over=False))
     return tuple(rows)
 
 

@@ -58,7 +58,8 @@ Entry = OutputLine | DisplayedObject
 class RankView(msgspec.Struct, frozen=True):
     """How one rank is doing; `bars` from the outermost loop on, `ended` on the view's clock.
 
-    `told` is when its loops last went on, on that clock, and `bars_left_out` how many are not kept.
+    `told` is when its loops last went on, on that clock. Not in `bars` are as many finished loops as
+    `bars_done` counts, and those that go on whose numbers are in `bars_hidden`.
     `peak` is the most bytes of memory that were seen; it `logs_more` when metrics are left out.
     `waits` are the shares of its last windows of time that it waited in collectives.
     """
@@ -66,7 +67,8 @@ class RankView(msgspec.Struct, frozen=True):
     state: RankState = "running"
     stage: str = ""
     bars: tuple[Progress, ...] = ()
-    bars_left_out: int = 0
+    bars_done: int = 0
+    bars_hidden: frozenset[int] = frozenset()
     told: float = 0.0
     metrics: dict[str, float] = {}
     series: dict[str, Series] = {}
