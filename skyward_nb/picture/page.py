@@ -207,10 +207,10 @@ def _entries(view: RunView) -> str:
     def end_figures() -> None:
         if figures:
             end_text()
-            shown_ones = in_order([entry for entry, _ in figures])
             names = {id(entry): name for entry, name in figures}
-            each = [shown(one, _classes(one.ranks, everybody), names[id(one)]) for one in shown_ones]
-            parts.append(_grid(shown_ones, each))
+            for turn in _turns([entry for entry, _ in figures]):
+                each = [shown(one, _classes(one.ranks, everybody), names[id(one)]) for one in turn]
+                parts.append(_grid(turn, each))
             figures.clear()
 
     for index, entry in laid_out(view):
@@ -234,12 +234,19 @@ def _entries(view: RunView) -> str:
 
 def in_order(figures: Iterable[DisplayedObject]) -> list[DisplayedObject]:
     """Figures by rank: the first of each rank, then the second of each."""
-    turns: Counter[tuple[int, ...]] = Counter()
-    keyed: list[tuple[int, tuple[int, ...], DisplayedObject]] = []
+    return [each for turn in _turns(figures) for each in turn]
+
+
+def _turns(figures: Iterable[DisplayedObject]) -> list[list[DisplayedObject]]:
+    """The first figure of each rank, the second of each, and so on."""
+    counts: Counter[tuple[int, ...]] = Counter()
+    turns: list[list[DisplayedObject]] = []
     for each in figures:
-        keyed.append((turns[each.ranks], each.ranks, each))
-        turns[each.ranks] += 1
-    return [each for _, _, each in sorted(keyed, key=lambda key: key[:2])]
+        if (turn := counts[each.ranks]) == len(turns):
+            turns.append([])
+        turns[turn].append(each)
+        counts[each.ranks] += 1
+    return [sorted(turn, key=lambda each: each.ranks) for turn in turns]
 
 
 def grid_columns(figures: Iterable[DisplayedObject]) -> str:

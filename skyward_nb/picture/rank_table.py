@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from skyward_nb.picture.style_sheet import LEFT, TONES
-from skyward_nb.picture.wording import BarRow, RankSummary, label, rank_rows, remarks
+from skyward_nb.picture.wording import BarRow, RankSummary, label, rank_rows, remarks, row_text
 from skyward_nb.view.run_view import RunView
 
 MOST_METRIC_COLUMNS = 12
@@ -25,8 +25,16 @@ class _Column:
 
 
 def ranks(view: RunView) -> str:
-    """A table of ranks with loops and figures, and remarks on them."""
+    """A table of ranks with loops and figures, and remarks on them.
+
+    What ranks had a row each for while they ran keeps its height in the end, and folds by a click.
+    """
     rows = rank_rows(view)
+    together = "; ".join(map(row_text, rows))
+    if len(each := rank_rows(view, each=True)) > len(rows):
+        rows, is_folding = each, True
+    else:
+        is_folding = False
     said = [*remarks(view)]
     if not rows:
         return _sentences(said)
@@ -39,7 +47,11 @@ def ranks(view: RunView) -> str:
         f'<th scope="col" {LEFT}>{html.escape(column.title)}</th>' for column in columns
     )
     body = "".join(_rank_row(row, columns) for row in rows)
-    return wide("ranks", f"<tr>{heads}</tr>{body}") + _sentences(said)
+    table = wide("ranks", f"<tr>{heads}</tr>{body}")
+    if is_folding:
+        summary = f'<summary class="small m">{html.escape(together)}</summary>'
+        table = f'<details class="each" open>{summary}{table}</details>'
+    return table + _sentences(said)
 
 
 def _sentences(said: Iterable[str]) -> str:

@@ -96,14 +96,14 @@ def label(ranks: tuple[int, ...]) -> str:
 # ── ranks ───────────────────────────────────────────────────────────────────────────────
 
 
-def rank_rows(view: RunView) -> list[RankSummary]:
+def rank_rows(view: RunView, *, each: bool = False) -> list[RankSummary]:
     """A row for each rank with something to show; ranks with the same words share one.
 
-    While few ranks run each has its own.
+    While few ranks run each has its own; if `each`, of few ranks also in the end.
     """
     late = behind(view.ranks) if view.ended is None else {}
     together: dict[object, list[int]] = {}
-    alone = view.ended is None and len(view.ranks) <= EACH_RANK
+    alone = (each or view.ended is None) and len(view.ranks) <= EACH_RANK
     for rank, now in sorted(view.ranks.items()):
         if now.bars or now.metrics or now.telemetry or now.state in ("lost", "failed"):
             loops = tuple((bar.text, bar.total, bar.level, bar.over) for bar in now.bars)
@@ -114,6 +114,18 @@ def rank_rows(view: RunView) -> list[RankSummary]:
     if view.ended is not None:
         rows = [row for row in rows if row.bars or row.metrics or row.state]
     return rows
+
+
+def row_text(row: RankSummary) -> str:
+    """A row of ranks in one line."""
+    words = [bar.words for bar in row.bars]
+    words += [f"{name} {value}" for name, value in row.metrics.items()]
+    words += [
+        f"{name} {value}" for name, value in (("cpu", row.cpu), ("memory", row.memory)) if value
+    ]
+    words += [part for part in (row.gpu, row.remark) if part]
+    state = f" {row.state}" if row.state else ""
+    return f"{label(row.ranks)}{state} {'  '.join(words)}".rstrip()
 
 
 def _rank_row(view: RunView, ranks: tuple[int, ...], late: dict[int, str]) -> RankSummary:

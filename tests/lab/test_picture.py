@@ -89,7 +89,7 @@ def test_bars_curves_tabs_and_figures(notebook, train, go):
     notebook.wait_idle()
 
     # The end: bars at 100 %, the figure, every line, colours.
-    assert widths(notebook, train) == [100]
+    assert widths(notebook, train) == [100] * 4
     html = notebook.output_html(train)
     assert html.count("<img") >= 2
     assert "4 ranks finished" in notebook.output_text(train)
@@ -133,7 +133,7 @@ def test_what_was_saved_is_seen_when_it_is_opened_again(notebook, train, go):
     assert set(output.data) == {"text/html", "text/plain"}
     notebook.reopen()
     assert [notebook.output_text(cell) for cell in (train, four)] == seen
-    assert widths(notebook, train) == [100]
+    assert widths(notebook, train) == [100] * 4
     assert notebook.output_html(train).count("<img") == images
     assert notebook.output(four).locator("[data-mime-type='text/html']").count() == 1
     notebook.screenshot("reopened")

@@ -73,7 +73,7 @@ def test_everything_that_text_says_is_on_the_page():
 
 def test_bars_are_full_in_the_end_and_images_inlined():
     html = page.as_html(views.finished())
-    assert re.findall(r'"width:(\d+)%', html) == ["100"]
+    assert re.findall(r'"width:(\d+)%', html) == ["100"] * 4
     assert 'src="data:image/png;base64,iVBORw0KGgo="' in html
     assert html.count("data:image/svg+xml") == 2, "a curve, and the other scale"
 
@@ -122,7 +122,21 @@ def test_figures_of_several_ranks_stand_in_a_grid_in_the_order_of_ranks():
     assert shown_by(*map(figure, range(8)))[1] == ["repeat(auto-fit,minmax(min(100%,200px),1fr))"]
 
 
+def test_rows_of_ranks_keep_their_height_in_the_end_and_fold_on_demand():
+    html = rank_table.ranks(views.finished())
+    read(html)
+    assert html.count('<th scope="row"') == rank_table.ranks(views.running()).count('<th scope="row"')
+    assert re.search(r'<details class="each" open><summary[^>]*>\[0-3\] epoch 100/100', html)
+    # Of many ranks rows were shared before, too; one rank has nothing to fold.
+    for view in (views.finished(64), views.finished(1), views.running()):
+        assert "<details" not in rank_table.ranks(view)
+
+
 def test_figures_of_one_rank_have_the_whole_width():
+    assert shown_by(figure(1), figure(0), figure(1, "b")) == (
+        ["0", "1", "1"],
+        ["repeat(auto-fit,minmax(min(100%,320px),1fr))"],
+    )
     assert shown_by(figure(1), figure(1, "b")) == (["1", "1"], [])
 
 
