@@ -17,6 +17,7 @@ from skyward_nb.picture import page, rank_table, style_sheet
 from skyward_nb.picture.record import MIME, as_json
 from skyward_nb.picture.text import as_text
 from skyward_nb.protocol.events import Display, Output
+from skyward_nb.show.kernel_status import BusyStatus
 from skyward_nb.view.run_view import DisplayedObject, Entry, OutputLine, RunView, open_lines
 
 LIVE_LINES = 30
@@ -122,11 +123,17 @@ class WidgetCanvas:
     """Stock widgets while it runs, of which only what changed is sent; a bundle in the end."""
 
     period: float = 0.1
-    waits = False
 
-    def __init__(self) -> None:
+    def __init__(self, status: BusyStatus) -> None:
+        self._status = status
         self._handle: Any = None
         self._parts: _Widgets | None = None
+        self._made = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether the kernel's status is to be said again."""
+        return self._parts is not None and self._status.is_due(time.monotonic())
 
     def draw(self, view: RunView) -> None:
         """Change the widgets; when the view has ended, put the bundle in their place."""
@@ -143,6 +150,12 @@ class WidgetCanvas:
             self._handle = _published(data, None)
         elif self._parts is not None:
             self._parts.renew(view)
+        if self._parts is not None:
+            now = time.monotonic()
+            if self._parts.made > self._made:
+                self._made = self._parts.made
+                self._status.widgets_made(now)
+            self._status.say_if_due(now)
 
     def output(self, event: Output | Display) -> None:
         """Nothing: the view holds it."""
@@ -174,6 +187,11 @@ class _Widgets:
         self._box = ipywidgets.VBox([styles, self._head, self._curves], layout=frame)
         self._box.add_class("sky-live")
         self._all += [self._box, frame, self._layout, self._style]
+
+    @property
+    def made(self) -> int:
+        """How many widgets were made."""
+        return len(self._all)
 
     def bundle(self) -> dict[str, Any]:
         """The MIME type by which a front end shows them."""

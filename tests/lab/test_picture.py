@@ -30,6 +30,14 @@ if rank == 1:
 rank
 """
 
+SAMPLE = """() => {
+  const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+  window.statuses = [];
+  window.sampling = setInterval(() => window.statuses.push(kernel.status), 50);
+}"""
+
+BUSY = """() => window.statuses.length > 60 && window.statuses.slice(-20).every(each => each === 'busy')"""
+
 
 @pytest.fixture(scope="module")
 def train(loaded):
@@ -64,6 +72,7 @@ def ranks_that_said(text, lines):
 
 def test_bars_curves_tabs_and_figures(notebook, train, go):
     page = notebook.page
+    page.evaluate(SAMPLE)
     notebook.run_cell(train, wait=False)
     out = notebook.output(train)
 
@@ -84,9 +93,12 @@ def test_bars_curves_tabs_and_figures(notebook, train, go):
     page.keyboard.press("ArrowRight")
     assert lines(pane)[-1].endswith("step 29")
     out.locator("img[alt*='loss']").wait_for()
+    # Lab takes the end of a subshell's request for the cell's; the kernel says then that it is busy.
+    page.wait_for_function(BUSY, polling=50)
     notebook.screenshot("running")
     go.touch()
     notebook.wait_idle()
+    page.evaluate("clearInterval(window.sampling)")
 
     # The end: bars at 100 %, the figure, every line, colours.
     assert widths(notebook, train) == [100] * 4
