@@ -29,7 +29,13 @@ from skyward_nb.picture.wording import (
     step_rows,
     time_words,
 )
-from skyward_nb.view.run_view import DisplayedObject, OutputLine, RunView, laid_out
+from skyward_nb.view.run_view import (
+    DisplayedObject,
+    NoteTable,
+    OutputLine,
+    RunView,
+    laid_out,
+)
 from skyward_nb.view.series import Series
 from skyward_nb.words.ranks import count_ranks
 
@@ -311,7 +317,7 @@ def lines_html(lines: Iterable[OutputLine | str]) -> str:
 
 def foot(view: RunView) -> str:
     """Notes, and in small print what was sent, with the manifest folded away."""
-    notes = "".join(f'<div class="sec">{html.escape(note)}</div>' for note in view.notes)
+    notes = "".join(map(_note_table, view.tables)) + _notes(view.notes)
     if view.manifest_open:
         return notes + _manifest(view)
     words = [*view.foot, *ready_words(view), *peak_words(view)]
@@ -326,9 +332,22 @@ def foot(view: RunView) -> str:
 def _manifest(view: RunView) -> str:
     if not view.manifest:
         return ""
-    heads = "".join(f'<th scope="col" {LEFT}>{column}</th>' for column in MANIFEST_COLUMNS)
-    rows = "".join(
-        "<tr>" + "".join(f"{_TD}{html.escape(text)}</td>" for text in row) + "</tr>"
-        for row in manifest_rows(view)
-    )
-    return wide("names", f"<tr>{heads}</tr>{rows}")
+    return _table("names", MANIFEST_COLUMNS, manifest_rows(view))
+
+
+def _notes(notes: Iterable[str]) -> str:
+    return "".join(f'<div class="sec">{html.escape(note)}</div>' for note in notes)
+
+
+def _note_table(table: NoteTable) -> str:
+    if not table.rows:
+        return _notes(table.remarks)
+    rows = _table(table.title, table.columns, table.rows)
+    return f'<div style="border-top:{EDGE}">{rows}</div>{_notes(table.remarks)}'
+
+
+def _table(what: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    heads = "".join(f'<th scope="col" {LEFT}>{html.escape(column)}</th>' for column in columns)
+    cells = ("".join(f"{_TD}{html.escape(text)}</td>" for text in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    return wide(what, f"<tr>{heads}</tr>{body}")

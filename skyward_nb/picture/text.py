@@ -21,7 +21,7 @@ from skyward_nb.picture.wording import (
     step_rows,
     time_words,
 )
-from skyward_nb.view.run_view import Entry, OutputLine, RunView, laid_out
+from skyward_nb.view.run_view import Entry, OutputLine, RunView, all_notes, laid_out
 
 
 def as_text(view: RunView) -> str:
@@ -34,7 +34,7 @@ def as_text(view: RunView) -> str:
     lines += [f"  {remark}" for remark in remarks(view)]
     lines += output_text(view)
     lines += manifest_text(view)
-    lines += view.notes
+    lines += all_notes(view)
     if not view.manifest_open:
         lines += (*ready_words(view), *peak_words(view))
     return "\n".join(lines)
@@ -73,7 +73,7 @@ def closing_text(view: RunView) -> list[str]:
     rows = [f"  {row_text(row)}" for row in rank_rows(view) if row.bars or row.metrics]
     if len(rows) > EACH_RANK:
         rows[EACH_RANK:] = [f"  … {len(rows) - EACH_RANK:,} more"]
-    told = [f"  {line}" for words in (remarks(view), view.notes) for line in words]
+    told = [f"  {line}" for words in (remarks(view), all_notes(view)) for line in words]
     return [_ending(view), *rows, *manifest_text(view), *told]
 
 

@@ -43,7 +43,7 @@ from skyward_nb.reports.run_notes import (
     stalled,
     whereabouts_of,
 )
-from skyward_nb.reports.run_profiles import profiles_of, told
+from skyward_nb.reports.run_profiles import profiles_of, table, told
 from skyward_nb.reports.source_lines import sources
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.show.pool_displays import PoolDisplays
@@ -117,6 +117,7 @@ class RunEnding:
         # Not with the rest, which an exception carries, too.
         if profiles := profiles_of(outcome.done, self._store):
             number, _, run = self._display.view.run.rpartition("/")
+            self._display.change(tables=(table(profiles),))
             self._display.note(*told(profiles, f"{number}-run{run}", Path.cwd()))
         if outcome.interrupted and not self._all_ended_well():
             raise self._interrupted((*self._deaths(), *notes))

@@ -88,6 +88,16 @@ class StepView(msgspec.Struct, frozen=True):
     ended: float | None = None
 
 
+class NoteTable(msgspec.Struct, frozen=True):
+    """Notes that make a table, with `remarks` below it; `lines` say all of it where there are no tables."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    remarks: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
 class RunView(msgspec.Struct, frozen=True):
     """The whole picture; times in seconds of one clock.
 
@@ -130,6 +140,7 @@ class RunView(msgspec.Struct, frozen=True):
     ended: float | None = None
     headline: str = ""
     hang: str = ""
+    tables: tuple[NoteTable, ...] = ()
     notes: tuple[str, ...] = ()
     foot: tuple[str, ...] = ()
     manifest: tuple[ManifestRow, ...] = ()
@@ -145,6 +156,11 @@ def cost_words(view: RunView) -> str:
     """What the pool costs an hour and has cost, in words; empty where it costs nothing."""
     now = view.now if view.ended is None else view.ended
     return view.bill.words(view.wall + now) if view.bill is not None else ""
+
+
+def all_notes(view: RunView) -> tuple[str, ...]:
+    """Notes in words, also those that make tables."""
+    return (*(line for table in view.tables for line in table.lines), *view.notes)
 
 
 def open_lines(view: RunView) -> list[OutputLine]:

@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 from picture import views
 
-from skyward_nb.picture import page, rank_table
+from skyward_nb.picture import page, rank_table, record
 from skyward_nb.picture.text import as_text
 from skyward_nb.protocol.events import Display, Metric, Output, RankDone, RankLost
 from skyward_nb.protocol.message_parts import Failure
 from skyward_nb.view.folding import fold
-from skyward_nb.view.run_view import RankView, RunView
+from skyward_nb.view.run_view import NoteTable, RankView, RunView
 
 FAILURE = Failure(type_name="ValueError", message="bad", value=None, at=None, traceback=())
 VOID = {"img", "br", "input", "meta", "hr"}
@@ -257,3 +257,16 @@ def test_a_metric_may_have_the_name_of_a_column():
     said = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", html)
     assert said.count("7.5") == said.count("0.25") == 1
     assert said.count("97 %") == 1
+
+
+def test_notes_that_make_a_table_are_one_and_lines_elsewhere():
+    table = NoteTable("seconds", ("rank", "a<b"), (("0", "3 s"), ("1", "<4 s")), ("more",), ("r 0", "r 1"))
+    view = replace(views.finished(), tables=(table,))
+    html = page.as_html(view)
+    said = read(html)
+    assert re.search(r'aria-label="seconds"><table><tr><th [^>]*>rank</th><th [^>]*>a&lt;b</th>', html)
+    assert "1&lt;4 s" in re.sub("<[^>]*>", "", html)
+    assert said.index("3 s") < said.index("more") < said.index("a note <of ours>")
+    assert "r 0" not in said
+    assert "r 0\nr 1\na note <of ours>" in as_text(view)
+    assert record.as_json(view)["notes"] == ["r 0", "r 1", "a note <of ours>"]
