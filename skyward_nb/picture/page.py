@@ -41,7 +41,8 @@ from skyward_nb.words.ranks import count_ranks
 
 MOST_CURVES = 12
 MOST_TABS = 128
-_WIDE, _NARROW = 320, 200
+_FEW, _WIDE, _NARROW = 4, 320, 200
+"""Pixels that each of a few ranks, and each of more, has at least for a figure."""
 _TD = f"<td {LEFT}>"
 
 
@@ -216,7 +217,7 @@ def _entries(view: RunView) -> str:
             names = {id(entry): name for entry, name in figures}
             for turn in _turns([entry for entry, _ in figures]):
                 each = [shown(one, _classes(one.ranks, everybody), names[id(one)]) for one in turn]
-                parts.append(_grid(turn, each))
+                parts.append(in_grid(each))
             figures.clear()
 
     for index, entry in laid_out(view):
@@ -255,19 +256,19 @@ def _turns(figures: Iterable[DisplayedObject]) -> list[list[DisplayedObject]]:
     return [sorted(turn, key=lambda each: each.ranks) for turn in turns]
 
 
-def grid_columns(figures: Iterable[DisplayedObject]) -> str:
-    """The columns in which figures of several ranks stand beside one another; empty for those of one."""
-    whose = {each.ranks for each in figures}
-    if len(whose) < 2:
-        return ""
-    return f"repeat(auto-fit,minmax(min(100%,{_WIDE if len(whose) <= 4 else _NARROW}px),1fr))"
+def grid_columns(count: int) -> str:
+    """The columns in which what so many ranks show stands side by side; one has the whole width."""
+    if count < 2:
+        return "minmax(0,1fr)"
+    return f"repeat(auto-fit,minmax(min(100%,{_WIDE if count <= _FEW else _NARROW}px),1fr))"
 
 
-def _grid(figures: Sequence[DisplayedObject], drawn: Sequence[str]) -> str:
-    columns = grid_columns(figures)
-    if not columns:
-        return "".join(drawn)
-    return f'<div style="display:grid;gap:0 12px;grid-template-columns:{columns}">{"".join(drawn)}</div>'
+def in_grid(parts: Sequence[str]) -> str:
+    """Parts of several ranks, side by side where there is room."""
+    if len(parts) < 2:
+        return "".join(parts)
+    style = f"display:grid;gap:0 12px;grid-template-columns:{grid_columns(len(parts))}"
+    return f'<div style="{style}">{"".join(parts)}</div>'
 
 
 def _cut(view: RunView) -> str:

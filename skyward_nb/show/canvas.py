@@ -255,7 +255,8 @@ class _Widgets:
                 pane = spare.pop() if spare else self._html()
                 self._put(pane, page.shown(entry))
             self._figures.append((entry, pane))
-        self._gallery.layout.grid_template_columns = page.grid_columns(last) or "minmax(0,1fr)"
+        columns = page.grid_columns(len({entry.ranks for entry in last}))
+        self._gallery.layout.grid_template_columns = columns
         self._gallery.children = [pane for _, pane in self._figures]
 
     def _html(self, value: str = "") -> Any:
