@@ -61,7 +61,7 @@ def head(view: RunView) -> str:
     about = f'<span class="m">{html.escape(view.about)}</span>' if view.about else ""
     bar = (
         f'<div class="bar"><div class="ti"><span style="color:{TONES[view.state]}" '
-        f'aria-hidden="true">●</span><div><b>{html.escape(headline(view))}</b> {about}</div></div> '
+        f'aria-hidden="true">●</span><div><b>{html.escape(view.short_headline or headline(view))}</b> {about}</div></div> '
         f'<span class="m r">{time_words(view)}</span></div>'
     )
     if view.bar is not None and view.ended is None:
@@ -318,7 +318,8 @@ def lines_html(lines: Iterable[OutputLine | str]) -> str:
 
 def foot(view: RunView) -> str:
     """Notes, and in small print what was sent, with the manifest folded away."""
-    notes = "".join(map(_note_table, view.tables)) + _notes(view.notes)
+    told = () if view.short_headline else view.error_notes
+    notes = "".join(map(_note_table, view.tables)) + _notes((*view.notes, *told))
     if view.manifest_open:
         return notes + _manifest(view)
     words = [*view.foot, *ready_words(view), *peak_words(view)]

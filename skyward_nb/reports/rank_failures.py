@@ -16,6 +16,7 @@ from skyward_nb.protocol.events import RankDone, RankLost
 from skyward_nb.protocol.message_parts import Failure, Frame
 from skyward_nb.reports.tracebacks import traceback_of
 from skyward_nb.store.content_store import ContentStore
+from skyward_nb.view.sgr import plain
 from skyward_nb.words.bounds import MESSAGE, bounded
 from skyward_nb.words.errors import RankDied, RemoteError, RunTimeout
 from skyward_nb.words.ranks import count_ranks, ranks_by
@@ -97,6 +98,18 @@ def headline_of(failures: Sequence[RankFailure], world_size: int) -> tuple[str, 
     return headline, tuple(notes)
 
 
+def brief(failures: Sequence[RankFailure], world_size: int) -> str:
+    """What failed on whom, without messages: they stand in the exception."""
+    ranks: dict[str, list[int]] = {}
+    for each in failures:
+        ranks.setdefault(each.type_name, []).extend(each.ranks)
+    words = [f"{name} on {count_ranks(whose)} of {world_size}" for name, whose in ranks.items()]
+    if (more := len(words) - _MOST_OTHERS) > 0:
+        words[_MOST_OTHERS:] = [f"{more} more"]
+    places = {f", {each.where}, line {each.line}" if each.where else "" for each in failures}
+    return "; ".join(words) + (places.pop() if len(places) == 1 else "")
+
+
 def _first_line(text: str) -> str:
     """The first line that says something, cut where it is long."""
     return _cut(next((line for line in text.splitlines() if line.strip()), "").strip())
@@ -123,7 +136,8 @@ def exception_of(
     leader = failed[0].failure
     failures = failures_of(failed)
     error = _of_text(leader) if only_values else _rebuild(leader, store)
-    notes = [_note(each, world_size, whole=number > 0) for number, each in enumerate(failures)]
+    first, *others = failures
+    notes = [_note(first, world_size), *(_note(each, world_size, whole=True) for each in others)]
     if (more := len(notes) - _MOST_NOTES) > 0:
         notes[_MOST_NOTES:] = [f"{more} more failures: `error.failures` lists all"]
     notes += run_notes
@@ -133,7 +147,9 @@ def exception_of(
     # An exception with __slots__ has no room for them.
     with contextlib.suppress(AttributeError):
         error.failures = failures  # type: ignore[attr-defined]
-    show(error, [*leader.traceback, *notes])
+    shown_line = first.text.strip() and any(first.text.strip() in plain(l) for l in leader.traceback)
+    raised = _place_note(first, world_size) if shown_line else notes[0]
+    show(error, [*leader.traceback, raised, *notes[1:]])
     return error.with_traceback(traceback_of(leader.frames))
 
 
@@ -244,10 +260,14 @@ def _readable(error: BaseException, failure: Failure) -> BaseException:
     return error
 
 
-def _note(failure: RankFailure, world_size: int, *, whole: bool) -> str:
+def _note(failure: RankFailure, world_size: int, *, whole: bool = False) -> str:
     message = bounded(failure.message, _MOST_OF_OTHERS)
     what = f"{failure.type_name}: {message}" if whole else "raised"
-    text = f"{what} on {count_ranks(failure.ranks)} of {world_size}"
-    if failure.where:
-        text += f", {failure.where}, line {failure.line}: {failure.text}"
-    return text
+    text = _place_note(failure, world_size, what)
+    return f"{text}: {failure.text}" if failure.where else text
+
+
+def _place_note(failure: RankFailure, world_size: int, what: str = "raised") -> str:
+    """On which ranks and where, without the line's source."""
+    where = f", {failure.where}, line {failure.line}" if failure.where else ""
+    return f"{what} on {count_ranks(failure.ranks)} of {world_size}{where}"

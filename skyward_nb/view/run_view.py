@@ -105,7 +105,8 @@ class RunView(msgspec.Struct, frozen=True):
     `most_text`; `cut` lines of ranks were left out before entry `gap`, and `logs` says how to get
     them; `shown` displays are there, and `unshown` were left out. What the pool costs stands in `bill`,
     whose clock is `wall` seconds ahead of this one. `screens` hold what is not ended yet, by
-    rank and stream. The cell itself began at `ran_from`. `hang` says which ranks wait for which, where
+    rank and stream. The cell itself began at `ran_from`. Where an error stands below the picture, a page has
+    the `short_headline`, and leaves the message and the `error_notes` to that. `hang` says which ranks wait for which, where
     nothing has gone on for a while.
     """
 
@@ -139,9 +140,11 @@ class RunView(msgspec.Struct, frozen=True):
     now: float = 0.0
     ended: float | None = None
     headline: str = ""
+    short_headline: str = ""
     hang: str = ""
     tables: tuple[NoteTable, ...] = ()
     notes: tuple[str, ...] = ()
+    error_notes: tuple[str, ...] = ()
     foot: tuple[str, ...] = ()
     manifest: tuple[ManifestRow, ...] = ()
     manifest_open: bool = False
@@ -160,7 +163,8 @@ def cost_words(view: RunView) -> str:
 
 def all_notes(view: RunView) -> tuple[str, ...]:
     """Notes in words, also those that make tables."""
-    return (*(line for table in view.tables for line in table.lines), *view.notes)
+    lines = (line for table in view.tables for line in table.lines)
+    return (*lines, *view.notes, *view.error_notes)
 
 
 def open_lines(view: RunView) -> list[OutputLine]:

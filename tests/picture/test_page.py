@@ -270,3 +270,16 @@ def test_notes_that_make_a_table_are_one_and_lines_elsewhere():
     assert "r 0" not in said
     assert "r 0\nr 1\na note <of ours>" in as_text(view)
     assert record.as_json(view)["notes"] == ["r 0", "r 1", "a note <of ours>"]
+
+
+def test_what_the_error_below_says_is_not_said_twice():
+    words = {"headline": "ValueError on rank 2 of 4: bad", "error_notes": ("line 4: raise",)}
+    view = replace(views.finished(), state="failed", **words)
+    whole = read(page.as_html(view))
+    assert "ValueError on rank 2 of 4: bad" in whole and "line 4: raise" in whole
+    brief = replace(view, short_headline="ValueError on rank 2 of 4")
+    said = read(page.as_html(brief))
+    assert "ValueError on rank 2 of 4" in said and "a note <of ours>" in said
+    assert ": bad" not in said and "line 4: raise" not in said
+    assert as_text(brief) == as_text(view)
+    assert record.as_json(brief) == record.as_json(view)
