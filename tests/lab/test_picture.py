@@ -3,9 +3,15 @@
 import re
 
 import pytest
+from msgspec.structs import replace
+from picture import views
 from waiting import until
 
 from lab.cells import FOUR, SWAPPED
+from skyward_nb.picture import style_sheet
+from skyward_nb.picture.page import as_html
+from skyward_nb.protocol.events import Display, Output, Progress
+from skyward_nb.view.folding import fold
 from skyward_nb.words.ranks import parse_ranks
 
 # Rank 2 is slow; the loop goes on when the test says so.
@@ -159,3 +165,59 @@ def test_what_was_saved_is_seen_when_it_is_opened_again(notebook, train, go):
     assert ranks_that_said("step 39", kept) == {0, 1, 2, 3}
     notebook.screenshot("untrusted")
     assert not notebook.console_errors
+
+
+# What VS Code puts around widgets, and what it says of it, in a dark theme.
+VSCODE = """<style>.cell-output-ipywidget-background {background: white !important; padding: 4px}
+body {background: #1f1f1f; color: black; --vscode-editor-foreground: #cccccc}
+.widget-html-content {color: black}</style>
+<div class="cell-output-ipywidget-background"><div class="sky-live"><div class="widget-html">
+<div class="widget-html-content">STYLE</div></div></div></div>"""
+
+
+def test_the_live_picture_is_no_white_slab_in_vs_code(browser):
+    page = browser.new_page()
+    page.set_content(VSCODE.replace("STYLE", style_sheet.STYLE))
+    style = "selector => {const s = getComputedStyle(document.querySelector(selector)); return %s}"
+    around = page.evaluate(style % "s.backgroundColor", ".cell-output-ipywidget-background")
+    assert around == "rgba(0, 0, 0, 0)"
+    assert page.evaluate(style % "s.color", ".widget-html-content") == "rgb(204, 204, 204)"
+    page.close()
+
+
+BOXES = """() => {
+  const box = element => element.getBoundingClientRect();
+  const middle = element => box(element).top + box(element).height / 2;
+  const first = document.querySelector('.sky-run'), out = first.querySelector('.out');
+  const words = out.querySelector('pre:last-of-type');
+  return {
+    loops: [...document.querySelectorAll('.lp')].map(each => [...each.children].map(middle)),
+    dot: box(first.querySelector('.ti > span')).top,
+    title: box(first.querySelector('.ti > div')).top,
+    last: box(words).bottom,
+    bottom: box(out).bottom,
+    figures: [...document.querySelectorAll('[style*=grid] > .fig')].map(each => [box(each).left, box(each).top]),
+  };
+}"""
+
+
+def test_bars_output_and_figures_lie_as_they_should(browser):
+    view = fold(
+        views.finished(),
+        *(Progress(0, bar, 3, 3, f"loop {bar}", over=True) for bar in range(3, 8)),
+        *(Output(0, "stdout", f"line {number}\n") for number in range(200)),
+    )
+    view = replace(view, headline="a title of many words " * 20)
+    figures = (Display(rank, {"text/html": f"<p>{rank}</p>"}) for rank in (3, 0, 2, 1))
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    page.set_content(as_html(view) + as_html(fold(views.running(), *figures)))
+    boxes = page.evaluate(BOXES)
+    # Each bar is in the line of its words, the dot in the first line of the title.
+    assert len(boxes["loops"]) > 8
+    assert all(abs(bar - words) < 3 for bar, words in boxes["loops"])
+    assert boxes["dot"] < boxes["title"] + 20
+    # Long output begins at its end, and figures stand two by two.
+    assert boxes["last"] <= boxes["bottom"]
+    assert boxes["figures"][0][1] == boxes["figures"][1][1] < boxes["figures"][2][1]
+    assert boxes["figures"][0][0] == boxes["figures"][2][0] < boxes["figures"][1][0]
+    page.close()
