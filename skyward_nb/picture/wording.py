@@ -116,7 +116,7 @@ def rank_rows(view: RunView, *, each: bool = False) -> list[RankSummary]:
     return rows
 
 
-def row_text(row: RankSummary) -> str:
+def row_text(row: RankSummary, between: str = "  ") -> str:
     """A row of ranks in one line."""
     words = [bar.words for bar in row.bars]
     words += [f"{name} {value}" for name, value in row.metrics.items()]
@@ -125,7 +125,7 @@ def row_text(row: RankSummary) -> str:
     ]
     words += [part for part in (row.gpu, row.remark) if part]
     state = f" {row.state}" if row.state else ""
-    return f"{label(row.ranks)}{state} {'  '.join(words)}".rstrip()
+    return f"{label(row.ranks)}{state} {between.join(words)}".rstrip()
 
 
 def _rank_row(view: RunView, ranks: tuple[int, ...], late: dict[int, str]) -> RankSummary:

@@ -127,6 +127,8 @@ def test_rows_of_ranks_keep_their_height_in_the_end_and_fold_on_demand():
     read(html)
     assert html.count('<th scope="row"') == rank_table.ranks(views.running()).count('<th scope="row"')
     assert re.search(r'<details class="each" open><summary[^>]*>\[0-3\] epoch 100/100', html)
+    failed = {rank: RankView(state="failed") for rank in range(4)}
+    assert rank_table.ranks(RunView(ranks=failed, ended=1.0)).count('<th scope="row"') == 1
     # Of many ranks rows were shared before, too; one rank has nothing to fold.
     for view in (views.finished(64), views.finished(1), views.running()):
         assert "<details" not in rank_table.ranks(view)
