@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 
 from skyward_nb.picture.colours import coloured
 from skyward_nb.picture.curves import curve, suits_log, title
@@ -189,54 +190,54 @@ def _tabs(there: Sequence[int], name: str) -> str:
 
 
 def _entries(view: RunView) -> str:
-    """Lines as preformatted text in groups of the same ranks, figures between them.
-
-    Figures of several ranks stand together, as far as no line of these ranks comes between them.
-    """
-    parts: list[str] = []
-    group: list[str] = []
-    groups: list[str] = []
-    of: tuple[int, ...] = ()
+    """Lines as preformatted text in groups of the same ranks, figures between them."""
     everybody = tuple(sorted(view.ranks))
-    figures: list[tuple[DisplayedObject, str]] = []
-
-    def end_group() -> None:
-        if group:
-            groups.append(f'<span class="g {_classes(of, everybody)}">{"".join(group)}</span>')
-            group.clear()
-
-    def end_text() -> None:
-        end_group()
-        if groups:
-            parts.append(f"<pre>{''.join(groups)}</pre>")
-            groups.clear()
-
-    def end_figures() -> None:
-        if figures:
-            end_text()
-            names = {id(entry): name for entry, name in figures}
-            for turn in _turns([entry for entry, _ in figures]):
-                each = [shown(one, _classes(one.ranks, everybody), names[id(one)]) for one in turn]
-                parts.append(in_grid(each))
-            figures.clear()
-
-    for index, entry in laid_out(view):
-        if entry is None:
-            end_figures()
-            end_group()
-            groups.append(_cut(view))
-        elif isinstance(entry, OutputLine):
-            if figures and any(set(entry.ranks).intersection(one.ranks) for one, _ in figures):
-                end_figures()
-            if entry.ranks != of:
-                end_group()
-                of = entry.ranks
-            group.append(_line(entry))
-        else:
-            figures.append((entry, anchor(view, index)))
-    end_figures()
-    end_text()
+    parts: list[str] = []
+    for lines, figures in _stretches(view):
+        if lines:
+            parts.append(f"<pre>{_text(view, lines, everybody)}</pre>")
+        names = {id(entry): name for entry, name in figures}
+        for turn in _turns([entry for entry, _ in figures]):
+            each = [shown(one, _classes(one.ranks, everybody), names[id(one)]) for one in turn]
+            parts.append(in_grid(each))
     return "".join(parts)
+
+
+_Lines = list[OutputLine | None]
+_Figures = list[tuple[DisplayedObject, str]]
+
+
+def _stretches(view: RunView) -> Iterator[tuple[_Lines, _Figures]]:
+    """Lines, None where some are left out, and the figures after them, with their names.
+
+    Figures of several ranks come together, as far as no line of these ranks is between them.
+    """
+    lines: _Lines = []
+    figures: _Figures = []
+    for index, entry in laid_out(view):
+        if isinstance(entry, DisplayedObject):
+            figures.append((entry, anchor(view, index)))
+            continue
+        if figures and (entry is None or _is_between(entry, figures)):
+            yield lines, figures
+            lines, figures = [], []
+        lines.append(entry)
+    yield lines, figures
+
+
+def _is_between(line: OutputLine, figures: _Figures) -> bool:
+    return any(not set(line.ranks).isdisjoint(one.ranks) for one, _ in figures)
+
+
+def _text(view: RunView, lines: _Lines, everybody: tuple[int, ...]) -> str:
+    groups: list[str] = []
+    for of, each in groupby(lines, lambda line: line and line.ranks):
+        if of is None:
+            groups.append(_cut(view))
+        else:
+            text = "".join(_line(line) for line in each if line)
+            groups.append(f'<span class="g {_classes(of, everybody)}">{text}</span>')
+    return "".join(groups)
 
 
 def in_order(figures: Iterable[DisplayedObject]) -> list[DisplayedObject]:

@@ -16,7 +16,6 @@ from skyward_nb.protocol.events import RankDone, RankLost
 from skyward_nb.protocol.message_parts import Failure, Frame
 from skyward_nb.reports.tracebacks import traceback_of
 from skyward_nb.store.content_store import ContentStore
-from skyward_nb.view.sgr import plain
 from skyward_nb.words.bounds import MESSAGE, bounded
 from skyward_nb.words.errors import RankDied, RemoteError, RunTimeout
 from skyward_nb.words.ranks import count_ranks, ranks_by
@@ -136,8 +135,7 @@ def exception_of(
     leader = failed[0].failure
     failures = failures_of(failed)
     error = _of_text(leader) if only_values else _rebuild(leader, store)
-    first, *others = failures
-    notes = [_note(first, world_size), *(_note(each, world_size, whole=True) for each in others)]
+    notes = [_note(each, world_size, whole=number > 0) for number, each in enumerate(failures)]
     if (more := len(notes) - _MOST_NOTES) > 0:
         notes[_MOST_NOTES:] = [f"{more} more failures: `error.failures` lists all"]
     notes += run_notes
@@ -147,9 +145,7 @@ def exception_of(
     # An exception with __slots__ has no room for them.
     with contextlib.suppress(AttributeError):
         error.failures = failures  # type: ignore[attr-defined]
-    shown_line = first.text.strip() and any(first.text.strip() in plain(l) for l in leader.traceback)
-    raised = _place_note(first, world_size) if shown_line else notes[0]
-    show(error, [*leader.traceback, raised, *notes[1:]])
+    show(error, [*leader.traceback, *notes])
     return error.with_traceback(traceback_of(leader.frames))
 
 
@@ -260,14 +256,10 @@ def _readable(error: BaseException, failure: Failure) -> BaseException:
     return error
 
 
-def _note(failure: RankFailure, world_size: int, *, whole: bool = False) -> str:
+def _note(failure: RankFailure, world_size: int, *, whole: bool) -> str:
     message = bounded(failure.message, _MOST_OF_OTHERS)
     what = f"{failure.type_name}: {message}" if whole else "raised"
-    text = _place_note(failure, world_size, what)
-    return f"{text}: {failure.text}" if failure.where else text
-
-
-def _place_note(failure: RankFailure, world_size: int, what: str = "raised") -> str:
-    """On which ranks and where, without the line's source."""
-    where = f", {failure.where}, line {failure.line}" if failure.where else ""
-    return f"{what} on {count_ranks(failure.ranks)} of {world_size}{where}"
+    text = f"{what} on {count_ranks(failure.ranks)} of {world_size}"
+    if failure.where:
+        text += f", {failure.where}, line {failure.line}: {failure.text}"
+    return text

@@ -103,8 +103,10 @@ class RankResults(Sequence[T], Generic[T]):
         for ranks in ranks_by(shown).values():
             own = drawn[ranks[0]]
             left -= len(own or "")
-            is_rich = own is not None and left > 0
-            data = {"text/html": own} if is_rich else {"text/plain": _repr(self._values[ranks[0]])}
+            if own is not None and left > 0:
+                data = {"text/html": own}
+            else:
+                data = {"text/plain": _repr(self._values[ranks[0]])}
             body = rich_html(data, f"value of {count_ranks(ranks)}")
             head = f"<div>[{spell_ranks(ranks)}]</div>"
             parts.append(f'<div style="min-width:0;overflow-x:auto">{head}{body}</div>')

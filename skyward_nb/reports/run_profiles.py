@@ -108,13 +108,17 @@ def table(profiles: Mapping[int, CommProfile]) -> NoteTable:
     if len(good) > _MOST_LINES:
         by_time = sorted(good, key=lambda rank: good[rank].communicating)
         chosen = {rank: good[rank] for rank in (*by_time[:2], *by_time[-2:])}
-        first = [f"time in collectives, of {count_ranks(good)} the two shortest and the two longest:"]
+        first = [
+            f"time in collectives, of {count_ranks(good)} the two shortest and the two longest:"
+        ]
     last = [conclusion] if (conclusion := _conclusion(good)) else []
     troubles = {rank: each.trouble for rank, each in profiles.items() if each.trouble}
     for trouble, ranks in ranks_by(troubles).items():
         last.append(f"no profile of {count_ranks(ranks)}: {trouble}")
     lines = [f"rank {rank}: {_line(each)}" for rank, each in chosen.items()]
-    lacks = [f"rank {rank}: {rest[2:]}" for rank, each in chosen.items() if (rest := _omitted(each))]
+    lacks = [
+        f"rank {rank}: {rest[2:]}" for rank, each in chosen.items() if (rest := _omitted(each))
+    ]
     shown = [words.rstrip(":") for words in first]
     return NoteTable(
         "communication",

@@ -374,7 +374,14 @@ def test_a_row_for_each_rank_and_a_column_for_each_kind():
         1: profile(collectives=(), communicating=0.0, seconds=60.0),
         2: profile(trouble="no room"),
     })  # fmt: skip
-    assert made.columns == ("rank", "in collectives", "of", "while nothing else ran", *"fedc", "other kinds")
+    assert made.columns == (
+        "rank",
+        "in collectives",
+        "of",
+        "while nothing else ran",
+        *"fedc",
+        "other kinds",
+    )
     first, second = made.rows
     assert first[:5] == ("0", "500 ms · 25 %", "2 s", "250 ms", "2 × · 500 ms · 1,000 values")
     assert (first[-1], second[4:]) == ("2 more", ("", "", "", "", ""))

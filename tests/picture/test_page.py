@@ -90,7 +90,9 @@ def test_each_rank_has_a_tab_that_needs_no_script():
 
 def test_tabs_of_failed_ranks_have_a_red_dot():
     assert "::after" not in page.as_html(views.finished()) + page.live_marks(views.finished())
-    view = fold(views.running(), RankLost(1, 0, "was killed"), RankDone(run=7, rank=2, failure=FAILURE))
+    view = fold(
+        views.running(), RankLost(1, 0, "was killed"), RankDone(run=7, rank=2, failure=FAILURE)
+    )
     inputs = [f'input[name="sky-default-ab12cd-7{{}}"][value="{rank}"]' for rank in (0, 2)]
     for html, name in ((page.as_html(view), ""), (page.live_marks(view), "-live")):
         tabs = ",".join(each.format(name) for each in inputs)
@@ -125,7 +127,9 @@ def test_figures_of_several_ranks_stand_in_a_grid_in_the_order_of_ranks():
 def test_rows_of_ranks_keep_their_height_in_the_end_and_fold_on_demand():
     html = rank_table.ranks(views.finished())
     read(html)
-    assert html.count('<th scope="row"') == rank_table.ranks(views.running()).count('<th scope="row"')
+    assert html.count('<th scope="row"') == rank_table.ranks(views.running()).count(
+        '<th scope="row"'
+    )
     assert re.search(r'<details class="each" open><summary[^>]*>\[0-3\] epoch 100/100', html)
     failed = {rank: RankView(state="failed") for rank in range(4)}
     assert rank_table.ranks(RunView(ranks=failed, ended=1.0)).count('<th scope="row"') == 1
@@ -262,11 +266,15 @@ def test_a_metric_may_have_the_name_of_a_column():
 
 
 def test_notes_that_make_a_table_are_one_and_lines_elsewhere():
-    table = NoteTable("seconds", ("rank", "a<b"), (("0", "3 s"), ("1", "<4 s")), ("more",), ("r 0", "r 1"))
+    table = NoteTable(
+        "seconds", ("rank", "a<b"), (("0", "3 s"), ("1", "<4 s")), ("more",), ("r 0", "r 1")
+    )
     view = replace(views.finished(), tables=(table,))
     html = page.as_html(view)
     said = read(html)
-    assert re.search(r'aria-label="seconds"><table><tr><th [^>]*>rank</th><th [^>]*>a&lt;b</th>', html)
+    assert re.search(
+        r'aria-label="seconds"><table><tr><th [^>]*>rank</th><th [^>]*>a&lt;b</th>', html
+    )
     assert "1&lt;4 s" in re.sub("<[^>]*>", "", html)
     assert said.index("3 s") < said.index("more") < said.index("a note <of ours>")
     assert "r 0" not in said

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from msgspec.structs import replace
 
 import skyward_nb as sky
 from skyward_nb.hangs.hang import StalledRun
@@ -87,15 +86,6 @@ def test_without_messages_it_is_said_what_failed_on_whom(store):
     failed = [end(r, kinds[r]("long"), store, at=places[r]) for r in range(6)]
     words = "ValueError on ranks 0,5 of 6; KeyError on rank 1 of 6; TypeError on rank 2 of 6"
     assert brief(failures_of(failed), 6) == f"{words}; 2 more"
-
-
-def test_a_line_that_the_traceback_shows_is_not_shown_again(store):
-    failed = end(0, ValueError("x"), store)
-    coloured = "----> 7 raise \x1b[31mValueError\x1b[39m(x)"
-    failed = replace(failed, failure=replace(failed.failure, traceback=(coloured,)))
-    error = exception_of([failed], 2, store)
-    assert error._render_traceback_() == [coloured, "raised on rank 0 of 2, Cell In[3], line 7"]
-    assert error.__notes__ == ["raised on rank 0 of 2, Cell In[3], line 7: raise ValueError(x)"]
 
 
 def test_equal_failures_are_one_and_the_first_in_time_is_first(store):

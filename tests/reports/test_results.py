@@ -179,9 +179,14 @@ class Table:
 
 def test_values_with_html_of_their_own_are_shown_by_it():
     assert RankResults({0: 1, 1: "<b>"})._repr_html_() is None
-    assert RankResults({0: Table(None), 1: Table(ValueError()), 2: UnreturnedValue()})._repr_html_() is None
+    assert (
+        RankResults({0: Table(None), 1: Table(ValueError()), 2: UnreturnedValue()})._repr_html_()
+        is None
+    )
     table = "<table><tr><td>1</td></tr></table>"
-    html = RankResults({0: Table(table), 1: Table(table), 2: "<b>", 3: Table("</div>")})._repr_html_()
+    html = RankResults(
+        {0: Table(table), 1: Table(table), 2: "<b>", 3: Table("</div>")}
+    )._repr_html_()
     assert html.count(table) == 1
     assert "<div>[0-1]</div><table>" in html
     assert re.search(r"<div>\[2\]</div><pre[^>]*>&#x27;&lt;b&gt;&#x27;</pre>", html)
