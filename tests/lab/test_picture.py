@@ -159,6 +159,8 @@ def test_what_was_saved_is_seen_when_it_is_opened_again(notebook, train, go):
     assert final.evaluate("element => getComputedStyle(element).color") == "rgb(1, 2, 3)"
     # From elsewhere the same words, without the style.
     notebook.reopen(trusted=False)
+    # Lab lays out what is out of sight only once it is scrolled to.
+    notebook.output(swapped).get_by_text("final").wait_for()
     assert notebook.output_text(swapped).strip() == "final"
     assert notebook.output(swapped).locator("style").count() == 0
     kept = [each for each in notebook.output_text(train).splitlines() if each.startswith("[")]
