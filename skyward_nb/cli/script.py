@@ -18,7 +18,7 @@ from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.reports.rank_failures import RankFailure
 from skyward_nb.reports.scripts import Script
 from skyward_nb.show.display import RunDisplay, spell_result
-from skyward_nb.view.run_view import RankState, RunView
+from skyward_nb.view.run_view import RankState, RunView, all_notes
 from skyward_nb.words.errors import RankDied, SkyError
 from skyward_nb.words.ranks import shown_ranks
 
@@ -132,7 +132,7 @@ def _end_of(script: Script, pool: str, view: RunView, error: BaseException | Non
         failures=tuple(getattr(error, "failures", ())),
         died=error.ranks if isinstance(error, RankDied) else {},
         traceback=tuple(_shown(error)) if error is not None and state == "failed" else (),
-        notes=view.notes,
+        notes=all_notes(view),
     )
 
 

@@ -2,7 +2,7 @@
 
 Where it is missing, a kernel that is restarted is one that ends: its pools end with it.
 
-Seen with ipykernel 7.0.0 and 7.4.0.
+Seen with ipykernel 6.29.5, 7.0.0 and 7.4.0.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class Session:
         def conclude(outcome: RunOutcome) -> object:
             over()
             self.values.has_grown(number, outcome.returned_bytes)
-            return self._conclude(pool, outcome, display, options, writes)
+            return self._conclude(pool, outcome, display, options, writes, raises=False)
 
         def closed(why: str) -> None:
             over()
@@ -306,8 +306,11 @@ class Session:
         display: RunDisplay,
         options: CellOptions,
         writes: frozenset[str],
+        *,
+        raises: bool = True,
     ) -> object:
         displays, names = self.pools.displays(pool), self.shell.user_ns
+        display.error_follows = raises
         value = conclude(displays, outcome, display, options, names, writes)
         if isinstance(value, RankResults):
             self._show_unreturned(pool, cast("RankResults[Any]", value))

@@ -7,8 +7,10 @@ carry the meaning. Colours of text are the page's own; the others suit light and
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 
 from skyward_nb.picture.colours import coloured
 from skyward_nb.picture.curves import curve, suits_log, title
@@ -28,12 +30,20 @@ from skyward_nb.picture.wording import (
     step_rows,
     time_words,
 )
-from skyward_nb.view.run_view import DisplayedObject, OutputLine, RunView, laid_out
+from skyward_nb.view.run_view import (
+    DisplayedObject,
+    NoteTable,
+    OutputLine,
+    RunView,
+    laid_out,
+)
 from skyward_nb.view.series import Series
 from skyward_nb.words.ranks import count_ranks
 
 MOST_CURVES = 12
 MOST_TABS = 128
+_FEW, _WIDE, _NARROW = 4, 320, 200
+"""Pixels that each of a few ranks, and each of more, has at least for a figure."""
 _TD = f"<td {LEFT}>"
 
 
@@ -51,8 +61,8 @@ def head(view: RunView) -> str:
     """The headline, the time, and the progress of nodes."""
     about = f'<span class="m">{html.escape(view.about)}</span>' if view.about else ""
     bar = (
-        f'<div class="bar"><span style="color:{TONES[view.state]}" aria-hidden="true">●</span>'
-        f"<b>{html.escape(headline(view))}</b> {about} "
+        f'<div class="bar"><div class="ti"><span style="color:{TONES[view.state]}" '
+        f'aria-hidden="true">●</span><div><b>{html.escape(view.short_headline or headline(view))}</b> {about}</div></div> '
         f'<span class="m r">{time_words(view)}</span></div>'
     )
     if view.bar is not None and view.ended is None:
@@ -121,16 +131,24 @@ def output(view: RunView) -> str:
     if not entries:
         return ""
     there = sorted(view.ranks)
-    body = f'<div class="out" role="region" tabindex="0" aria-label="output">{entries}</div>'
+    body = _scrolled(entries)
     if not 1 < len(there) <= MOST_TABS:
         return f'<div style="border-top:{EDGE}">{body}</div>'
     rules = "".join(
         f'.sky-run .tabs:has(input[value="{rank}"]:checked) .g:not(.a):not(.r{rank})'
         "{display:none}"
         for rank in there
-    )
+    ) + _marks(view, group(view))
     tabs = _tabs(there, group(view))
     return f'<style>{rules}</style><div class="tabs">{tabs}{body}</div>'
+
+
+def _scrolled(entries: str) -> str:
+    """Output in a box that scrolls, and begins at its end."""
+    return (
+        '<div class="out" role="region" tabindex="0" aria-label="output">'
+        f"<div>{entries}</div></div>"
+    )
 
 
 def live_tabs(view: RunView) -> str:
@@ -143,6 +161,21 @@ def live_tabs(view: RunView) -> str:
     )
     tabs = _tabs(there, f"{group(view)}-live")
     return f'<style>{rules}</style><div class="tabs">{tabs}</div>'
+
+
+def live_marks(view: RunView) -> str:
+    """A style sheet that marks the live tabs of failed ranks."""
+    rules = _marks(view, f"{group(view)}-live")
+    return f"<style>{rules}</style>" if rules else ""
+
+
+def _marks(view: RunView, name: str) -> str:
+    """Rules that put a red dot into the tabs of failed ranks."""
+    failed = [rank for rank, now in sorted(view.ranks.items()) if now.state in ("failed", "lost")]
+    tabs = ",".join(f'input[name="{name}"][value="{rank}"]' for rank in failed)
+    # A browser that does not know alternative texts leaves out the second content.
+    dot = f'content:" ●";content:" ●"/" failed";color:{TONES["failed"]}'
+    return f".sky-run label:has({tabs})::after{{{dot}}}" if failed else ""
 
 
 def _tabs(there: Sequence[int], name: str) -> str:
@@ -158,37 +191,85 @@ def _tabs(there: Sequence[int], name: str) -> str:
 
 def _entries(view: RunView) -> str:
     """Lines as preformatted text in groups of the same ranks, figures between them."""
-    parts: list[str] = []
-    group: list[str] = []
-    groups: list[str] = []
-    of: tuple[int, ...] = ()
     everybody = tuple(sorted(view.ranks))
-
-    def end_group() -> None:
-        if group:
-            groups.append(f'<span class="g {_classes(of, everybody)}">{"".join(group)}</span>')
-            group.clear()
-
-    def end_text() -> None:
-        end_group()
-        if groups:
-            parts.append(f"<pre>{''.join(groups)}</pre>")
-            groups.clear()
-
-    for index, entry in laid_out(view):
-        if entry is None:
-            end_group()
-            groups.append(_cut(view))
-        elif isinstance(entry, OutputLine):
-            if entry.ranks != of:
-                end_group()
-                of = entry.ranks
-            group.append(_line(entry))
-        else:
-            end_text()
-            parts.append(shown(entry, _classes(entry.ranks, everybody), anchor(view, index)))
-    end_text()
+    parts: list[str] = []
+    for lines, figures in _stretches(view):
+        if lines:
+            parts.append(f"<pre>{_text(view, lines, everybody)}</pre>")
+        names = {id(entry): name for entry, name in figures}
+        for turn in _turns([entry for entry, _ in figures]):
+            each = [shown(one, _classes(one.ranks, everybody), names[id(one)]) for one in turn]
+            parts.append(in_grid(each))
     return "".join(parts)
+
+
+_Lines = list[OutputLine | None]
+_Figures = list[tuple[DisplayedObject, str]]
+
+
+def _stretches(view: RunView) -> Iterator[tuple[_Lines, _Figures]]:
+    """Lines, None where some are left out, and the figures after them, with their names.
+
+    Figures of several ranks come together, as far as no line of these ranks is between them.
+    """
+    lines: _Lines = []
+    figures: _Figures = []
+    for index, entry in laid_out(view):
+        if isinstance(entry, DisplayedObject):
+            figures.append((entry, anchor(view, index)))
+            continue
+        if figures and (entry is None or _is_between(entry, figures)):
+            yield lines, figures
+            lines, figures = [], []
+        lines.append(entry)
+    yield lines, figures
+
+
+def _is_between(line: OutputLine, figures: _Figures) -> bool:
+    return any(not set(line.ranks).isdisjoint(one.ranks) for one, _ in figures)
+
+
+def _text(view: RunView, lines: _Lines, everybody: tuple[int, ...]) -> str:
+    groups: list[str] = []
+    for of, each in groupby(lines, lambda line: line and line.ranks):
+        if of is None:
+            groups.append(_cut(view))
+        else:
+            text = "".join(_line(line) for line in each if line)
+            groups.append(f'<span class="g {_classes(of, everybody)}">{text}</span>')
+    return "".join(groups)
+
+
+def in_order(figures: Iterable[DisplayedObject]) -> list[DisplayedObject]:
+    """Figures by rank: the first of each rank, then the second of each."""
+    return [each for turn in _turns(figures) for each in turn]
+
+
+def _turns(figures: Iterable[DisplayedObject]) -> list[list[DisplayedObject]]:
+    """The first figure of each rank, the second of each, and so on."""
+    counts: Counter[tuple[int, ...]] = Counter()
+    turns: list[list[DisplayedObject]] = []
+    for each in figures:
+        if (turn := counts[each.ranks]) == len(turns):
+            turns.append([])
+        turns[turn].append(each)
+        counts[each.ranks] += 1
+    return [sorted(turn, key=lambda each: each.ranks) for turn in turns]
+
+
+def grid_columns(count: int) -> str:
+    """The columns in which what so many ranks show stands side by side; one has the whole width."""
+    if count < 2:
+        return "minmax(0,1fr)"
+    return f"repeat(auto-fit,minmax(min(100%,{_WIDE if count <= _FEW else _NARROW}px),1fr))"
+
+
+def in_grid(parts: Sequence[str]) -> str:
+    """Parts of several ranks, side by side where there is room."""
+    if len(parts) < 2:
+        return "".join(parts)
+    style = f"display:grid;gap:0 12px;grid-template-columns:{grid_columns(len(parts))}"
+    return f'<div style="{style}">{"".join(parts)}</div>'
 
 
 def _cut(view: RunView) -> str:
@@ -222,14 +303,14 @@ def _rich(data: tuple[tuple[str, str], ...], what: str) -> str:
 def lines_html(lines: Iterable[OutputLine | str]) -> str:
     """Lines alone, and remarks between them, as they are shown live."""
     return (
-        '<div class="out"><pre>'
+        '<div class="out"><div><pre>'
         + "".join(
             f'<span class="m">{html.escape(line)}\n</span>'
             if isinstance(line, str)
             else _line(line)
             for line in lines
         )
-        + "</pre></div>"
+        + "</pre></div></div>"
     )
 
 
@@ -238,7 +319,8 @@ def lines_html(lines: Iterable[OutputLine | str]) -> str:
 
 def foot(view: RunView) -> str:
     """Notes, and in small print what was sent, with the manifest folded away."""
-    notes = "".join(f'<div class="sec">{html.escape(note)}</div>' for note in view.notes)
+    told = () if view.short_headline else view.error_notes
+    notes = "".join(map(_note_table, view.tables)) + _notes((*view.notes, *told))
     if view.manifest_open:
         return notes + _manifest(view)
     words = [*view.foot, *ready_words(view), *peak_words(view)]
@@ -253,9 +335,22 @@ def foot(view: RunView) -> str:
 def _manifest(view: RunView) -> str:
     if not view.manifest:
         return ""
-    heads = "".join(f'<th scope="col" {LEFT}>{column}</th>' for column in MANIFEST_COLUMNS)
-    rows = "".join(
-        "<tr>" + "".join(f"{_TD}{html.escape(text)}</td>" for text in row) + "</tr>"
-        for row in manifest_rows(view)
-    )
-    return wide("names", f"<tr>{heads}</tr>{rows}")
+    return _table("names", MANIFEST_COLUMNS, manifest_rows(view))
+
+
+def _notes(notes: Iterable[str]) -> str:
+    return "".join(f'<div class="sec">{html.escape(note)}</div>' for note in notes)
+
+
+def _note_table(table: NoteTable) -> str:
+    if not table.rows:
+        return _notes(table.remarks)
+    rows = _table(table.title, table.columns, table.rows)
+    return f'<div style="border-top:{EDGE}">{rows}</div>{_notes(table.remarks)}'
+
+
+def _table(what: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    heads = "".join(f'<th scope="col" {LEFT}>{html.escape(column)}</th>' for column in columns)
+    cells = ("".join(f"{_TD}{html.escape(text)}</td>" for text in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    return wide(what, f"<tr>{heads}</tr>{body}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from skyward_nb.picture.style_sheet import LEFT, TONES
-from skyward_nb.picture.wording import BarRow, RankSummary, label, rank_rows, remarks
+from skyward_nb.picture.wording import BarRow, RankSummary, label, rank_rows, remarks, row_text
 from skyward_nb.view.run_view import RunView
 
 MOST_METRIC_COLUMNS = 12
@@ -25,8 +25,16 @@ class _Column:
 
 
 def ranks(view: RunView) -> str:
-    """A table of ranks with loops and figures, and remarks on them."""
+    """A table of ranks with loops and figures, and remarks on them.
+
+    What ranks had a row each for while they ran keeps its height in the end, and folds by a click.
+    """
     rows = rank_rows(view)
+    summary = "; ".join(row_text(row, ", ") for row in rows)
+    each = rank_rows(view, each=True)
+    is_folding = len(each) > len(rows) and any(row.bars or row.metrics for row in rows)
+    if is_folding:
+        rows = each
     said = [*remarks(view)]
     if not rows:
         return _sentences(said)
@@ -39,7 +47,11 @@ def ranks(view: RunView) -> str:
         f'<th scope="col" {LEFT}>{html.escape(column.title)}</th>' for column in columns
     )
     body = "".join(_rank_row(row, columns) for row in rows)
-    return wide("ranks", f"<tr>{heads}</tr>{body}") + _sentences(said)
+    table = wide("ranks", f"<tr>{heads}</tr>{body}")
+    if is_folding:
+        head = f'<summary class="small m">{html.escape(summary)}</summary>'
+        table = f'<details class="each" open>{head}{table}</details>'
+    return table + _sentences(said)
 
 
 def _sentences(said: Iterable[str]) -> str:
@@ -61,10 +73,8 @@ def _columns(
     # With a node for each rank the numbers would stand there twice.
     if any(view.nodes.get(rank, 0) != rank for rank in view.ranks):
         yield from _figures(rows, "node")
-    if any(bar.part is not None for row in rows for bar in row.bars):
-        yield _Column("progress", lambda row: "".join(_bar(bar, row) for bar in row.bars))
     if any(row.bars for row in rows):
-        yield _Column("loop", lambda row: "<br>".join(map(_bar_words, row.bars)), "w")
+        yield _Column("progress", _loops, "w")
     # A remark stands by its loop: columns further right may be out of sight.
     if any(row.remark for row in rows):
         yield _Column("remark", _remark)
@@ -107,25 +117,32 @@ def _rank_row(row: RankSummary, columns: Sequence[_Column]) -> str:
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _bar_words(bar: BarRow) -> str:
+def _loops(row: RankSummary) -> str:
+    """Each loop's bar beside its words; words without a bar begin where the others do."""
+    has_bars = any(bar.part is not None for bar in row.bars)
+    return "".join(f'<div class="lp">{_loop(bar, row, has_bars)}</div>' for bar in row.bars)
+
+
+def _loop(bar: BarRow, row: RankSummary, has_bars: bool) -> str:
     words = html.escape(bar.words)
-    return f'<span class="m small">{words}</span>' if bar.level else words
-
-
-def _bar(bar: BarRow, row: RankSummary) -> str:
+    said = f'<span class="m small">{words}</span>' if bar.level else f"<span>{words}</span>"
     if bar.part is None:
-        return ""
-    return gauge(bar.part, TONES[_tone(bar, row)], 4 if bar.level else 8)
+        return (_NO_GAUGE if has_bars else "") + said
+    return gauge(bar.part, TONES[_tone(bar, row)], 4 if bar.level else 8) + said
+
+
+_NO_GAUGE = '<div class="t" aria-hidden="true" style="width:140px;display:inline-block"></div>'
 
 
 def gauge(part: float, colour: str = TONES["running"], height: int = 8) -> str:
-    """A bar that is filled so far, from 0 to 1."""
+    """A bar that is filled so far, from 0 to 1; words may follow it on its line."""
     percent = int(part * 100)
     # Hidden from screen readers: the words beside it say the same. Styled in place: so it is a bar
     # also where a notebook is not trusted.
     return (
         '<div class="t" aria-hidden="true" '
-        f'style="width:140px;height:{height}px;background:rgba(128,128,128,.25)">'
+        f'style="width:140px;height:{height}px;display:inline-block;vertical-align:middle;'
+        'margin-right:9px;background:rgba(128,128,128,.25)">'
         f'<div style="width:{percent}%;height:{height}px;background:{colour}"></div></div>'
     )
 

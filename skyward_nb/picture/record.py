@@ -22,6 +22,7 @@ from skyward_nb.view.run_view import (
     RankState,
     RunState,
     RunView,
+    all_notes,
     laid_out,
 )
 from skyward_nb.view.series import Series, thinned
@@ -179,7 +180,7 @@ def record_of(view: RunView) -> Record:
         ranks=tuple(_rank(view, rank, late.get(rank, "")) for rank in sorted(view.ranks)),
         remarks=remarks(view),
         output=_output(view),
-        notes=view.notes,
+        notes=all_notes(view),
         foot=view.foot,
         names=tuple(
             Name(row.name, row.status, row.type_name, row.size, round(row.seconds, 4))

@@ -7,7 +7,6 @@ from skyward_nb.picture.one_line import of_the_run
 from skyward_nb.picture.wording import (
     EACH_RANK,
     MANIFEST_COLUMNS,
-    RankSummary,
     clock,
     columns,
     cut_words,
@@ -18,10 +17,11 @@ from skyward_nb.picture.wording import (
     rank_rows,
     ready_words,
     remarks,
+    row_text,
     step_rows,
     time_words,
 )
-from skyward_nb.view.run_view import Entry, OutputLine, RunView, laid_out
+from skyward_nb.view.run_view import Entry, OutputLine, RunView, all_notes, laid_out
 
 
 def as_text(view: RunView) -> str:
@@ -34,7 +34,7 @@ def as_text(view: RunView) -> str:
     lines += [f"  {remark}" for remark in remarks(view)]
     lines += output_text(view)
     lines += manifest_text(view)
-    lines += view.notes
+    lines += all_notes(view)
     if not view.manifest_open:
         lines += (*ready_words(view), *peak_words(view))
     return "\n".join(lines)
@@ -42,18 +42,7 @@ def as_text(view: RunView) -> str:
 
 def rank_text(view: RunView) -> list[str]:
     """A line for each row of ranks, its loops and figures."""
-    return [_row_text(row) for row in rank_rows(view)]
-
-
-def _row_text(row: RankSummary) -> str:
-    words = [bar.words for bar in row.bars]
-    words += [f"{name} {value}" for name, value in row.metrics.items()]
-    words += [
-        f"{name} {value}" for name, value in (("cpu", row.cpu), ("memory", row.memory)) if value
-    ]
-    words += [part for part in (row.gpu, row.remark) if part]
-    state = f" {row.state}" if row.state else ""
-    return f"  {label(row.ranks)}{state} {'  '.join(words)}".rstrip()
+    return [f"  {row_text(row)}" for row in rank_rows(view)]
 
 
 def output_text(view: RunView) -> list[str]:
@@ -81,10 +70,10 @@ def manifest_text(view: RunView) -> list[str]:
 
 def closing_text(view: RunView) -> list[str]:
     """What is to be said when lines were printed as they came: how it ended, and notes."""
-    rows = [_row_text(row) for row in rank_rows(view) if row.bars or row.metrics]
+    rows = [f"  {row_text(row)}" for row in rank_rows(view) if row.bars or row.metrics]
     if len(rows) > EACH_RANK:
         rows[EACH_RANK:] = [f"  … {len(rows) - EACH_RANK:,} more"]
-    told = [f"  {line}" for words in (remarks(view), view.notes) for line in words]
+    told = [f"  {line}" for words in (remarks(view), all_notes(view)) for line in words]
     return [_ending(view), *rows, *manifest_text(view), *told]
 
 

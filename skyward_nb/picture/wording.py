@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 EACH_RANK = 16
 """Up to so many running ranks have a row each; of more, ranks with the same words share one."""
 MOST_ROWS = 100
+_MOST_DONE, _SHOWN_DONE = 3, 2
+"""Of more finished loops than the first, so many of the last are told apart."""
 _MOST_NAMES = 6
 _RESTS = 3.0
 """A loop that has not gone on for so many seconds, and three of its steps, is said to rest."""
@@ -94,14 +96,14 @@ def label(ranks: tuple[int, ...]) -> str:
 # ── ranks ───────────────────────────────────────────────────────────────────────────────
 
 
-def rank_rows(view: RunView) -> list[RankSummary]:
+def rank_rows(view: RunView, *, each: bool = False) -> list[RankSummary]:
     """A row for each rank with something to show; ranks with the same words share one.
 
-    While few ranks run each has its own.
+    While few ranks run each has its own; if `each`, of few ranks also in the end.
     """
     late = behind(view.ranks) if view.ended is None else {}
     together: dict[object, list[int]] = {}
-    alone = view.ended is None and len(view.ranks) <= EACH_RANK
+    alone = (each or view.ended is None) and len(view.ranks) <= EACH_RANK
     for rank, now in sorted(view.ranks.items()):
         if now.bars or now.metrics or now.telemetry or now.state in ("lost", "failed"):
             loops = tuple((bar.text, bar.total, bar.level, bar.over) for bar in now.bars)
@@ -112,6 +114,18 @@ def rank_rows(view: RunView) -> list[RankSummary]:
     if view.ended is not None:
         rows = [row for row in rows if row.bars or row.metrics or row.state]
     return rows
+
+
+def row_text(row: RankSummary, between: str = "  ") -> str:
+    """A row of ranks in one line."""
+    words = [bar.words for bar in row.bars]
+    words += [f"{name} {value}" for name, value in row.metrics.items()]
+    words += [
+        f"{name} {value}" for name, value in (("cpu", row.cpu), ("memory", row.memory)) if value
+    ]
+    words += [part for part in (row.gpu, row.remark) if part]
+    state = f" {row.state}" if row.state else ""
+    return f"{label(row.ranks)}{state} {between.join(words)}".rstrip()
 
 
 def _rank_row(view: RunView, ranks: tuple[int, ...], late: dict[int, str]) -> RankSummary:
@@ -162,13 +176,19 @@ def spread(values: Sequence[float]) -> str:
 
 
 def _bar_rows(views: Sequence[RankView], now: float) -> tuple[BarRow, ...]:
-    """The loops of ranks that are in the same ones, and how many more there were."""
+    """The loops of ranks that are in the same ones; of many finished ones but the last."""
     idle = min(now - view.told for view in views) if views[0].state == "running" else 0.0
     rows = [
         bar_row(bars, views[0].state, idle) for bars in zip(*(v.bars for v in views), strict=False)
     ]
-    if more := max(view.bars_left_out for view in views):
-        rows.append(BarRow(None, f"and {more:,} more loops", 1, over=True))
+    done = [row for row in rows if row.over]
+    gone = max(view.bars_done for view in views)
+    if len(done) + gone > _MOST_DONE:
+        folded = done[: max(0, len(done) - _SHOWN_DONE)]
+        count = f"{len(folded) + gone:,} loops done"
+        rows = [BarRow(1.0, count, 0, over=True), *(row for row in rows if row not in folded)]
+    if more := max(len(view.bars_hidden) for view in views):
+        rows.append(BarRow(None, f"and {more:,} more loop{'s' * (more > 1)}", 1, over=False))
     return tuple(rows)
 
 

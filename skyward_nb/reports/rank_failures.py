@@ -97,6 +97,18 @@ def headline_of(failures: Sequence[RankFailure], world_size: int) -> tuple[str, 
     return headline, tuple(notes)
 
 
+def brief(failures: Sequence[RankFailure], world_size: int) -> str:
+    """What failed on whom, without messages: they stand in the exception."""
+    ranks: dict[str, list[int]] = {}
+    for each in failures:
+        ranks.setdefault(each.type_name, []).extend(each.ranks)
+    words = [f"{name} on {count_ranks(whose)} of {world_size}" for name, whose in ranks.items()]
+    if (more := len(words) - _MOST_OTHERS) > 0:
+        words[_MOST_OTHERS:] = [f"{more} more"]
+    places = {f", {each.where}, line {each.line}" if each.where else "" for each in failures}
+    return "; ".join(words) + (places.pop() if len(places) == 1 else "")
+
+
 def _first_line(text: str) -> str:
     """The first line that says something, cut where it is long."""
     return _cut(next((line for line in text.splitlines() if line.strip()), "").strip())

@@ -11,11 +11,13 @@ from typing import Generic, NoReturn, TypeVar, overload
 from IPython.lib.pretty import RepresentationPrinter
 
 from skyward_nb.compat.ipython_private import print_by_repr
+from skyward_nb.picture.page import in_grid
+from skyward_nb.picture.rich import rich_html
 from skyward_nb.words.bounds import SHOWN as _MOST_CHARACTERS
 from skyward_nb.words.bounds import SHOWN_LINES as _MOST_LINES
 from skyward_nb.words.bounds import cut
 from skyward_nb.words.controls import spelt
-from skyward_nb.words.ranks import spell_ranks
+from skyward_nb.words.ranks import count_ranks, ranks_by, spell_ranks
 
 T = TypeVar("T")
 
@@ -90,15 +92,29 @@ class RankResults(Sequence[T], Generic[T]):
             return self._values == other._values
         return NotImplemented
 
-    def __repr__(self) -> str:
-        groups: list[tuple[str, list[int]]] = []
-        for rank, value in self._values.items():
-            text = _repr(value)
-            same = next((ranks for known, ranks in groups if known == text), None)
-            if same is None:
-                groups.append((text, [rank]))
+    def _repr_html_(self) -> str | None:
+        """Tables, and what else has HTML of its own, of equal ranks together; None if no value has."""
+        drawn = {rank: _own_html(value) for rank, value in self._values.items()}
+        if not any(drawn.values()):
+            return None
+        left = _MOST_HTML
+        parts: list[str] = []
+        shown = {rank: drawn[rank] or _repr(value) for rank, value in self._values.items()}
+        for ranks in ranks_by(shown).values():
+            own = drawn[ranks[0]]
+            left -= len(own or "")
+            if own is not None and left > 0:
+                data = {"text/html": own}
             else:
-                same.append(rank)
+                data = {"text/plain": _repr(self._values[ranks[0]])}
+            body = rich_html(data, f"value of {count_ranks(ranks)}")
+            head = f"<div>[{spell_ranks(ranks)}]</div>"
+            parts.append(f'<div style="min-width:0;overflow-x:auto">{head}{body}</div>')
+        return in_grid(parts)
+
+    def __repr__(self) -> str:
+        texts = {rank: _repr(value) for rank, value in self._values.items()}
+        groups = list(ranks_by(texts).items())
         if not groups:
             return "RankResults()"
         labels = [f"[{spell_ranks(ranks)}]" for _, ranks in groups]
@@ -110,6 +126,7 @@ class RankResults(Sequence[T], Generic[T]):
         return "\n".join(lines)
 
 
+_MOST_HTML = 500_000
 _MOST_LINES_OF_EACH = 6
 _MOST_OF_EACH = 200
 _MOST_ITEMS = 6
@@ -198,6 +215,16 @@ class _Printer(RepresentationPrinter):
             for line in others:
                 self.break_()
                 self.text(line)
+
+
+def _own_html(value: object) -> str | None:
+    """A value's HTML of its own, if it has one of a moderate size."""
+    draw = getattr(type(value), "_repr_html_", None)
+    try:
+        drawn = draw(value) if draw is not None else None
+    except Exception:  # noqa: BLE001 - a user's broken method: its repr is shown
+        return None
+    return drawn if isinstance(drawn, str) and len(drawn) <= _MOST_HTML else None
 
 
 def _repr(value: object) -> str:

@@ -21,6 +21,7 @@ from skyward_nb.protocol.message_parts import RUN_VALUE, Packed, Unsendable
 from skyward_nb.reports.exception_groups import show_groups
 from skyward_nb.reports.execution import concluding
 from skyward_nb.reports.rank_failures import (
+    brief,
     died,
     exception_of,
     failures_of,
@@ -43,7 +44,7 @@ from skyward_nb.reports.run_notes import (
     stalled,
     whereabouts_of,
 )
-from skyward_nb.reports.run_profiles import profiles_of, told
+from skyward_nb.reports.run_profiles import profiles_of, table, told
 from skyward_nb.reports.source_lines import sources
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.show.pool_displays import PoolDisplays
@@ -117,6 +118,7 @@ class RunEnding:
         # Not with the rest, which an exception carries, too.
         if profiles := profiles_of(outcome.done, self._store):
             number, _, run = self._display.view.run.rpartition("/")
+            self._display.change(tables=(table(profiles),))
             self._display.note(*told(profiles, f"{number}-run{run}", Path.cwd()))
         if outcome.interrupted and not self._all_ended_well():
             raise self._interrupted((*self._deaths(), *notes))
@@ -274,8 +276,10 @@ class RunEnding:
         error = exception_of(failed, world, self._store, notes, only_values=only_values)
         if isinstance(error, BaseExceptionGroup) and (shell := get_ipython()) is not None:
             show_groups(shell)
-        headline, more = headline_of(failures_of(failed), world)
-        self._display.end("failed", headline, notes=(*more, *notes))
+        failures = failures_of(failed)
+        headline, more = headline_of(failures, world)
+        short = brief(failures, world)
+        self._display.end("failed", headline, short=short, error_notes=(*more, *notes))
         # An exception with __slots__ has no room for them.
         with contextlib.suppress(AttributeError):
             error.results = self._finished()  # type: ignore[attr-defined]
@@ -299,7 +303,8 @@ class RunEnding:
         }
         notes = (*self._deaths(), *notes)
         error = timed_out(timeout, halt, stacks, notes)
-        self._display.end("failed", f"Stopped after {spell_span(timeout)}", notes=(why, *notes))
+        words = f"Stopped after {spell_span(timeout)}"
+        self._display.end("failed", words, short=words, error_notes=(why, *notes))
         error.results = self._finished()
         return error
 
@@ -309,7 +314,8 @@ class RunEnding:
         then = crashed_waiting(self._outcome)
         error = died(lost, words, "\n".join(notes), self._places(), then)
         headline, *places = self._deaths()
-        self._display.end("failed", headline, notes=(*places, *notes))
+        short = f"{count_ranks(lost)} died"
+        self._display.end("failed", headline, short=short, error_notes=(*places, *notes))
         error.results = self._finished()
         return error
 
@@ -328,7 +334,7 @@ class RunEnding:
         kept = "; namespaces kept on all ranks" if is_kept else ""
         words = f"Interrupted on {count_ranks(self._outcome.ranks)}{kept}"
         notes = (*self._waited_for(), *notes)
-        self._display.end("interrupted", words, notes=notes)
+        self._display.end("interrupted", words, short="Interrupted", error_notes=notes)
         error = KeyboardInterrupt()
         show(error, [f"KeyboardInterrupt: {words}", *notes])
         return error

@@ -6,6 +6,7 @@ import gzip
 import io
 import itertools
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from skyward_nb.picture.check_report import spell_time
 from skyward_nb.protocol.events import RankDone
 from skyward_nb.store.blobs import CorruptValue
 from skyward_nb.store.content_store import ContentStore
+from skyward_nb.view.run_view import NoteTable
 from skyward_nb.view.slow_ranks import slow_in_all, slow_words
 from skyward_nb.words.controls import spelt, with_texts_spelt
 from skyward_nb.words.errors import spell_size
@@ -49,10 +51,7 @@ def profiles_of(done: Mapping[int, RankDone], store: ContentStore) -> dict[int, 
 
 
 def told(profiles: Mapping[int, CommProfile], name: str, parent: Path) -> Iterator[str]:
-    """Write the traces below `parent`, in a folder of this name; lines on them and on the ranks."""
-    if not profiles:
-        return
-    yield from lines(profiles)
+    """Write the traces below `parent`, in a folder of this name; lines on them."""
     if not any(each.trace for each in profiles.values()):
         return
     try:
@@ -102,21 +101,66 @@ def _new_folder(parent: Path, name: str) -> Path:
     raise AssertionError
 
 
-def lines(profiles: Mapping[int, CommProfile]) -> Iterator[str]:
-    """A line for each rank; of many, for those that communicated least and most."""
+def table(profiles: Mapping[int, CommProfile]) -> NoteTable:
+    """A row for each rank, and in words a line; of many ranks, those that communicated least and most."""
     good = {rank: each for rank, each in sorted(profiles.items()) if not each.trouble}
-    chosen = list(good)
+    chosen, first = good, []
     if len(good) > _MOST_LINES:
         by_time = sorted(good, key=lambda rank: good[rank].communicating)
-        chosen = [*by_time[:2], *by_time[-2:]]
-        yield f"time in collectives, of {count_ranks(good)} the two shortest and the two longest:"
-    for rank in chosen:
-        yield f"rank {rank}: {_line(good[rank])}"
-    if conclusion := _conclusion(good):
-        yield conclusion
+        chosen = {rank: good[rank] for rank in (*by_time[:2], *by_time[-2:])}
+        first = [
+            f"time in collectives, of {count_ranks(good)} the two shortest and the two longest:"
+        ]
+    last = [conclusion] if (conclusion := _conclusion(good)) else []
     troubles = {rank: each.trouble for rank, each in profiles.items() if each.trouble}
     for trouble, ranks in ranks_by(troubles).items():
-        yield f"no profile of {count_ranks(ranks)}: {trouble}"
+        last.append(f"no profile of {count_ranks(ranks)}: {trouble}")
+    lines = [f"rank {rank}: {_line(each)}" for rank, each in chosen.items()]
+    lacks = [
+        f"rank {rank}: {rest[2:]}" for rank, each in chosen.items() if (rest := _omitted(each))
+    ]
+    shown = [words.rstrip(":") for words in first]
+    return NoteTable(
+        "communication",
+        *_columns_and_rows(chosen),
+        remarks=(*shown, *lacks, *last),
+        lines=(*first, *lines, *last),
+    )
+
+
+def _columns_and_rows(
+    profiles: Mapping[int, CommProfile],
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """What each rank spent, and a column for each of the kinds that took the most time."""
+    seconds: Counter[str] = Counter()
+    for profile in profiles.values():
+        seconds.update({each.name: each.seconds for each in profile.collectives})
+    names = [name for name, _ in seconds.most_common(_MOST_KINDS)]
+    more = len(seconds) - len(names)
+    heads = ("rank", "in collectives", "of", "while nothing else ran", *names)
+    rows: list[tuple[str, ...]] = []
+    for rank, profile in profiles.items():
+        kinds = {each.name: each for each in profile.collectives}
+        others = len(kinds.keys() - set(names))
+        rows.append(
+            (
+                str(rank),
+                f"{spell_time(profile.communicating)} · {_percent(profile)} %",
+                spell_time(profile.recorded),
+                spell_time(profile.exposed),
+                *(_cell(kinds[name]) if name in kinds else "" for name in names),
+                *([f"{others} more" if others else ""] if more else []),
+            )
+        )
+    return (*heads, *(["other kinds"] if more else [])), tuple(rows)
+
+
+def _cell(each: Collective) -> str:
+    return " · ".join(filter(None, (f"{each.count} ×", spell_time(each.seconds), _amount(each))))
+
+
+def _percent(profile: CommProfile) -> str:
+    return f"{100 * profile.communicating / profile.recorded if profile.recorded else 0:.0f}"
 
 
 def _conclusion(profiles: Mapping[int, CommProfile]) -> str:
@@ -137,27 +181,33 @@ def _conclusion(profiles: Mapping[int, CommProfile]) -> str:
 
 
 def _line(profile: CommProfile) -> str:
-    seconds, rest = profile.recorded, ""
-    if profile.seconds - seconds > _AS_GOOD_AS_ALL:
-        rest = f"; recorded for {spell_time(seconds)} only, as more would take too much memory"
+    seconds, rest = profile.recorded, _omitted(profile)
     if not profile.collectives:
         return f"no collective in {spell_time(seconds)}{rest}"
-    share = 100 * profile.communicating / seconds if seconds else 0.0
     kinds = [_kind(each) for each in profile.collectives[:_MOST_KINDS]]
     if (more := len(profile.collectives) - _MOST_KINDS) > 0:
         kinds.append(f"{more} more kinds")
     return (
-        f"{spell_time(profile.communicating)} in collectives, {share:.0f} % of "
+        f"{spell_time(profile.communicating)} in collectives, {_percent(profile)} % of "
         f"{spell_time(seconds)} ({spell_time(profile.exposed)} while nothing else ran): "
         + ", ".join(kinds)
         + rest
     )
 
 
+def _omitted(profile: CommProfile) -> str:
+    if profile.seconds - profile.recorded <= _AS_GOOD_AS_ALL:
+        return ""
+    only = spell_time(profile.recorded)
+    return f"; recorded for {only} only, as more would take too much memory"
+
+
 def _kind(each: Collective) -> str:
-    much = ""
-    if each.size:
-        much = f", {spell_size(each.size)}"
-    elif each.values:
-        much = f", {each.values:,} values"
+    much = f", {amount}" if (amount := _amount(each)) else ""
     return f"{each.count} {each.name} ({spell_time(each.seconds)}{much})"
+
+
+def _amount(each: Collective) -> str:
+    if each.size:
+        return spell_size(each.size)
+    return f"{each.values:,} values" if each.values else ""

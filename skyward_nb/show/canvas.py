@@ -17,11 +17,12 @@ from skyward_nb.picture import page, rank_table, style_sheet
 from skyward_nb.picture.record import MIME, as_json
 from skyward_nb.picture.text import as_text
 from skyward_nb.protocol.events import Display, Output
+from skyward_nb.show.kernel_status import BusyStatus
 from skyward_nb.view.run_view import DisplayedObject, Entry, OutputLine, RunView, open_lines
 
 LIVE_LINES = 30
 LIVE_LETTERS = 400
-_LIVE_FIGURES = 4
+_LIVE_FIGURES, _MOST_LIVE_FIGURES = 4, 16
 _MOST_TABS = 16
 _CURVES_PERIOD = 0.5
 _SLOW_PERIOD = 1.0
@@ -122,11 +123,17 @@ class WidgetCanvas:
     """Stock widgets while it runs, of which only what changed is sent; a bundle in the end."""
 
     period: float = 0.1
-    waits = False
 
-    def __init__(self) -> None:
+    def __init__(self, status: BusyStatus) -> None:
+        self._status = status
         self._handle: Any = None
         self._parts: _Widgets | None = None
+        self._made = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether the kernel's status is to be said again."""
+        return self._parts is not None and self._status.is_due(time.monotonic())
 
     def draw(self, view: RunView) -> None:
         """Change the widgets; when the view has ended, put the bundle in their place."""
@@ -143,6 +150,12 @@ class WidgetCanvas:
             self._handle = _published(data, None)
         elif self._parts is not None:
             self._parts.renew(view)
+        if self._parts is not None:
+            now = time.monotonic()
+            if self._parts.made > self._made:
+                self._made = self._parts.made
+                self._status.widgets_made(now)
+            self._status.say_if_due(now)
 
     def output(self, event: Output | Display) -> None:
         """Nothing: the view holds it."""
@@ -167,13 +180,18 @@ class _Widgets:
         self._panes: dict[int | None, Any] = {}
         self._panes_due, self._lines = 0.0, 0
         self._tabs: Any = None
-        self._figures: list[Any] = []
-        self._shown: list[DisplayedObject] = []
+        self._figures: list[tuple[DisplayedObject, Any]] = []
+        self._gallery: Any = None
         frame = ipywidgets.Layout(border=style_sheet.EDGE, max_width="960px", overflow="hidden")
         styles = self._html(style_sheet.STYLE)
         self._box = ipywidgets.VBox([styles, self._head, self._curves], layout=frame)
         self._box.add_class("sky-live")
         self._all += [self._box, frame, self._layout, self._style]
+
+    @property
+    def made(self) -> int:
+        """How many widgets were made."""
+        return len(self._all)
 
     def bundle(self) -> dict[str, Any]:
         """The MIME type by which a front end shows them."""
@@ -181,7 +199,7 @@ class _Widgets:
 
     def renew(self, view: RunView) -> None:
         """Say what has changed."""
-        self._put(self._head, page.head(view) + rank_table.ranks(view))
+        self._put(self._head, page.head(view) + rank_table.ranks(view) + page.live_marks(view))
         now = time.monotonic()
         if now >= self._curves_due:
             self._put(self._curves, page.curves(view))
@@ -192,7 +210,7 @@ class _Widgets:
         self._renew_figures(view)
         self._put(self._foot, page.foot(view))
         parts = [*self._box.children[:3], *([self._tabs] if self._tabs else [])]
-        parts += [*self._panes.values(), *self._figures, self._foot]
+        parts += [*self._panes.values(), *([self._gallery] if self._gallery else []), self._foot]
         if len(parts) != len(self._box.children):
             self._box.children = parts
 
@@ -219,20 +237,27 @@ class _Widgets:
         return pane
 
     def _renew_figures(self, view: RunView) -> None:
-        """The last figures, each sent once."""
-        last = [entry for entry in view.entries if isinstance(entry, DisplayedObject)][
-            -_LIVE_FIGURES:
-        ]
-        for index, entry in enumerate(last):
-            if index == len(self._figures):
-                self._figures.append(self._html())
-                self._shown.append(entry)
-            elif self._shown[index] is entry:
-                continue
-            self._shown[index] = entry
-            self._put(self._figures[index], page.shown(entry))
-        for pane in self._figures[len(last) :]:
-            self._put(pane, "")
+        """The last figures in the order of ranks, each sent once."""
+        most = min(max(_LIVE_FIGURES, len(view.ranks)), _MOST_LIVE_FIGURES)
+        figures = [entry for entry in view.entries if isinstance(entry, DisplayedObject)]
+        last = page.in_order(figures[-most:])
+        if [id(entry) for entry, _ in self._figures] == [id(entry) for entry in last]:
+            return
+        if self._gallery is None:
+            grid = self._new.Layout(margin="0", padding="0 0 0 12px")
+            self._gallery = self._new.GridBox(layout=grid)
+            self._all.append(self._gallery)
+        panes = {id(entry): pane for entry, pane in self._figures}
+        spare = [pane for entry, pane in self._figures if all(entry is not each for each in last)]
+        self._figures = []
+        for entry in last:
+            if (pane := panes.get(id(entry))) is None:
+                pane = spare.pop() if spare else self._html()
+                self._put(pane, page.shown(entry))
+            self._figures.append((entry, pane))
+        columns = page.grid_columns(len({entry.ranks for entry in last}))
+        self._gallery.layout.grid_template_columns = columns
+        self._gallery.children = [pane for _, pane in self._figures]
 
     def _html(self, value: str = "") -> Any:
         style = {"style": self._style} if self._style else {}

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from skyward_nb.show.canvas import BundleCanvas, Canvas, WidgetCanvas
+from skyward_nb.show.kernel_status import BusyStatus
 from skyward_nb.show.log import LogCanvas
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ def canvas_of(shell: InteractiveShell | None) -> Canvas:
     overrides that.
     """
     kernel = getattr(shell, "kernel", None)
-    if kernel is None:
+    if shell is None or kernel is None:
         return LogCanvas()
     looks = kernel.get_parent().get("content", {}).get("allow_stdin", False)
     wanted = os.environ.get("SKYWARD_DISPLAY") or ("widgets" if looks else "html")
-    return WidgetCanvas() if wanted == "widgets" else BundleCanvas()
+    return WidgetCanvas(BusyStatus(shell)) if wanted == "widgets" else BundleCanvas()

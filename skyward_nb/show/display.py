@@ -59,6 +59,8 @@ class RunDisplay:
         self.drawn: bool = False
         self.keep: Callable[[Output | Display], None] = lambda _: None
         """Called with all output and displays of ranks."""
+        self.error_follows = False
+        """Whether an error that its run ends with is shown below it, and need not be told twice."""
         self.is_aside = False
         """Whether its run belongs to no cell."""
         self.hang: str = ""
@@ -204,14 +206,22 @@ class RunDisplay:
         return event.hidden or (shown is not None and event.rank not in shown)
 
     def end(
-        self, state: RunState, words: str, *, notes: tuple[str, ...] = (), is_dry: bool = False
+        self,
+        state: RunState,
+        words: str,
+        *,
+        notes: tuple[str, ...] = (),
+        short: str = "",
+        error_notes: tuple[str, ...] = (),
+        is_dry: bool = False,
     ) -> None:
         """Draw the final state, which the notebook keeps.
 
-        With `is_dry`, its manifest is open, and tells what would be sent.
+        `short` are the words where the run's error is shown, too, with the `error_notes`. With `is_dry`, its
+        manifest is open, and tells what would be sent.
         """
         now = time.monotonic()
-        told = state == "failed" or bool(self._view.notes or notes)
+        told = state == "failed" or bool(self._view.notes or notes or error_notes)
         spared = self._sparing and not (self.drawn or self._heard) and state == "finished"
         if told or not spared:  # else what came is folded if anybody ever looks
             self._fold()
@@ -219,6 +229,8 @@ class RunDisplay:
             self._view,
             state=state,
             headline=words,
+            short_headline=short if self.error_follows else "",
+            error_notes=error_notes,
             now=now,
             ended=now,
             notes=(*self._view.notes, *notes),
@@ -232,7 +244,8 @@ class RunDisplay:
         self, error: BaseException, *, silent: str = "Interrupted", notes: tuple[str, ...] = ()
     ) -> None:
         """Draw the final state with the first line of an error, or `silent` if it has no text."""
-        self.end("failed", str(error).partition("\n")[0] or silent, notes=notes)
+        words = str(error).partition("\n")[0] or silent
+        self.end("failed", words, notes=notes, short=type(error).__name__)
 
     def last_words(self, rank: int, lines: int = 5) -> str:
         """The last lines a rank wrote."""

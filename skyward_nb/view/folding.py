@@ -161,18 +161,30 @@ class _Folding:
         """A bar stands at the place of its earlier self, or of the one before it that was like it."""
         rank = self._rank(event.rank)
         others = [bar for bar in rank.bars if bar.bar != event.bar]
+        hidden = rank.bars_hidden - {event.bar}
         if event.over and event.level == 0:
             others = [bar for bar in others if not bar.level]
+            hidden = frozenset()  # one that goes on beside it tells so again
         turn = event.level, event.text  # a later turn of a loop takes the place of one before it
         bars = [bar for bar in others if not (bar.over and (bar.level, bar.text) == turn)]
         if event.keeping or not event.over:
             bars.append(event)
         bars.sort(key=lambda bar: (bar.level, bar.bar))
-        left_out = rank.bars_left_out
+        done = rank.bars_done
         while len(bars) > _MOST_BARS:
-            bars.remove(next((bar for bar in bars if bar.over), bars[-1]))
-            left_out += 1
-        self._set(event.rank, bars=tuple(bars), bars_left_out=left_out, told=self._before.now)
+            finished = next((bar for bar in bars if bar.over), None)
+            if finished is None:
+                hidden |= {bars.pop().bar}
+            else:
+                bars.remove(finished)
+                done += 1
+        self._set(
+            event.rank,
+            bars=tuple(bars),
+            bars_done=done,
+            bars_hidden=hidden,
+            told=self._before.now,
+        )
 
     def _log(self, rank: int, steps: list[int], values: dict[str, list[float]]) -> None:
         points = self._points.setdefault(rank, {})

@@ -58,7 +58,8 @@ Entry = OutputLine | DisplayedObject
 class RankView(msgspec.Struct, frozen=True):
     """How one rank is doing; `bars` from the outermost loop on, `ended` on the view's clock.
 
-    `told` is when its loops last went on, on that clock, and `bars_left_out` how many are not kept.
+    `told` is when its loops last went on, on that clock. Not in `bars` are as many finished loops as
+    `bars_done` counts, and those that go on whose numbers are in `bars_hidden`.
     `peak` is the most bytes of memory that were seen; it `logs_more` when metrics are left out.
     `waits` are the shares of its last windows of time that it waited in collectives.
     """
@@ -66,7 +67,8 @@ class RankView(msgspec.Struct, frozen=True):
     state: RankState = "running"
     stage: str = ""
     bars: tuple[Progress, ...] = ()
-    bars_left_out: int = 0
+    bars_done: int = 0
+    bars_hidden: frozenset[int] = frozenset()
     told: float = 0.0
     metrics: dict[str, float] = {}
     series: dict[str, Series] = {}
@@ -86,6 +88,16 @@ class StepView(msgspec.Struct, frozen=True):
     ended: float | None = None
 
 
+class NoteTable(msgspec.Struct, frozen=True):
+    """Notes that make a table, with `remarks` below it; `lines` say all of it where there are no tables."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    remarks: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
 class RunView(msgspec.Struct, frozen=True):
     """The whole picture; times in seconds of one clock.
 
@@ -93,7 +105,8 @@ class RunView(msgspec.Struct, frozen=True):
     `most_text`; `cut` lines of ranks were left out before entry `gap`, and `logs` says how to get
     them; `shown` displays are there, and `unshown` were left out. What the pool costs stands in `bill`,
     whose clock is `wall` seconds ahead of this one. `screens` hold what is not ended yet, by
-    rank and stream. The cell itself began at `ran_from`. `hang` says which ranks wait for which, where
+    rank and stream. The cell itself began at `ran_from`. Where an error stands below the picture, a page has
+    the `short_headline`, and leaves the message and the `error_notes` to that. `hang` says which ranks wait for which, where
     nothing has gone on for a while.
     """
 
@@ -127,8 +140,11 @@ class RunView(msgspec.Struct, frozen=True):
     now: float = 0.0
     ended: float | None = None
     headline: str = ""
+    short_headline: str = ""
     hang: str = ""
+    tables: tuple[NoteTable, ...] = ()
     notes: tuple[str, ...] = ()
+    error_notes: tuple[str, ...] = ()
     foot: tuple[str, ...] = ()
     manifest: tuple[ManifestRow, ...] = ()
     manifest_open: bool = False
@@ -143,6 +159,12 @@ def cost_words(view: RunView) -> str:
     """What the pool costs an hour and has cost, in words; empty where it costs nothing."""
     now = view.now if view.ended is None else view.ended
     return view.bill.words(view.wall + now) if view.bill is not None else ""
+
+
+def all_notes(view: RunView) -> tuple[str, ...]:
+    """Notes in words, also those that make tables."""
+    lines = (line for table in view.tables for line in table.lines)
+    return (*lines, *view.notes, *view.error_notes)
 
 
 def open_lines(view: RunView) -> list[OutputLine]:

@@ -117,6 +117,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "ipykernel": (
         Part("ipykernel.kernelbase:Kernel._shutdown_message", "pools that live on when a kernel is restarted"),
         Part("ipykernel.kernelbase:Kernel.get_parent", "whether a front end shows widgets"),
+        Part("ipykernel.kernelbase:Kernel.send_response", "a kernel that is shown to be busy", "stream msg_or_type content"),
     ),
     "ipywidgets": (
         Part("ipywidgets.widgets.widget:Widget._repr_mimebundle_", "the live picture", "**kwargs"),

@@ -3,9 +3,15 @@
 import re
 
 import pytest
+from msgspec.structs import replace
+from picture import views
 from waiting import until
 
 from lab.cells import FOUR, SWAPPED
+from skyward_nb.picture import style_sheet
+from skyward_nb.picture.page import as_html
+from skyward_nb.protocol.events import Display, Output, Progress
+from skyward_nb.view.folding import fold
 from skyward_nb.words.ranks import parse_ranks
 
 # Rank 2 is slow; the loop goes on when the test says so.
@@ -29,6 +35,14 @@ if rank == 1:
     plt.figure(figsize=(4, 1.5)); plt.plot([1, 3, 2]); plt.show()
 rank
 """
+
+SAMPLE = """() => {
+  const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+  window.statuses = [];
+  window.sampling = setInterval(() => window.statuses.push(kernel.status), 50);
+}"""
+
+BUSY = """() => window.statuses.length > 60 && window.statuses.slice(-20).every(each => each === 'busy')"""
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +78,7 @@ def ranks_that_said(text, lines):
 
 def test_bars_curves_tabs_and_figures(notebook, train, go):
     page = notebook.page
+    page.evaluate(SAMPLE)
     notebook.run_cell(train, wait=False)
     out = notebook.output(train)
 
@@ -84,12 +99,15 @@ def test_bars_curves_tabs_and_figures(notebook, train, go):
     page.keyboard.press("ArrowRight")
     assert lines(pane)[-1].endswith("step 29")
     out.locator("img[alt*='loss']").wait_for()
+    # Lab takes the end of a subshell's request for the cell's; the kernel says then that it is busy.
+    page.wait_for_function(BUSY, polling=50)
     notebook.screenshot("running")
     go.touch()
     notebook.wait_idle()
+    page.evaluate("clearInterval(window.sampling)")
 
     # The end: bars at 100 %, the figure, every line, colours.
-    assert widths(notebook, train) == [100]
+    assert widths(notebook, train) == [100] * 4
     html = notebook.output_html(train)
     assert html.count("<img") >= 2
     assert "4 ranks finished" in notebook.output_text(train)
@@ -133,7 +151,7 @@ def test_what_was_saved_is_seen_when_it_is_opened_again(notebook, train, go):
     assert set(output.data) == {"text/html", "text/plain"}
     notebook.reopen()
     assert [notebook.output_text(cell) for cell in (train, four)] == seen
-    assert widths(notebook, train) == [100]
+    assert widths(notebook, train) == [100] * 4
     assert notebook.output_html(train).count("<img") == images
     assert notebook.output(four).locator("[data-mime-type='text/html']").count() == 1
     notebook.screenshot("reopened")
@@ -141,9 +159,67 @@ def test_what_was_saved_is_seen_when_it_is_opened_again(notebook, train, go):
     assert final.evaluate("element => getComputedStyle(element).color") == "rgb(1, 2, 3)"
     # From elsewhere the same words, without the style.
     notebook.reopen(trusted=False)
+    # Lab lays out what is out of sight only once it is scrolled to.
+    notebook.output(swapped).get_by_text("final").wait_for()
     assert notebook.output_text(swapped).strip() == "final"
     assert notebook.output(swapped).locator("style").count() == 0
     kept = [each for each in notebook.output_text(train).splitlines() if each.startswith("[")]
     assert ranks_that_said("step 39", kept) == {0, 1, 2, 3}
     notebook.screenshot("untrusted")
     assert not notebook.console_errors
+
+
+# What VS Code puts around widgets, and what it says of it, in a dark theme.
+VSCODE = """<style>.cell-output-ipywidget-background {background: white !important; padding: 4px}
+body {background: #1f1f1f; color: black; --vscode-editor-foreground: #cccccc}
+.widget-html-content {color: black}</style>
+<div class="cell-output-ipywidget-background"><div class="sky-live"><div class="widget-html">
+<div class="widget-html-content">STYLE</div></div></div></div>"""
+
+
+def test_the_live_picture_is_no_white_slab_in_vs_code(browser):
+    page = browser.new_page()
+    page.set_content(VSCODE.replace("STYLE", style_sheet.STYLE))
+    style = "selector => {const s = getComputedStyle(document.querySelector(selector)); return %s}"
+    around = page.evaluate(style % "s.backgroundColor", ".cell-output-ipywidget-background")
+    assert around == "rgba(0, 0, 0, 0)"
+    assert page.evaluate(style % "s.color", ".widget-html-content") == "rgb(204, 204, 204)"
+    page.close()
+
+
+BOXES = """() => {
+  const box = element => element.getBoundingClientRect();
+  const middle = element => box(element).top + box(element).height / 2;
+  const first = document.querySelector('.sky-run'), out = first.querySelector('.out');
+  const words = out.querySelector('pre:last-of-type');
+  return {
+    loops: [...document.querySelectorAll('.lp')].map(each => [...each.children].map(middle)),
+    dot: box(first.querySelector('.ti > span')).top,
+    title: box(first.querySelector('.ti > div')).top,
+    last: box(words).bottom,
+    bottom: box(out).bottom,
+    figures: [...document.querySelectorAll('[style*=grid] > .fig')].map(each => [box(each).left, box(each).top]),
+  };
+}"""
+
+
+def test_bars_output_and_figures_lie_as_they_should(browser):
+    view = fold(
+        views.finished(),
+        *(Progress(0, bar, 3, 3, f"loop {bar}", over=True) for bar in range(3, 8)),
+        *(Output(0, "stdout", f"line {number}\n") for number in range(200)),
+    )
+    view = replace(view, headline="a title of many words " * 20)
+    figures = (Display(rank, {"text/html": f"<p>{rank}</p>"}) for rank in (3, 0, 2, 1))
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    page.set_content(as_html(view) + as_html(fold(views.running(), *figures)))
+    boxes = page.evaluate(BOXES)
+    # Each bar is in the line of its words, the dot in the first line of the title.
+    assert len(boxes["loops"]) > 8
+    assert all(abs(bar - words) < 3 for bar, words in boxes["loops"])
+    assert boxes["dot"] < boxes["title"] + 20
+    # Long output begins at its end, and figures stand two by two.
+    assert boxes["last"] <= boxes["bottom"]
+    assert boxes["figures"][0][1] == boxes["figures"][1][1] < boxes["figures"][2][1]
+    assert boxes["figures"][0][0] == boxes["figures"][2][0] < boxes["figures"][1][0]
+    page.close()

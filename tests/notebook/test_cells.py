@@ -299,6 +299,9 @@ def test_the_users_exception_with_its_line(notebook):
     )
     assert "ValueError on ranks 0-3 of 4: mine" in head
     assert place in ran.picture
+    # On the page the message stands in the traceback alone.
+    assert f"<b>ValueError on ranks 0-3 of 4, Cell In[{number}], line 5</b>" in ran.html
+    assert "mine" not in ran.html
 
 
 def test_the_picture_of_a_failed_run_says_what_failed_first_and_what_else(notebook, tmp_path):

@@ -13,7 +13,7 @@ from kernels import Marks, kernel
 from leaks import gone_within, traces
 
 from skyward_nb.options.specs import check_profile
-from skyward_nb.reports.run_profiles import FOLDER, MERGED, lines, told, write
+from skyward_nb.reports.run_profiles import FOLDER, MERGED, table, told, write
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.profile import Collective, CommProfile
 from skyward_nb.words.spec import PoolSpec
@@ -306,6 +306,10 @@ def profile(**changes):
     return CommProfile(**{**kept, **changes})
 
 
+def lines_of(profiles):
+    return table(profiles).lines
+
+
 def test_another_folder_is_never_written_to(tmp_path):
     folders = [write({0: profile()}, "run1", tmp_path) for _ in range(3)]
     assert [folder.name for folder in folders] == ["run1", "run1-2", "run1-3"]
@@ -319,7 +323,7 @@ def test_ranks_without_events_leave_the_whole_valid(tmp_path):
 
 
 def test_a_line_for_each_rank():
-    assert list(lines({0: profile(), 1: profile(collectives=())})) == [
+    assert list(lines_of({0: profile(), 1: profile(collectives=())})) == [
         "rank 0: 500 ms in collectives, 25 % of 2 s (250 ms while nothing else ran): "
         "3 all_reduce (500 ms, 6 kB)",
         "rank 1: no collective in 2 s",
@@ -334,17 +338,17 @@ def test_the_ranks_that_compute_longer_are_named():
         }
 
     said = "rank 2 computed 9 × as long as the others, which waited in collectives"
-    assert list(lines(ranks(0.9, 0.9, 0.1)))[-1] == said
+    assert list(lines_of(ranks(0.9, 0.9, 0.1)))[-1] == said
     # Alike; too few to tell; not the same ones; those that one rank is to wait in.
     alike = ranks(0.5, 0.45, 0.55)
     few = ranks(0.9, 0.9, 0.1, counts=(5, 5, 5))
     others = ranks(0.9, 0.9, 0.1, counts=(40, 40, 41))
     for quiet in (alike, few, others, ranks(0.9, 0.9, 0.1, name="broadcast")):
-        assert not [line for line in lines(quiet) if "as long as" in line]
+        assert not [line for line in lines_of(quiet) if "as long as" in line]
 
 
 def test_what_is_left_out_of_a_recording_is_told():
-    said = list(lines({0: profile(seconds=60.0), 1: profile(seconds=60.0, collectives=())}))
+    said = list(lines_of({0: profile(seconds=60.0), 1: profile(seconds=60.0, collectives=())}))
     rest = "; recorded for 2 s only, as more would take too much memory"
     assert said[0].startswith("rank 0: 500 ms in collectives, 25 % of 2 s (")
     assert said[0].endswith(f"6 kB){rest}")
@@ -352,13 +356,36 @@ def test_what_is_left_out_of_a_recording_is_told():
 
 
 def test_of_many_ranks_the_extremes():
-    said = list(lines({rank: profile(communicating=rank / 10) for rank in range(20)}))
+    said = list(lines_of({rank: profile(communicating=rank / 10) for rank in range(20)}))
     assert len(said) == 5
     assert [line.split(":")[0] for line in said[1:]] == ["rank 0", "rank 1", "rank 18", "rank 19"]
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / FOLDER).write_text("in the way")
-    said = list(told({0: profile()}, "run", tmp_path))
-    assert said[0].startswith("rank 0: ")
-    assert "the traces could not be written to" in said[-1]
+    (said,) = told({0: profile()}, "run", tmp_path)
+    assert "the traces could not be written to" in said
+
+
+def test_a_row_for_each_rank_and_a_column_for_each_kind():
+    kinds = [Collective(name, 2, seconds / 10, 1000) for seconds, name in enumerate("abcdef")]
+    made = table({
+        0: profile(collectives=tuple(kinds[::-1])),
+        1: profile(collectives=(), communicating=0.0, seconds=60.0),
+        2: profile(trouble="no room"),
+    })  # fmt: skip
+    assert made.columns == (
+        "rank",
+        "in collectives",
+        "of",
+        "while nothing else ran",
+        *"fedc",
+        "other kinds",
+    )
+    first, second = made.rows
+    assert first[:5] == ("0", "500 ms · 25 %", "2 s", "250 ms", "2 × · 500 ms · 1,000 values")
+    assert (first[-1], second[4:]) == ("2 more", ("", "", "", "", ""))
+    assert made.remarks == (
+        "rank 1: recorded for 2 s only, as more would take too much memory",
+        "no profile of rank 2: no room",
+    )

@@ -7,12 +7,14 @@ import pytest
 from msgspec.structs import replace
 from picture import views
 
-from skyward_nb.picture import page, rank_table
+from skyward_nb.picture import page, rank_table, record
 from skyward_nb.picture.text import as_text
-from skyward_nb.protocol.events import Display, Metric, Output
+from skyward_nb.protocol.events import Display, Metric, Output, RankDone, RankLost
+from skyward_nb.protocol.message_parts import Failure
 from skyward_nb.view.folding import fold
-from skyward_nb.view.run_view import RankView, RunView
+from skyward_nb.view.run_view import NoteTable, RankView, RunView
 
+FAILURE = Failure(type_name="ValueError", message="bad", value=None, at=None, traceback=())
 VOID = {"img", "br", "input", "meta", "hr"}
 
 
@@ -71,7 +73,7 @@ def test_everything_that_text_says_is_on_the_page():
 
 def test_bars_are_full_in_the_end_and_images_inlined():
     html = page.as_html(views.finished())
-    assert re.findall(r'"width:(\d+)%', html) == ["100"]
+    assert re.findall(r'"width:(\d+)%', html) == ["100"] * 4
     assert 'src="data:image/png;base64,iVBORw0KGgo="' in html
     assert html.count("data:image/svg+xml") == 2, "a curve, and the other scale"
 
@@ -84,6 +86,70 @@ def test_each_rank_has_a_tab_that_needs_no_script():
         assert f':has(input[value="{rank}"]:checked) .g:not(.a):not(.r{rank})' in html
     assert '<span class="g a"><b>[0-3]</b> epoch 6 done\n' in html
     assert '<span class="g r2">' in html
+
+
+def test_tabs_of_failed_ranks_have_a_red_dot():
+    assert "::after" not in page.as_html(views.finished()) + page.live_marks(views.finished())
+    view = fold(
+        views.running(), RankLost(1, 0, "was killed"), RankDone(run=7, rank=2, failure=FAILURE)
+    )
+    inputs = [f'input[name="sky-default-ab12cd-7{{}}"][value="{rank}"]' for rank in (0, 2)]
+    for html, name in ((page.as_html(view), ""), (page.live_marks(view), "-live")):
+        tabs = ",".join(each.format(name) for each in inputs)
+        assert f'label:has({tabs})::after{{content:" ●";content:" ●"/" failed"' in html
+
+
+def shown_by(*events):
+    """Labels of what is shown, in order, and the grid columns."""
+    view = fold(RunView(ranks={rank: RankView() for rank in range(8)}), *events)
+    html = page.as_html(view)
+    assert not read(html).count("nothing to show")
+    return re.findall(r"<b>\[(\d)\]</b>", html), re.findall(r"grid-template-columns:([^\"]*)", html)
+
+
+def figure(rank, name=""):
+    return Display(rank, {"text/html": f"<i>{rank}{name}</i>"})
+
+
+def test_figures_of_several_ranks_stand_in_a_grid_in_the_order_of_ranks():
+    labels, grids = shown_by(*map(figure, (3, 0, 2, 1)))
+    assert labels == ["0", "1", "2", "3"]
+    assert grids == ["repeat(auto-fit,minmax(min(100%,320px),1fr))"]
+    # The first of each rank, then the second of each; a line of another rank is not in the way.
+    out = Output(1, "stdout", "a line\n")
+    assert shown_by(figure(3), out, figure(1), figure(1, "b"), figure(3, "b"))[0] == list("11313")
+    # A line of the same rank is.
+    html = page.as_html(fold(views.running(), figure(0), figure(1), out, figure(1, "b")))
+    assert html.index("<i>1</i>") < html.index("a line") < html.index("<i>1b</i>")
+    assert shown_by(*map(figure, range(8)))[1] == ["repeat(auto-fit,minmax(min(100%,200px),1fr))"]
+
+
+def test_rows_of_ranks_keep_their_height_in_the_end_and_fold_on_demand():
+    html = rank_table.ranks(views.finished())
+    read(html)
+    assert html.count('<th scope="row"') == rank_table.ranks(views.running()).count(
+        '<th scope="row"'
+    )
+    assert re.search(r'<details class="each" open><summary[^>]*>\[0-3\] epoch 100/100', html)
+    failed = {rank: RankView(state="failed") for rank in range(4)}
+    assert rank_table.ranks(RunView(ranks=failed, ended=1.0)).count('<th scope="row"') == 1
+    # Of many ranks rows were shared before, too; one rank has nothing to fold.
+    for view in (views.finished(64), views.finished(1), views.running()):
+        assert "<details" not in rank_table.ranks(view)
+
+
+def test_figures_of_one_rank_have_the_whole_width():
+    assert shown_by(figure(1), figure(0), figure(1, "b")) == (
+        ["0", "1", "1"],
+        ["repeat(auto-fit,minmax(min(100%,320px),1fr))"],
+    )
+    assert shown_by(figure(1), figure(1, "b")) == (["1", "1"], [])
+
+
+def test_the_dot_stays_beside_a_title_that_wraps_and_output_begins_at_its_end():
+    html = page.as_html(views.finished())
+    assert re.search(r'<div class="ti"><span[^>]*>●</span><div><b>4 ranks finished</b>', html)
+    assert re.search(r'<div class="out"[^>]*><div>', html)
 
 
 def test_one_rank_alone_has_no_tabs():
@@ -140,7 +206,9 @@ def test_a_page_of_many_lines_is_not_much_larger_than_they_are():
 def test_who_is_behind_is_said_beside_its_loop_and_shown_in_its_bar_alone():
     html = rank_table.ranks(views.running())
     heads = re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', html)
-    assert heads == ["rank", "progress", "loop", "remark", "loss", "cpu", "memory", "gpu"]
+    assert heads == ["rank", "progress", "remark", "loss", "cpu", "memory", "gpu"]
+    # A loop's words stand beside its bar.
+    assert re.findall(r"</div></div><span[^>]*>(\w+)", html) == ["epoch", "batch"] * 4
     late = next(row for row in html.split("<tr>") if "15 steps behind" in row)
     assert late.index("steps behind") < late.index("97 %")
     amber = "background:#bf8700"
@@ -195,3 +263,33 @@ def test_a_metric_may_have_the_name_of_a_column():
     said = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", html)
     assert said.count("7.5") == said.count("0.25") == 1
     assert said.count("97 %") == 1
+
+
+def test_notes_that_make_a_table_are_one_and_lines_elsewhere():
+    table = NoteTable(
+        "seconds", ("rank", "a<b"), (("0", "3 s"), ("1", "<4 s")), ("more",), ("r 0", "r 1")
+    )
+    view = replace(views.finished(), tables=(table,))
+    html = page.as_html(view)
+    said = read(html)
+    assert re.search(
+        r'aria-label="seconds"><table><tr><th [^>]*>rank</th><th [^>]*>a&lt;b</th>', html
+    )
+    assert "1&lt;4 s" in re.sub("<[^>]*>", "", html)
+    assert said.index("3 s") < said.index("more") < said.index("a note <of ours>")
+    assert "r 0" not in said
+    assert "r 0\nr 1\na note <of ours>" in as_text(view)
+    assert record.as_json(view)["notes"] == ["r 0", "r 1", "a note <of ours>"]
+
+
+def test_what_the_error_below_says_is_not_said_twice():
+    words = {"headline": "ValueError on rank 2 of 4: bad", "error_notes": ("line 4: raise",)}
+    view = replace(views.finished(), state="failed", **words)
+    whole = read(page.as_html(view))
+    assert "ValueError on rank 2 of 4: bad" in whole and "line 4: raise" in whole
+    brief = replace(view, short_headline="ValueError on rank 2 of 4")
+    said = read(page.as_html(brief))
+    assert "ValueError on rank 2 of 4" in said and "a note <of ours>" in said
+    assert ": bad" not in said and "line 4: raise" not in said
+    assert as_text(brief) == as_text(view)
+    assert record.as_json(brief) == record.as_json(view)

@@ -208,7 +208,23 @@ def test_a_loop_that_does_not_go_on_says_so_and_promises_no_end():
     assert "left" not in wording.time_words(view)
 
 
-def test_loops_that_are_not_kept_are_told():
-    loops = [Progress(0, n, 1, 1, f"loop {n}", over=True) for n in range(30)]
+def words_of(*loops):
     (row,) = wording.rank_rows(fold(RunView(ranks={0: RankView()}), *loops))
-    assert row.bars[-1].words == "and 22 more loops"
+    return [bar.words for bar in row.bars]
+
+
+def test_of_many_finished_loops_the_last_are_told_and_the_others_counted():
+    loops = [Progress(0, n, 1, 1, f"loop {n}", over=True) for n in range(20)]
+    last = ["loop 18 1/1 · 100%", "loop 19 1/1 · 100%"]
+    assert words_of(*loops) == ["18 loops done", *last]
+    goes_on = Progress(0, 20, 1, 4, "epoch")
+    assert words_of(*loops, goes_on) == ["18 loops done", *last, "epoch 1/4 · 25%"]
+    assert words_of(*loops[:3]) == [f"loop {n} 1/1 · 100%" for n in range(3)]
+
+
+def test_loops_that_go_on_beyond_what_is_kept_are_counted_once():
+    loops = [Progress(0, n, done, 4, f"loop {n}") for done in (1, 2) for n in range(10)]
+    assert words_of(*loops)[-1] == "and 2 more loops"
+    ended = [Progress(0, n, 4, 4, f"loop {n}", over=True, keeping=False) for n in range(2)]
+    again = Progress(0, 8, 3, 4, "loop 8"), Progress(0, 9, 3, 4, "loop 9")
+    assert words_of(*loops, *ended, *again)[-1] == "loop 9 3/4 · 75%"

@@ -14,6 +14,7 @@ from skyward_nb.node.exit_causes import ENDED
 from skyward_nb.protocol.events import RankDone, RankLost
 from skyward_nb.protocol.message_parts import Failure, Frame
 from skyward_nb.reports.rank_failures import (
+    brief,
     died,
     exception_of,
     failures_of,
@@ -76,6 +77,15 @@ def test_a_headline_puts_ranks_together_whose_messages_begin_alike(store):
     ]
     headline, _ = headline_of(failures_of(failed), 2)
     assert headline == "ValueError on ranks 0-1 of 2: it failed in: x"
+    assert brief(failures_of(failed), 2) == "ValueError on ranks 0-1 of 2, Cell In[3], line 7"
+
+
+def test_without_messages_it_is_said_what_failed_on_whom(store):
+    kinds = [ValueError, KeyError, TypeError, OSError, IndexError, ValueError]
+    places = [Frame("Cell In[3]", rank, "") for rank in range(6)]
+    failed = [end(r, kinds[r]("long"), store, at=places[r]) for r in range(6)]
+    words = "ValueError on ranks 0,5 of 6; KeyError on rank 1 of 6; TypeError on rank 2 of 6"
+    assert brief(failures_of(failed), 6) == f"{words}; 2 more"
 
 
 def test_equal_failures_are_one_and_the_first_in_time_is_first(store):

@@ -2,11 +2,12 @@
 
 import collections
 import dataclasses
+import re
 import sys
 
 import pytest
 
-from skyward_nb.reports.results import RankResults
+from skyward_nb.reports.results import RankResults, UnreturnedValue
 
 
 class Huge:
@@ -159,3 +160,45 @@ def test_cycles_are_shown():
     loop = [1]
     loop.append(loop)
     assert shown(loop) == "[1, [...]]"
+
+
+class Table:
+    """Has HTML of its own, as a DataFrame has."""
+
+    def __init__(self, html):
+        self.html = html
+
+    def __repr__(self):
+        return "Table <in words>"
+
+    def _repr_html_(self):
+        if isinstance(self.html, Exception):
+            raise self.html
+        return self.html
+
+
+def test_values_with_html_of_their_own_are_shown_by_it():
+    assert RankResults({0: 1, 1: "<b>"})._repr_html_() is None
+    assert (
+        RankResults({0: Table(None), 1: Table(ValueError()), 2: UnreturnedValue()})._repr_html_()
+        is None
+    )
+    table = "<table><tr><td>1</td></tr></table>"
+    html = RankResults(
+        {0: Table(table), 1: Table(table), 2: "<b>", 3: Table("</div>")}
+    )._repr_html_()
+    assert html.count(table) == 1
+    assert "<div>[0-1]</div><table>" in html
+    assert re.search(r"<div>\[2\]</div><pre[^>]*>&#x27;&lt;b&gt;&#x27;</pre>", html)
+    assert "srcdoc=" in html.partition("[3]")[2]  # what might leave its element has a frame
+    alone = RankResults({3: Table(table)})._repr_html_()
+    assert "grid" not in alone
+    assert "[3]" in alone
+
+
+def test_html_of_values_is_bounded():
+    results = RankResults({rank: Table(f"<i>{rank}</i>" + "x" * 200_000) for rank in range(8)})
+    html = results._repr_html_()
+    assert len(html) < 600_000
+    assert html.count("Table &lt;in words&gt;") == 6
+    assert RankResults({0: Table("x" * 600_000)})._repr_html_() is None

@@ -467,7 +467,7 @@ def test_in_the_end_there_is_no_more_text_than_asked_for():
 
 def test_loops_that_are_not_kept_are_counted():
     view = folded(*(bar(i, 10, text=f"loop {i}", over=True) for i in range(20)))
-    assert len(view.ranks[0].bars) + view.ranks[0].bars_left_out == 20
+    assert len(view.ranks[0].bars) + view.ranks[0].bars_done == 20
 
 
 def test_many_metrics_in_one_message_are_as_many_messages():
