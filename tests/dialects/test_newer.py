@@ -67,7 +67,7 @@ PROGRAMS = {
         says=("rank 0 of 2: 64 steps, loss", "rank 1 of 2: 64 steps, loss"),
         needs=("transformers", "datasets", "accelerate", "torch"),
         holds=lambda out: numbers(out, "rank 0") == numbers(out, "rank 1") < [0.6],
-        alike="sources/test_hugging_face_programs.py::test_the_trainer_sees_both_ranks_and_evaluates_for_all",
+        alike="plugins/test_huggingface.py::test_trainer_sees_all_processes_and_trains_as_one_process_does",
     ),
     "newer/sharding.py": Program(
         says=(

@@ -23,7 +23,7 @@ PROGRAMS = {
         says=("backend: tensorflow", "losses agree: True", "weights agree: True"),
         needs=("keras", "tensorflow"),
         holds=falls("loss", 0.5),
-        alike="sources/test_keras_programs.py::test_one_model_is_trained_that_is_that_of_one_rank",
+        alike="plugins/test_keras_together.py::test_ranks_train_as_one_rank_does_with_the_whole_batch",
     ),
     "older/jax_devices.py": Program(
         says=tuple(f"rank {rank}: 3 processes, 3 devices, sum 138" for rank in range(3)),

@@ -33,7 +33,7 @@ SLOW = {
     "05_ddp.ipynb": "plugins/test_torch.py",
     "06_keras_on_jax.ipynb": "sources/test_jax_programs.py",
     "07_jax.ipynb": "plugins/test_jax.py",
-    "08_hugging_face.ipynb": "sources/test_hugging_face_programs.py",
+    "08_hugging_face.ipynb": "plugins/test_huggingface.py",
     "09_mesh.ipynb": "plugins/test_torch_parallel.py",
     "sources.ipynb": "sources/test_torch_programs.py",
 }

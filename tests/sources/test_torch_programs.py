@@ -367,8 +367,9 @@ def test_metrics_are_the_same_on_every_rank_after_all_reduce(pool):
     assert first["wrapped"] and second["wrapped"]
 
 
-def test_the_same_function_runs_alone(pool):
-    """The guard on `is_initialized`, where there is no pool and on a rank of a pool of two."""
+@pytest.mark.extensive
+def test_the_same_function_runs_alone():
+    """The guard on `is_initialized`, where there is no pool."""
     alone = of_the_torch_page(count=64, epochs=1).local()
     assert (alone["items"], alone["wrapped"]) == (64, False)
 
