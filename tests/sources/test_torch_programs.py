@@ -301,8 +301,12 @@ def test_checkpointed_activations_have_the_same_gradients(pool):
     assert gradients(True) @ pool == gradients(False) @ pool
 
 
-def test_nccl_is_gloo_where_gpus_are_simulated(pool):
+def test_nccl_is_gloo_where_gpus_are_simulated_and_that_is_said(pool, capfd):
+    """Also where the pool has torch before the function with the decorator comes."""
+    decorated_above() @ pool
+    capfd.readouterr()
     assert decorated_with_nccl() @ pool == [(True, 2, "gloo")] * 2
+    assert "simulate: gloo for backend=nccl" in capfd.readouterr().err
 
 
 def test_variables_of_nccl_may_be_set_in_the_function(pool):

@@ -51,7 +51,9 @@ def test_what_is_simulated_is_said():
     assert "jax.devices('gpu') finds none" in jax
     assert packages == "simulate: CPU packages for pip=jax[cuda12]"
     assert needs == "simulate: cpus=8+ memory=32 holds for rented machines, not for these"
-    assert simulation_notes(asked, ("torch",)) == (jax,)
+    assert simulation_notes(asked, spec("framework=torch accelerator=A100 backend=nccl")) == (jax,)
+    # A function's decorator asks for NCCL, and torch is there.
+    assert simulation_notes(asked, spec("framework=torch,jax accelerator=A100")) == (gloo,)
     assert simulation_notes(spec("nodes=2")) == ()
     own = spec('accelerator=A100 simulate pip="numpy git+https://me:word@a.b/x.git jax[cuda12]"')
     assert simulation_notes(own) == ("simulate: CPU packages for pip=jax[cuda12]",)
