@@ -101,8 +101,12 @@ def test_metrics_and_validation_are_of_all_rows(pool):
         "model = made()\nkept = fitted(model, mine, 6)\n"
         "own = [x[mine[:4]].tolist(), y[mine[:4]].tolist()]\n"
         "kept[0]['val_loss'][-1], kept[0]['val_mae'][-1], own, "
-        "float(np.mean((model.predict(x[mine[:4]], verbose=0) - y[mine[:4]]) ** 2))",
+        "float(np.mean((model.predict(x[mine[:4]], verbose=0) - y[mine[:4]]) ** 2)), "
+        "model.evaluate(x[mine[:4]], y[mine[:4]], verbose=0)[0]",
     )
+    for own in found:  # outside of `fit`: of this rank's rows alone
+        assert own[4] == pytest.approx(own[3], abs=1e-5)
+    assert found[0][4] != found[1][4]
     assert found[0][:2] == found[1][:2]
     assert found[0][0] == pytest.approx((found[0][3] + found[1][3]) / 2, abs=1e-5)
 

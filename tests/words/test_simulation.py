@@ -85,6 +85,7 @@ def test_backends_and_needs_are_kept_as_asked_and_refused_where_nothing_is_simul
         ("accelerator=A100:2", ["NVIDIA A100-SXM4-80GB"] * 2, False),
         ("nodes=2", [], False),
         ("accelerator=A100 provider=aws", [], False),
+        ("accelerator=A100 provider=ssh hosts=a,b", [], False),
         ("accelerator=A100 simulate=no", [], False),
         ("accelerator=A100 simulate", ["NVIDIA A100-SXM4-80GB"], True),
     ],
