@@ -29,6 +29,7 @@ hypothesis.settings.load_profile("untimed")
 
 # What XLA compiles in a test runs for milliseconds: to optimize it takes longer than that.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 
 # A shell that runs tests in the background has them, and what they start, ignore interrupts.
 for number in (signal.SIGINT, signal.SIGHUP):

@@ -227,7 +227,7 @@ class Runner:
 
     def _become(self, spec: PoolSpec, note: str = "") -> None:
         display = self._stage.display(f"Readying {','.join(spec.framework)}")
-        told = simulation_notes(spec, self.pool.spec.framework)
+        told = simulation_notes(spec, self.pool.spec)
         try:
             lost = self.pool.become(spec, display.watch)
         except BaseException as error:

@@ -32,6 +32,7 @@ from skyward_nb.options.specs import (
     made_by_choice,
     readied_for,
     spec_of,
+    without_other_variants,
 )
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.plugin_table import is_installed
@@ -104,10 +105,13 @@ class PoolFinder:
         if pool is not None:
             try:
                 return ResolvedPool(pool, *self._extended(pool.spec, asked, work))
-            except PoolError as error:
+            except (PoolError, OptionError) as error:
                 if not with_defaults(asked, self.defaults()).cell.replace:
+                    if isinstance(error, OptionError):
+                        raise
                     raise PoolError(name, f"{error.message} {_REPLACE}") from None
-            spec = spec_of(pool.spec, self._stated(asked))
+            words = self._words_for(asked, work)
+            spec = spec_of(without_other_variants(pool.spec, words), self._stated(asked))
             if not asked.pool.chooses_frameworks:
                 spec = replace(spec, adds_frameworks=False)
             return ResolvedPool(None, *self._readied(spec, asked, work), replaced=pool)
@@ -168,6 +172,11 @@ class PoolFinder:
         chosen = self._choose(work) if is_asked else self._choose_for(work, is_here=is_here)
         spec, note = extended_by_choice(spec, chosen, asked=is_asked)
         return spec, (note,) if note else ()
+
+    def _words_for(self, asked: ParsedOptions, work: Work | None) -> tuple[str, ...]:
+        """The frameworks that decorators of a cell name, and with `framework=auto` on the line those it needs."""
+        chosen = self._choose(work).words if asked.pool.framework == AUTO else ()
+        return (*(options_of(self._plugins_of(work)).framework or ()), *chosen)
 
     def _with_plugins(self, spec: PoolSpec, work: Work | None) -> PoolSpec:
         """The spec with the plugins that decorators of a cell's functions name; raises `OptionError`."""

@@ -289,10 +289,9 @@ class Pools:
 
     def become(self, pool: Pool, spec: PoolSpec, display: RunDisplay) -> None:
         """Add frameworks to a pool that is up, under `display`; raises `StartError` where they do not come up."""
-        before = pool.spec.framework
-        added = lacking(spec.framework, before)
+        added = lacking(spec.framework, pool.spec.framework) or spec.framework
         display.change(title=f"Readying {','.join(added)}", awaited=spec.world_size)
-        display.note(*simulation_notes(spec, before))
+        display.note(*simulation_notes(spec, pool.spec))
         if lost := pool.become(spec, display.watch):
             display.note(f"lost with the earlier ranks: {', '.join(lost)}")
 

@@ -140,7 +140,14 @@ def readied_for(spec: PoolSpec, choices: Iterable[PluginChoice]) -> PoolSpec:
     Raises `OptionError` if the pool has other options, such as another backend.
     """
     choices = tuple(choices)
-    return _with_frameworks(spec, options_of(choices), f"{choices[0]!r} on the function asks")
+    asked, who = options_of(choices), f"{choices[0]!r} on the function asks"
+    if others := _other_variants(spec, asked.framework or ()):
+        raise OptionError(
+            "framework",
+            f"{who} for {_spell(asked.framework)}, and the pool is made with framework="
+            f"{_spell(others)}: use the same for both",
+        )
+    return _with_frameworks(spec, asked, who)
 
 
 def _with_frameworks(spec: PoolSpec, asked: PoolOptions, who_asks: str) -> PoolSpec:
@@ -216,13 +223,26 @@ def extended_by_choice(
     return _with_frameworks(spec, PoolOptions(framework=added), line), str(choice)
 
 
+def without_other_variants(spec: PoolSpec, words: Iterable[str]) -> PoolSpec:
+    """The spec without the frameworks that these words name in another variant."""
+    others = _other_variants(spec, words)
+    return replace(spec, framework=tuple(word for word in spec.framework if word not in others))
+
+
+def _other_variants(spec: PoolSpec, words: Iterable[str]) -> tuple[str, ...]:
+    """The frameworks of a spec that these words name in another variant."""
+    wanted = with_what_they_need(words)
+    parts = [(word, *word.partition(":")[::2]) for word in spec.framework]
+    return tuple(word for word, name, variant in parts if wanted.get(name, "") not in ("", variant))
+
+
 def _why_not_added(spec: PoolSpec, added: tuple[str, ...]) -> str:
     """Why frameworks that code needs are not added to a pool that is up, unless somebody asks for it; else ""."""
     if not spec.cluster:
         return _ALONE.format(_spell(added))
     others, have = with_what_they_need(spec.framework), _spell(spec.framework)
     if any(word.partition(":")[0] in others for word in added):
-        why = f"pool {spec.name} has {have}"
+        why = f"pool {spec.name} has {have}; framework={_spell(added)} replace makes it anew"
     elif not spec.adds_frameworks:
         why = f"pool {spec.name} was made with framework={have}; framework={_spell(added)} adds it"
     elif spec.is_elsewhere:

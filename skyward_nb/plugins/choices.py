@@ -72,8 +72,8 @@ def keras(
     """Keras 3 on a `backend`, which is made ready, too; without one, on a framework of the pool.
 
     `fit` trains one model over the ranks that call it together: on JAX on all devices, on torch and
-    TensorFlow by the mean of their gradients, unless `average` is False, and each trains a model by itself. All
-    ranks begin with the same `seed`. Raises `OptionError` for a backend that Keras does not have, and what is no seed.
+    TensorFlow by the mean of their gradients, unless `average` is False, and each trains a model by itself. There,
+    `evaluate` and `predict` outside `fit` are of the rows of the rank that calls them. All ranks begin with the same `seed`. Raises `OptionError` for a backend that Keras does not have, and what is no seed.
     """
     given: tuple[Any, Any] = seed, average
     is_number = isinstance(given[0], int) and not isinstance(given[0], bool)

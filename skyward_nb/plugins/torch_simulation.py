@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 from skyward_nb.compat import torch_private
@@ -272,6 +273,8 @@ def _of_groups(gpus: SimulatedGpus) -> Iterator[tuple[Any, str, Any]]:
     yield DeviceMesh, "__init__", _with_first(DeviceMesh.__init__, "device_type", _type)
     made = _without_ids(DistributedDataParallel.__init__, gpus)
     yield DistributedDataParallel, "__init__", made
+    made = _on_cpu(FullyShardedDataParallel.__init__, gpus)
+    yield FullyShardedDataParallel, "__init__", made
 
 
 def _without_nccl(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -303,6 +306,21 @@ def _without_ids(init: Callable[..., None], gpus: SimulatedGpus) -> Callable[...
         for device in asked.arguments.pop("device_ids", None) or ():
             _device(device, gpus)
         asked.arguments.pop("output_device", None)
+        init(*asked.args, **asked.kwargs)
+
+    return __init__
+
+
+def _on_cpu(init: Callable[..., None], gpus: SimulatedGpus) -> Callable[..., None]:
+    """`FullyShardedDataParallel` on the CPU, for which it has to be named."""
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - what it is
+        asked = signature.bind(self, *args, **kwargs)
+        if (device := asked.arguments.get("device_id")) is not None:
+            _device(device, gpus)
+        asked.arguments["device_id"] = torch.device("cpu")
         init(*asked.args, **asked.kwargs)
 
     return __init__

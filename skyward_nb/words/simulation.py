@@ -44,19 +44,20 @@ def _without_cuda(found: re.Match[str]) -> str:
     return f"{found[1]}[{','.join(left)}]" if left else found[1]
 
 
-def simulation_notes(spec: PoolSpec, before: tuple[str, ...] | None = None) -> tuple[str, ...]:
-    """What stands in for what, in words; of a pool with frameworks `before`, for those that are added."""
+def simulation_notes(spec: PoolSpec, before: PoolSpec | None = None) -> tuple[str, ...]:
+    """What stands in for what, in words; of a pool that was as `before`, for what is added to it."""
     if not spec.simulate:
         return ()
-    added = with_what_they_need(spec.framework).keys() - with_what_they_need(before or ()).keys()
+    had = with_what_they_need(before.framework if before else ())
+    added = with_what_they_need(spec.framework).keys() - had.keys()
     notes: list[str] = []
     if "torch" in added:
         said = {"yes": "torch.cuda.is_available() says False: simulate=cuda has it say True"}
         notes.append(
             f"cuda devices are the CPU; {said.get(spec.simulate, 'torch says there are some')}"
         )
-        if spec.backend == "nccl":
-            notes.append("gloo for backend=nccl")
+    if spec.backend == "nccl" and (before is None or before.backend != "nccl"):
+        notes.append("gloo for backend=nccl")
     if "jax" in added:
         notes.append("jax.devices() are the CPU's, and jax.devices('gpu') finds none")
     if before is None:

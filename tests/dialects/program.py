@@ -28,7 +28,7 @@ class Program:
     lacks: tuple[str, ...] = ()
     """What is not installed there, as Keras imports all that it finds; a program alike to it has it all."""
     alike: str = ""
-    """A program that plays the same path in less time: this one runs with `--all` alone."""
+    """A program, or a test `folder/file::test`, that plays the same path in less time: this one runs with `--all` alone."""
 
 
 def numbers(out: str, after: str) -> list[float]:

@@ -16,9 +16,16 @@ def test_every_program_is_run():
     assert found - ours == PROGRAMS.keys()
 
 
-def test_a_program_like_each_that_runs_seldom_is_always_run():
-    seldom = [program.alike for program in PROGRAMS.values() if program.alike]
-    assert seldom and not any(PROGRAMS[alike].alike for alike in seldom)
+def test_what_plays_the_path_of_each_that_runs_seldom_is_always_run():
+    seldom = {program.alike for program in PROGRAMS.values() if program.alike}
+    tests = {each for each in seldom if "::" in each}
+    assert not any(PROGRAMS[alike].alike for alike in seldom - tests)
+    for each in tests:
+        path, _, name = each.partition("::")
+        text = (HERE.parent / path).read_text()
+        before, found, _ = text.partition(f"\ndef {name}(")
+        assert found, each
+        assert "@pytest.mark.extensive" not in before.rpartition("\n\n")[2], each
 
 
 def test_thirty_lines_are_thirty_lines():

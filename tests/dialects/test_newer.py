@@ -24,6 +24,7 @@ PROGRAMS = {
         needs=("keras", "jax"),
         lacks=("tensorflow", *BESIDE_KERAS),
         holds=lambda out: falls("loss", 0.3)(out) and numbers(out, "loss")[2] > 0.9,
+        alike="sources/test_jax_programs.py::test_keras_trains_one_model_and_the_head_saves_it",
     ),
     "newer/keras_on_torch.py": Program(
         says=(
@@ -34,11 +35,13 @@ PROGRAMS = {
         needs=("keras", "torch"),
         lacks=("tensorflow", "jax", *BESIDE_KERAS),
         holds=falls("loss", 0.6),
+        alike="plugins/test_keras_together.py::test_ranks_train_as_one_rank_does_with_the_whole_batch",
     ),
     "newer/jax_arrays.py": Program(
         says=("weights: [1.0, -2.0, 3.0, -4.0]", "[rank 1] process 1 of 2, 2 devices"),
         needs=("jax",),
         holds=lambda out: len(set(numbers(out, "losses:"))) == 1,
+        alike="sources/test_jax_programs.py::test_one_computation_over_a_mesh_of_all_devices",
     ),
     "newer/jax_mesh.py": Program(
         says=(
@@ -49,6 +52,7 @@ PROGRAMS = {
         ),
         needs=("jax",),
         holds=falls("loss:", 0.3),
+        alike="runtime/test_jax_parallel.py::test_accumulated_gradients_are_those_of_the_large_batch",
     ),
     "newer/tensorflow_loop.py": Program(
         says=(
@@ -57,12 +61,13 @@ PROGRAMS = {
         ),
         needs=("tensorflow",),
         lacks=("jax", *BESIDE_KERAS),
+        alike="plugins/test_tensorflow.py::test_a_loop_of_ones_own_trains_as_one_process_does_on_the_whole_batch",
     ),
     "newer/hugging_face.py": Program(
         says=("rank 0 of 2: 64 steps, loss", "rank 1 of 2: 64 steps, loss"),
         needs=("transformers", "datasets", "accelerate", "torch"),
         holds=lambda out: numbers(out, "rank 0") == numbers(out, "rank 1") < [0.6],
-        alike="older/hugging_face.py",
+        alike="plugins/test_huggingface.py::test_trainer_sees_all_processes_and_trains_as_one_process_does",
     ),
     "newer/sharding.py": Program(
         says=(
@@ -81,7 +86,7 @@ PROGRAMS = {
             "another order in the second epoch: True",
         ),
         needs=("torch",),
-        alike="older/sampler.py",
+        alike="sources/test_torch_programs.py::test_the_sampler_in_a_loader_of_ones_own",
     ),
     "newer/head_only_io.py": Program(
         says=(
@@ -90,6 +95,7 @@ PROGRAMS = {
             "files: ['checkpoint.pt']",
         ),
         needs=("torch",),
+        alike="sources/test_torch_programs.py::test_the_head_saves_and_speaks_for_all",
     ),
     "newer/output_control.py": Program(
         says=("nobody: values [0, 1, 2, 3]",),

@@ -11,29 +11,30 @@ PROGRAMS = {
         needs=("torch",),
         holds=lambda out: ranks_of(out, "accuracy") == {0},
         tells="Ranks are ready for torch",
+        alike="sources/test_torch_programs.py::test_the_first_program_trains_one_model",
     ),
     "older/keras_on_jax.py": Program(
         says=("backend: jax", "losses agree: True", "[rank 0] Epoch 10/10"),
         needs=("keras", "jax"),
         holds=lambda out: falls("loss", 0.4)(out) and ranks_of(out, "Epoch") == {0},
-        alike="newer/keras_on_jax.py",
+        alike="sources/test_jax_programs.py::test_keras_trains_one_model_and_the_head_saves_it",
     ),
     "older/keras_on_tensorflow.py": Program(
         says=("backend: tensorflow", "losses agree: True", "weights agree: True"),
         needs=("keras", "tensorflow"),
         holds=falls("loss", 0.5),
-        alike="newer/keras_on_torch.py",
+        alike="plugins/test_keras_together.py::test_ranks_train_as_one_rank_does_with_the_whole_batch",
     ),
     "older/jax_devices.py": Program(
         says=tuple(f"rank {rank}: 3 processes, 3 devices, sum 138" for rank in range(3)),
         needs=("jax",),
-        alike="newer/jax_arrays.py",
+        alike="sources/test_jax_programs.py::test_pmap_over_the_devices_of_all_nodes",
     ),
     "older/tensorflow_keras.py": Program(
         says=("worker 0 of 2: loss", "worker 1 of 2: loss", "losses agree: True"),
         needs=("tensorflow", "tf_keras"),
         holds=falls("worker 0 of 2:", 0.01),
-        alike="newer/tensorflow_loop.py",
+        alike="plugins/test_tensorflow.py::test_tf_keras_fits_under_the_strategy_and_its_epochs_are_a_bar",
     ),
     "older/hugging_face.py": Program(
         says=("rank 0 of 2: loss", "rank 1 of 2: loss", "token True"),
@@ -41,6 +42,7 @@ PROGRAMS = {
         holds=lambda out: (
             falls("rank 0", 1.0)(out) and numbers(out, "rank 0") == numbers(out, "rank 1")
         ),
+        alike="plugins/test_huggingface.py::test_accelerator_sees_all_processes",
     ),
     "older/sharding.py": Program(
         says=(
@@ -56,6 +58,7 @@ PROGRAMS = {
             "dropped: [(3, 36.0), (3, 36.0), (3, 36.0)]",
         ),
         needs=("torch",),
+        alike="sources/test_torch_programs.py::test_torchs_own_sampler_is_even_where_the_data_are_not",
     ),
     "older/head_only_io.py": Program(
         says=("returned: ['report.json', None, None]", "written: {'nodes': 3, 'by': 0}"),

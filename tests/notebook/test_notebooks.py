@@ -31,9 +31,9 @@ SLOW = {
     "03_progress.ipynb": "lab/test_picture.py",
     "04_when_it_fails.ipynb": "notebook/test_failures.py",
     "05_ddp.ipynb": "plugins/test_torch.py",
-    "06_keras_on_jax.ipynb": "dialects/newer/keras_on_jax.py",
+    "06_keras_on_jax.ipynb": "sources/test_jax_programs.py",
     "07_jax.ipynb": "plugins/test_jax.py",
-    "08_hugging_face.ipynb": "dialects/older/hugging_face.py",
+    "08_hugging_face.ipynb": "plugins/test_huggingface.py",
     "09_mesh.ipynb": "plugins/test_torch_parallel.py",
     "sources.ipynb": "sources/test_torch_programs.py",
 }

@@ -135,6 +135,23 @@ def test_stored_tensors_are_read_wherever_they_are_to_be(said):
         assert torch.load(file, map_location=place).device.type == "cpu"
 
 
+@pytest.mark.filterwarnings("ignore:FSDP is switching to use `NO_SHARD`")
+@pytest.mark.parametrize("device", [None, 1, "cuda"])
+def test_the_older_fsdp_trains_on_the_cpu(said, device, tmp_path):
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    dist.init_process_group("nccl", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        given = torch.device(device) if isinstance(device, str) else device
+        model = FullyShardedDataParallel(torch.nn.Linear(2, 1).cuda(), device_id=given)
+        model(torch.ones(1, 2, device="cuda")).sum().backward()
+        assert all(each.grad is not None for each in model.parameters())
+    finally:
+        dist.destroy_process_group()
+
+
 def test_functions_travel_by_name_and_are_the_same_in_each_generation():
     import torch
 

@@ -102,6 +102,7 @@ def fine_tune(folder, output):
     }
 
 
+@pytest.mark.extensive
 @pytest.mark.timeout(240)
 def test_the_trainer_sees_both_ranks_and_evaluates_for_all(pool, tmp_path):
     rows = [{"text": f"{word} film", "label": int(word == "good")} for word in ("good", "bad") * 16]

@@ -37,9 +37,8 @@ def trained(backend):
     return train
 
 
-@pytest.mark.parametrize(
-    "backend", ["torch", pytest.param("tensorflow", marks=pytest.mark.extensive)]
-)
+@pytest.mark.extensive
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
 def test_one_model_is_trained_that_is_that_of_one_rank(tmp_path, monkeypatch, backend):
     """Strided halves of 32 rows on two ranks: the model is the head's, trained on whole batches by hand."""
     for package in ("keras", backend):

@@ -18,34 +18,29 @@ def run(folder, text, *words):
     return said(ran.stdout)
 
 
-def test_the_variables_of_skypilot(no_leaks, tmp_path):
-    """Read as the pages do: the first of NODE_IPS is the head."""
+def test_the_variables_of_skypilot_and_gpus_counted_as_asked(no_leaks, tmp_path):
+    """Read as the pages do: the first of NODE_IPS is the head. Four nodes with four GPUs each are one line."""
     found = run(
         tmp_path,
         "import json, os\n"
         "names = 'NODE_IPS NUM_NODES NODE_RANK NUM_GPUS_PER_NODE TASK_ID'.split()\n"
-        "print(json.dumps([os.environ[f'SKYPILOT_{name}'] for name in names]))\n"
+        "found = [os.environ[f'SKYPILOT_{name}'] for name in names]\n"
+        "print(json.dumps([*found, os.environ['WORLD_SIZE']]))\n"
         "head = os.environ['SKYPILOT_NODE_IPS'].splitlines()[0]\n"
         "assert head == os.environ['MASTER_ADDR'], head\n",
-        "nodes=2",
-    )
-    (first, second) = sorted(map(json.loads, found), key=lambda each: each[2])
-    assert first[:4] == ["127.0.0.1\n127.0.0.1", "2", "0", "0"]
-    assert second[2] == "1"
-    assert first[4] == second[4] != ""
-
-
-def test_gpus_are_counted_as_asked(no_leaks, tmp_path):
-    """Four nodes with four GPUs each are one line."""
-    found = run(
-        tmp_path,
-        "import os\nprint(os.environ['SKYPILOT_NUM_GPUS_PER_NODE'], os.environ['WORLD_SIZE'])\n",
         "nodes=4",
         "accelerator=L4:4",
         "cpus=8+",
         "simulate",
     )
-    assert found == {"4 16": list(range(16))}
+    told = {tuple(json.loads(line)): ranks for line, ranks in found.items()}
+    (task,) = {each[4] for each in told}
+    assert task
+    addresses = "\n".join(["127.0.0.1"] * 4)
+    assert told == {
+        (addresses, "4", str(node), "4", task, "16"): list(range(4 * node, 4 * node + 4))
+        for node in range(4)
+    }
 
 
 RUN = r"""
@@ -102,6 +97,7 @@ def test_a_script_that_joins_jax_by_itself(no_leaks, tmp_path):
 
 
 @pytest.mark.torch
+@pytest.mark.extensive
 @needs("torch")
 def test_a_script_with_a_mesh_on_its_line(no_leaks, tmp_path):
     found = run(

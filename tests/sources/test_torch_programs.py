@@ -301,8 +301,12 @@ def test_checkpointed_activations_have_the_same_gradients(pool):
     assert gradients(True) @ pool == gradients(False) @ pool
 
 
-def test_nccl_is_gloo_where_gpus_are_simulated(pool):
+def test_nccl_is_gloo_where_gpus_are_simulated_and_that_is_said(pool, capfd):
+    """Also where the pool has torch before the function with the decorator comes."""
+    decorated_above() @ pool
+    capfd.readouterr()
     assert decorated_with_nccl() @ pool == [(True, 2, "gloo")] * 2
+    assert "simulate: gloo for backend=nccl" in capfd.readouterr().err
 
 
 def test_variables_of_nccl_may_be_set_in_the_function(pool):
@@ -367,8 +371,9 @@ def test_metrics_are_the_same_on_every_rank_after_all_reduce(pool):
     assert first["wrapped"] and second["wrapped"]
 
 
-def test_the_same_function_runs_alone(pool):
-    """The guard on `is_initialized`, where there is no pool and on a rank of a pool of two."""
+@pytest.mark.extensive
+def test_the_same_function_runs_alone():
+    """The guard on `is_initialized`, where there is no pool."""
     alone = of_the_torch_page(count=64, epochs=1).local()
     assert (alone["items"], alone["wrapped"]) == (64, False)
 

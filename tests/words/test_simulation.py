@@ -51,7 +51,9 @@ def test_what_is_simulated_is_said():
     assert "jax.devices('gpu') finds none" in jax
     assert packages == "simulate: CPU packages for pip=jax[cuda12]"
     assert needs == "simulate: cpus=8+ memory=32 holds for rented machines, not for these"
-    assert simulation_notes(asked, ("torch",)) == (jax,)
+    assert simulation_notes(asked, spec("framework=torch accelerator=A100 backend=nccl")) == (jax,)
+    # A function's decorator asks for NCCL, and torch is there.
+    assert simulation_notes(asked, spec("framework=torch,jax accelerator=A100")) == (gloo,)
     assert simulation_notes(spec("nodes=2")) == ()
     own = spec('accelerator=A100 simulate pip="numpy git+https://me:word@a.b/x.git jax[cuda12]"')
     assert simulation_notes(own) == ("simulate: CPU packages for pip=jax[cuda12]",)
@@ -83,6 +85,7 @@ def test_backends_and_needs_are_kept_as_asked_and_refused_where_nothing_is_simul
         ("accelerator=A100:2", ["NVIDIA A100-SXM4-80GB"] * 2, False),
         ("nodes=2", [], False),
         ("accelerator=A100 provider=aws", [], False),
+        ("accelerator=A100 provider=ssh hosts=a,b", [], False),
         ("accelerator=A100 simulate=no", [], False),
         ("accelerator=A100 simulate", ["NVIDIA A100-SXM4-80GB"], True),
     ],

@@ -1,0 +1,75 @@
+"""Which pool a line means, decided without one: what is up is a value."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from pools import cell
+
+import skyward_nb as sky
+from skyward_nb.notebook.pool_finder import PoolFinder
+from skyward_nb.options.option_line import parse
+from skyward_nb.options.specs import spec_of
+from skyward_nb.words.errors import OptionError, PoolError
+from skyward_nb.words.spec import PoolSpec
+
+IMPORTS = "import keras"
+
+
+@pytest.fixture
+def resolve(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+
+    @sky.integrations.keras(backend="torch")
+    def decorated(): ...
+
+    def resolved(line, body, up="nodes=2 framework=jax,keras:jax"):
+        pool = SimpleNamespace(spec=spec_of(PoolSpec(), parse(up).pool))
+        pools = SimpleNamespace(live=lambda _: pool, lost=lambda _: None)
+        shell = SimpleNamespace(user_ns={"decorated": decorated})
+        finder = PoolFinder(shell, SimpleNamespace(past=list), pools)
+        meant = finder.resolve(parse(line), cell(body))
+        return meant, pool
+
+    return resolved
+
+
+@pytest.mark.parametrize(
+    ("line", "body"),
+    [
+        ("framework=auto replace", IMPORTS),
+        ("replace", "decorated()"),
+        ("framework=auto replace", "decorated()"),
+    ],
+)
+def test_a_pool_with_another_variant_is_replaced_in_one_step(resolve, line, body):
+    meant, pool = resolve(line, body)
+    assert meant.pool is None
+    assert meant.replaced is pool
+    assert meant.spec.framework == ("jax", "keras:torch")
+    assert meant.spec.nodes == 2
+
+
+def test_without_replace_it_is_said_what_to_write(resolve):
+    with pytest.raises(PoolError, match=r"`replace` on the line"):
+        resolve("framework=auto", IMPORTS)
+    meant, pool = resolve("", IMPORTS, up="framework=keras:jax")
+    assert meant.pool is pool
+    assert (
+        "pool default has keras:jax; framework=keras:torch replace makes it anew" in meant.notes[0]
+    )
+    with pytest.raises(OptionError, match=r"keras"):
+        resolve("", "decorated()", up="framework=keras:jax")
+
+
+def test_a_decorators_backend_is_that_of_the_pool_from_then_on(resolve):
+    """So that the picture says what stands in for it."""
+    body = "@sky.integrations.torch(backend='nccl')\ndef f(): ..."
+    up = "nodes=2 accelerator=A100 simulate framework=torch"
+    meant, pool = resolve("", f"import skyward_nb as sky\n{body}", up)
+    assert meant.pool is pool
+    assert (pool.spec.backend, meant.spec.backend) == ("auto", "nccl")
+    with pytest.raises(OptionError, match="backend=nccl needs GPUs"):
+        resolve("", f"import skyward_nb as sky\n{body}", "nodes=2 framework=torch")
