@@ -18,7 +18,7 @@ from skyward_nb.notebook.named_pools import (
     warnings_printed,
 )
 from skyward_nb.notebook.pool_finder import ResolvedPool
-from skyward_nb.notebook.report_verbs import check, cost, logs, status
+from skyward_nb.notebook.report_verbs import check, cost, logs, show, status
 from skyward_nb.notebook.session import Session
 from skyward_nb.options.option_help import help_text, unknown_verb
 from skyward_nb.options.option_line import parse, parse_settings, parse_verb
@@ -195,6 +195,7 @@ _DO: dict[str, Callable[[Session, str], object]] = {
     "push": push,
     "pull": pull,
     "logs": logs,
+    "show": show,
     "check": check,
     "restart": restart,
     "attach": attach,

@@ -20,6 +20,7 @@ VERBS = {
     "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
     "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
     "logs": ("[POOL] [run=] [rank=]", "output of a run; node=: of machines; lines=, save=, follow"),
+    "show": ("[POOL] [run=]", "a run's picture once more, in full (the last run)"),
     "attach": ("[POOL] [detach]", "attach to a pool that another kernel left, and to its run"),
     "check": ("[hang] [POOL]", "devices, versions, network, all-reduce; hang: where ranks are"),
     "restart": ("[POOL]", "a new generation: new ranks without names"),

@@ -155,6 +155,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "pull": ("ranks", "as", "gather", "limit", "pool"),
     "vars": ("ranks", "pool"),
     "attach": ("pool", "detach"),
+    "show": ("run", "pool"),
     "logs": ("run", "rank", "node", "lines", "save", "follow", "pool"),
 }
 """The options of the verbs of `%sky` that do not take all options of a pool."""
@@ -170,6 +171,7 @@ NAMES_A_POOL: tuple[str, ...] = (
     "restart",
     "vars",
     "attach",
+    "show",
     "logs",
 )
 """The verbs that take the name of a pool without `pool=`."""
