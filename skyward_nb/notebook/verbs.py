@@ -6,6 +6,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable
 
+from skyward_nb.notebook.debugger import debug
 from skyward_nb.notebook.name_verbs import list_vars, pull, push
 from skyward_nb.notebook.named_pools import (
     adopted,
@@ -197,6 +198,7 @@ _DO: dict[str, Callable[[Session, str], object]] = {
     "logs": logs,
     "show": show,
     "check": check,
+    "debug": debug,
     "restart": restart,
     "attach": attach,
     "sweep": sweep_up,

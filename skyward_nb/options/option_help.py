@@ -23,6 +23,7 @@ VERBS = {
     "show": ("[POOL] [run=]", "a run's picture once more, in full (the last run)"),
     "attach": ("[POOL] [detach]", "attach to a pool that another kernel left, and to its run"),
     "check": ("[hang] [POOL]", "devices, versions, network, all-reduce; hang: where ranks are"),
+    "debug": ("[POOL] [rank=]", "pdb over the frames of a rank that failed or was stopped"),
     "restart": ("[POOL]", "a new generation: new ranks without names"),
     "sweep": ("", "remove what dead pools have left: processes, values, machines"),
     "config": ("[option=value ...]", "set defaults of this session; alone: show all defaults"),
