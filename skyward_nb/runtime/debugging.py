@@ -18,7 +18,6 @@ from typing import NoReturn
 
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.words.bounds import cut
-from skyward_nb.words.errors import Breakpoint
 
 _MOST_LETTERS = 20_000
 _MOST_LINES = 400
@@ -50,6 +49,10 @@ _AT_END = "this rank's code has ended, and cannot go on: where, up, down, list, 
 _INPUT = (
     "input() on rank {}, which has no keyboard: ask in a cell of the notebook, `answer = input()`, and "
     "use that name in the cell for the ranks, to which it is sent"
+)
+_BREAKPOINT = (
+    "breakpoint() stopped rank {0}, which has no keyboard: `%sky debug rank={0}` looks at its frames and "
+    "names, until the next cell"
 )
 
 
@@ -146,4 +149,4 @@ def _stop(*args: object, **keywords: object) -> object:
     chosen = os.environ.get("PYTHONBREAKPOINT", "")
     if chosen not in ("", "pdb.set_trace"):  # 0, or a debugger of the user's own
         return sys.__breakpointhook__(*args, **keywords)  # noqa: T100 - as the user chose
-    raise Breakpoint(instance_info().pool_rank)
+    raise RuntimeError(_BREAKPOINT.format(instance_info().pool_rank))

@@ -345,20 +345,6 @@ class RankDied(SkyError):
         return type(self), (self.ranks, self.message)
 
 
-class Breakpoint(SkyError):
-    """`breakpoint()` stopped a run, on the rank `rank`."""
-
-    def __init__(self, rank: int) -> None:
-        super().__init__(
-            f"breakpoint() stopped rank {rank}, which has no keyboard: `%sky debug rank={rank}` "
-            "looks at its frames and names, until the next cell"
-        )
-        self.rank = rank
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.rank,)
-
-
 class RunGoesOn(SkyError, TimeoutError):
     """A run in the background has not ended within the given seconds; it goes on."""
 

@@ -89,7 +89,7 @@ def test_frames_go_with_the_next_cell(failed):
 
 def test_breakpoint_stops_and_says_what_to_type(notebook):
     ran = notebook.run("%%sky_remote ranks=0\ninside = 3\nbreakpoint()\nnever = 1")
-    assert ran.error[0] == "Breakpoint"
+    assert ran.error[0] == "RuntimeError"
     assert "`%sky debug rank=0` looks at its frames" in ran.traceback
     assert "Cell In[" in ran.traceback
     _, ran = typed(notebook, "%debug", "p inside", "q")
