@@ -25,6 +25,8 @@ from skyward_nb.words.errors import OptionError
 NODES = -1
 """The run number that stands for the words of a pool's machines."""
 
+RUN_FORM = "write a number such as 7, or pool and number such as default-3fa2b1/7"
+
 _NAME = "nodes"
 _PART = re.compile(rf"(\d+|{_NAME})\.log(?:\.(\d+))?")
 _HEADER = struct.Struct(">8sQQ")
@@ -200,9 +202,7 @@ def find(run: str, pool_ids: Sequence[str] = ()) -> StoredRun:
         if kept.pool_id in among and (not run.strip() or str(kept.run) == number):
             return kept
     if number and not number.isdecimal():
-        problem = (
-            f"run={run}: write a number such as 7, or pool and number such as default-3fa2b1/7"
-        )
+        problem = f"run={run}: {RUN_FORM}"
     elif number:
         problem = f"run={run}: its output is not on disk"
     else:

@@ -34,7 +34,7 @@ from skyward_nb.plugins.connection_gate import UnsafeServer
 from skyward_nb.protocol.commands import PluginUse, Reform, Run
 from skyward_nb.protocol.events import RankDone, RankPhase, RankReady, RankRefused
 from skyward_nb.protocol.message_parts import Packed, Rejected
-from skyward_nb.runtime import event_sink, hooks, remote_generators
+from skyward_nb.runtime import debugging, event_sink, hooks, remote_generators
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.info import InstanceInfo
@@ -78,6 +78,7 @@ class Rank:
         shell.connect(rank, self._uplink.emit)
         shell.listen = self._mailbox.open
         shell.calm = self._mailbox.close
+        debugging.install(shell.name_of)
         _flush_at_exit(self._uplink)
         # All threads only where it dies of it anyway: to walk those of native code may crash.
         # A child process writes where it crashes to its own stderr.

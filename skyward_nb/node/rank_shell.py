@@ -36,7 +36,7 @@ from skyward_nb.node.uplink import encodable
 from skyward_nb.protocol.commands import Run, SourceFile
 from skyward_nb.protocol.events import Clear, Display, Event
 from skyward_nb.protocol.message_parts import CodeFrame, Frame
-from skyward_nb.runtime import event_sink
+from skyward_nb.runtime import debugging, event_sink
 from skyward_nb.runtime.remote_generators import send_all
 from skyward_nb.system.traceback_filter import without_frames
 from skyward_nb.words.bounds import bounded_lines
@@ -132,7 +132,7 @@ class RankShell(InteractiveShell):
         """Keep how the exception reads, in IPython's words, without printing it."""
         try:
             kind, value, trace = ipython_private.exception_info(self, info)
-            own = self._from_the_cell(trace)
+            own = self.from_the_cell(trace)
             if value is not None:
                 _take_ours_away(value)
             if value is not None and (_has_group(value) or not self._is_of_a_cell(trace)):
@@ -158,8 +158,7 @@ class RankShell(InteractiveShell):
                 continue
             frames = [f for f in each.stack if not f.filename.startswith(_NOT_THE_USERS)]
             for frame in frames:
-                number = cell_number(self, frame.filename)
-                frame.filename = frame.filename if number is None else f"Cell In[{number}]"
+                frame.filename = self.name_of(frame.filename)
             each.stack[:] = frames
             waiting += [each.__cause__, each.__context__, *(each.exceptions or ())]
         return "".join(whole.format()).splitlines()
@@ -171,7 +170,7 @@ class RankShell(InteractiveShell):
         files = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(trace))
         return any(cell_number(self, file) for file in files)
 
-    def _from_the_cell(self, trace: TracebackType | None) -> TracebackType | None:
+    def from_the_cell(self, trace: TracebackType | None) -> TracebackType | None:
         """The traceback from the cell's own first line on, without frames of this package."""
         own = trace
         while own is not None and not self._is_users(own.tb_frame.f_code.co_filename):
@@ -215,6 +214,8 @@ class RankShell(InteractiveShell):
         self.shown = ()
         self.events.trigger("pre_execute")
         value: object = None
+        if not command.aside:
+            debugging.keep(None)
         try:
             parts = [
                 marshal.loads(part) if part is not None else None  # noqa: S302 - from our own kernel
@@ -225,8 +226,10 @@ class RankShell(InteractiveShell):
             if value is not None and not command.aside:
                 self.user_ns["_"] = value
             self.calm()
-        except BaseException:
+        except BaseException as error:
             self.calm()
+            if not command.aside:
+                debugging.keep(self.from_the_cell(error.__traceback__))
             raise
         finally:
             self.events.trigger("post_execute")
@@ -254,7 +257,7 @@ class RankShell(InteractiveShell):
         """The frames of a traceback from the user's first on, the outermost and innermost of many."""
         frames = [
             CodeFrame(f.f_code.co_filename, line, f.f_code.co_name)
-            for f, line in traceback.walk_tb(self._from_the_cell(trace))
+            for f, line in traceback.walk_tb(self.from_the_cell(trace))
         ]
         half = _MOST_FRAMES // 2
         return tuple(frames if len(frames) <= _MOST_FRAMES else [*frames[:half], *frames[-half:]])
@@ -262,6 +265,11 @@ class RankShell(InteractiveShell):
     def _is_users(self, filename: str) -> bool:
         """Whether a file is a cell, or one of the user's that functions came from."""
         return cell_number(self, filename) is not None or filename in self.files
+
+    def name_of(self, filename: str) -> str:
+        """A file as a person knows it: cells by their numbers."""
+        number = cell_number(self, filename)
+        return filename if number is None else f"Cell In[{number}]"
 
     def place_of(self, error: BaseException) -> Frame | None:
         """The deepest place of a traceback in the notebook's text, else in files of the user."""

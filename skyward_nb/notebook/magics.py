@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class SkyMagics(Magics):
-    """`%%sky_remote` and `%sky`."""
+    """`%%sky_remote` and `%sky`; and `%debug`, which knows ranks."""
 
     shell: InteractiveShell
 
@@ -36,6 +36,7 @@ class SkyMagics(Magics):
         super().__init__(shell)
         self._session: Session | None = None
         self._function_pools: FunctionPools | None = None
+        self.ipythons_debug: Any = shell.find_line_magic("debug")
         shell.events.register("pre_run_cell", self.ready_joblib)
 
     @property
@@ -95,6 +96,19 @@ class SkyMagics(Magics):
 
         with _plain_errors():
             return do(self.session, self._expanded(line))
+
+    @line_magic
+    def debug(self, line: str) -> None:
+        """IPython's own `%debug`; where the last exception came from a rank, `%sky debug`."""
+        from skyward_nb.notebook.debugger import debug, failed_last
+
+        last = None if line.strip() or self._session is None else failed_last()
+        pool = None if last is None else self.session.pools.with_id(last[0])
+        if pool is None:
+            self.ipythons_debug(line)
+        else:
+            with _plain_errors():
+                debug(self.session, f"pool={pool.spec.name}")
 
     @context_matcher(  # pyright: ignore[reportUntypedFunctionDecorator] - IPython's own is untyped
         identifier="skyward_nb", priority=100
@@ -169,6 +183,7 @@ def unload(shell: InteractiveShell) -> None:
         registry = shell.magics_manager
         registry.magics["cell"].pop("sky_remote", None)
         registry.magics["line"].pop("sky", None)
+        registry.magics["line"]["debug"] = magics.ipythons_debug
         registry.registry.pop("SkyMagics", None)
 
 

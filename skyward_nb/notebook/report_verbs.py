@@ -7,7 +7,7 @@ import functools
 import time
 from pathlib import Path
 
-from skyward_nb.logs.log_files import find
+from skyward_nb.logs.log_files import RUN_FORM, find
 from skyward_nb.logs.node_log import agent_logs
 from skyward_nb.notebook.named_pools import live_pool
 from skyward_nb.notebook.session import Session
@@ -19,6 +19,10 @@ from skyward_nb.reports.hang_check import standing, standing_lines, subjects
 from skyward_nb.reports.pool_check import survey, survey_lines
 from skyward_nb.reports.run_logs import follow_log, print_log, save_log, spell_run
 from skyward_nb.reports.status import balance, cost_words, own_row, row_lines, row_of
+from skyward_nb.show.canvas import alone, as_of_now, bundle
+from skyward_nb.show.canvas_choice import draw_once
+from skyward_nb.show.kept_pictures import find_picture
+from skyward_nb.view.run_view import RunView
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.ranks import parse_ranks
 from skyward_nb.words.units import near_words
@@ -98,6 +102,28 @@ def logs(session: Session, line: str) -> None:
             follow_log(kept, ranks, options.lines, functools.partial(_pause, session))
         return
     print_log(kept, ranks, options.lines)
+
+
+def show(session: Session, line: str) -> None:
+    """Draw a run once more, in full: one that goes on in the background as it is now."""
+    asked = parse_verb("show", line)
+    run, name = asked.logs.run, asked.pool.name
+    own = session.pools.ids(name)
+    view = _view_here(session, run, own)
+    draw_once(
+        session.shell, find_picture(run, own) if view is None else bundle(alone(as_of_now(view)))
+    )
+
+
+def _view_here(session: Session, run: str, own: list[str]) -> RunView | None:
+    """A run of a pool that is up here; the newest where none is named."""
+    pool_id, slash, number = run.rpartition("/")
+    if number and not number.isdecimal():
+        raise OptionError("run", f"run={run}: {RUN_FORM}")
+    among = [session.pools.with_id(each) for each in ([pool_id] if slash else own)]
+    found = [session.pools.displays(pool).view_of(int(number or 0)) for pool in among if pool]
+    views = [view for view in found if view is not None]
+    return max(views, key=lambda view: view.wall + view.began, default=None)
 
 
 def _pause(session: Session) -> None:

@@ -93,7 +93,7 @@ class Session:
     def _run(self, asked: ParsedOptions, work: Work) -> object:
         cell = work.cell() if isinstance(work, Script) else work
         options = with_defaults(asked, self.finder.defaults()).cell
-        _check_values_wanted(options, cell)
+        options.check_values_wanted(has_value=cell.has_value)
         display = self.display(quiet=options.quiet)
         display.change(most_text=MOST_TEXT if options.text is None else options.text)
         with _trouble_shown(display, "the cell did not begin on the ranks"):
@@ -386,17 +386,3 @@ def _show_only(display: RunDisplay, options: CellOptions, world: int) -> None:
     """Hide the output of ranks that `stdout=` and `stderr=` leave out."""
     display.show_only("stdout", shown_ranks("stdout", options.stdout, world))
     display.show_only("stderr", shown_ranks("stderr", options.stderr, world))
-
-
-def _check_values_wanted(options: CellOptions, cell: Cell) -> None:
-    """Raise `OptionError` if `out=` or `pull=` asks for a value that will not come back."""
-    out = options.out
-    if (out or options.pull) and options.gather == "none":
-        option = "out" if out else "pull"
-        raise OptionError(option, f"{option}= and gather=none: there would be nothing to bind")
-    if out and not cell.has_value and not options.detach:
-        raise OptionError(
-            "out",
-            f"out={out}: the cell does not end with an expression, so it has no value. "
-            f"End it with one (no `;`), or bring names of the ranks with pull=...",
-        )

@@ -6,6 +6,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable
 
+from skyward_nb.notebook.debugger import debug
 from skyward_nb.notebook.name_verbs import list_vars, pull, push
 from skyward_nb.notebook.named_pools import (
     adopted,
@@ -18,7 +19,7 @@ from skyward_nb.notebook.named_pools import (
     warnings_printed,
 )
 from skyward_nb.notebook.pool_finder import ResolvedPool
-from skyward_nb.notebook.report_verbs import check, cost, logs, status
+from skyward_nb.notebook.report_verbs import check, cost, logs, show, status
 from skyward_nb.notebook.session import Session
 from skyward_nb.options.option_help import help_text, unknown_verb
 from skyward_nb.options.option_line import parse, parse_script, parse_settings, parse_verb
@@ -203,7 +204,9 @@ _DO: dict[str, Callable[[Session, str], object]] = {
     "pull": pull,
     "logs": logs,
     "run": run,
+    "show": show,
     "check": check,
+    "debug": debug,
     "restart": restart,
     "attach": attach,
     "sweep": sweep_up,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skyward_nb.protocol.message_parts import RunCard
+from skyward_nb.words.errors import OptionError
 
 _FIELDS = {"as": "target"}
 _OF_CARD = (
@@ -56,6 +57,19 @@ class CellOptions:
     def asks_for_value(self) -> bool:
         """Whether the run's value is asked for, not just shown where it can be."""
         return bool(self.out) or "gather" in self.stated or self.gather == "head"
+
+    def check_values_wanted(self, *, has_value: bool) -> None:
+        """Raise `OptionError` if `out=` or `pull=` asks for a value that will not come back."""
+        out = self.out
+        if (out or self.pull) and self.gather == "none":
+            option = "out" if out else "pull"
+            raise OptionError(option, f"{option}= and gather=none: there would be nothing to bind")
+        if out and not has_value and not self.detach:
+            raise OptionError(
+                "out",
+                f"out={out}: the cell does not end with an expression, so it has no value. "
+                f"End it with one (no `;`), or bring names of the ranks with pull=...",
+            )
 
     def over(self, weaker: CellOptions) -> CellOptions:
         """These options, completed by weaker ones."""

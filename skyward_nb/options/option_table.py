@@ -134,7 +134,7 @@ OPTIONS: tuple[Option, ...] = (
     _flag("cell", "quiet", "show no picture unless something fails"),
     _verb("as", "NAME", "name of what is brought, in the notebook", readers.variable),
     _verb("run", "7", "number of the run, as its picture shows it (the last)"),
-    _verb("rank", "all|head|0,2-3", "ranks whose output is shown (all)"),
+    _verb("rank", "all|head|0,2-3", "ranks whose output is shown (all); the rank to debug"),
     _verb("node", "all|0,2-3|gpu1", "machines whose setup and agent logs are shown"),
     _verb("lines", "N", "at most this many of the last lines", readers.count),
     _verb("save", "FILE", "file to write to instead"),
@@ -172,6 +172,8 @@ TAKES: dict[str, tuple[str, ...]] = {
     "attach": ("pool", "detach"),
     "logs": ("run", "rank", "node", "lines", "save", "follow", "pool"),
     "run": RUN_TAKES,
+    "show": ("run", "pool"),
+    "debug": ("rank", "pool"),
 }
 """The options of the verbs of `%sky` that do not take all options of a pool."""
 
@@ -186,6 +188,8 @@ NAMES_A_POOL: tuple[str, ...] = (
     "restart",
     "vars",
     "attach",
+    "debug",
+    "show",
     "logs",
 )
 """The verbs that take the name of a pool without `pool=`."""

@@ -53,6 +53,23 @@ _STYLE = f"""
 """
 STYLE = "<style>" + "".join(line.strip() for line in _STYLE.splitlines()) + "</style>"
 
+_CHILD = ".jp-OutputArea-child"
+
+
+def live_alone(name: str) -> str:
+    """The style by which JupyterLab hides the kept picture of this class while the widgets after it are there."""
+    return f"<style>{_CHILD}:has(.{name}):has(~{_CHILD} .sky-live){{display:none}}</style>"
+
+
+def dead_hidden(name: str) -> str:
+    """The style by which JupyterLab hides, after the kept picture of this class, widgets that are not there.
+
+    Of all outputs, widgets alone name no MIME type there.
+    """
+    dead = f"{_CHILD}:not(:has(.sky-live)):not(:has([data-mime-type]))"
+    return f"<style>{_CHILD}:has(.{name})+{dead}{{display:none}}</style>"
+
+
 TONES = {
     "starting": "#2f81f7",
     "running": "#2f81f7",

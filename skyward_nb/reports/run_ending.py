@@ -283,6 +283,7 @@ class RunEnding:
         # An exception with __slots__ has no room for them.
         with contextlib.suppress(AttributeError):
             error.results = self._finished()  # type: ignore[attr-defined]
+            error.failed_on = (self._pool.pool_id, failed[0].rank)  # type: ignore[attr-defined]
         return error
 
     def _after_timeout(self, timeout: float, notes: tuple[str, ...]) -> BaseException:

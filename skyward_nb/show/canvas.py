@@ -6,7 +6,9 @@ script, plain text, and the record for front ends of their own.
 
 from __future__ import annotations
 
+import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -17,6 +19,7 @@ from skyward_nb.picture import page, rank_table, style_sheet
 from skyward_nb.picture.record import MIME, as_json
 from skyward_nb.picture.text import as_text
 from skyward_nb.protocol.events import Display, Output
+from skyward_nb.show.kept_pictures import keep
 from skyward_nb.show.kernel_status import BusyStatus
 from skyward_nb.view.run_view import DisplayedObject, Entry, OutputLine, RunView, open_lines
 
@@ -28,6 +31,10 @@ _CURVES_PERIOD = 0.5
 _SLOW_PERIOD = 1.0
 _FLOW = 500
 _FLOW_PERIOD = 0.5
+_KEPT_PERIOD = 2.0
+_MOST_KEPT_PERIOD = 30.0
+_MOST_ENDED = 4
+_NOTHING = {"text/html": "", "text/plain": ""}
 
 
 class Canvas(Protocol):
@@ -53,6 +60,15 @@ class Canvas(Protocol):
 def bundle(view: RunView) -> dict[str, Any]:
     """What the notebook keeps of a view."""
     return {"text/html": page.as_html(view), "text/plain": as_text(view), MIME: as_json(view)}
+
+
+def as_of_now(view: RunView) -> RunView:
+    """A view that goes on, with the time at which it was as it is here."""
+    if view.ended is not None:
+        return view
+    at = time.strftime("%H:%M:%S", time.localtime(view.wall + view.now))
+    again = f"; %sky show run={view.run} draws it as it is now" if view.run else ""
+    return replace(view, notes=(*view.notes, f"Drawn at {at}{again}"))
 
 
 def tail(view: RunView, rank: int | None = None) -> list[OutputLine | str]:
@@ -95,11 +111,24 @@ class BundleCanvas:
 
     def draw(self, view: RunView) -> None:
         """Publish the bundle."""
-        data = bundle(view if view.ended is not None else _short(view))
+        data = bundle(_short(view)) if view.ended is None else _last(view)
         self._handle = _published(data, self._handle)
 
     def output(self, event: Output | Display) -> None:
         """Nothing: the view holds it."""
+
+
+def _last(view: RunView) -> dict[str, Any]:
+    """The bundle of a view that has ended, which is kept on disk, too."""
+    data = bundle(view)
+    if view.run:
+        keep(view.run, bundle(alone(view)) if view.short_headline else data)
+    return data
+
+
+def alone(view: RunView) -> RunView:
+    """A view with its whole message, as no traceback stands below it."""
+    return replace(view, short_headline="")
 
 
 def _published(data: dict[str, Any], handle: Any) -> Any:
@@ -120,15 +149,23 @@ def _short(view: RunView) -> RunView:
 
 
 class WidgetCanvas:
-    """Stock widgets while it runs, of which only what changed is sent; a bundle in the end."""
+    """Stock widgets while it runs, of which only what changed is sent; a bundle in the end.
+
+    With `is_lab` the bundle stands beside the widgets from the beginning, out of sight, and is renewed
+    now and then: a front end that has no widgets (any more) shows the last known picture.
+    """
 
     period: float = 0.1
 
-    def __init__(self, status: BusyStatus) -> None:
+    def __init__(self, status: BusyStatus, *, is_lab: bool = False) -> None:
         self._status = status
+        self._is_lab = is_lab
         self._handle: Any = None
+        self._live: Any = None
         self._parts: _Widgets | None = None
         self._made = 0
+        self._name = f"sky-{os.urandom(6).hex()}"
+        self._due = 0.0
 
     @property
     def waits(self) -> bool:
@@ -138,18 +175,19 @@ class WidgetCanvas:
     def draw(self, view: RunView) -> None:
         """Change the widgets; when the view has ended, put the bundle in their place."""
         if view.ended is not None:
-            self._handle = _published(bundle(view), self._handle)
-            if self._parts is not None:
-                self._parts.close()
-                self._parts = None
-            return
-        if self._handle is None:
-            self._parts = _Widgets()
+            self._end(view)
+        elif self._handle is None:
+            self._parts = _Widgets(style_sheet.live_alone(self._name) if self._is_lab else "")
             self._parts.renew(view)
-            data = {**self._parts.bundle(), **bundle(_short(view))}
-            self._handle = _published(data, None)
+            if self._is_lab:
+                self._handle = _published(self._as_it_is(view), None)
+                self._live = _published({**self._parts.bundle(), **_NOTHING}, None)
+            else:
+                self._handle = _published({**self._parts.bundle(), **bundle(_short(view))}, None)
         elif self._parts is not None:
             self._parts.renew(view)
+            if self._is_lab and view.took >= self._due:
+                self._handle.update(self._as_it_is(view), raw=True)
         if self._parts is not None:
             now = time.monotonic()
             if self._parts.made > self._made:
@@ -157,8 +195,35 @@ class WidgetCanvas:
                 self._status.widgets_made(now)
             self._status.say_if_due(now)
 
+    def _as_it_is(self, view: RunView) -> dict[str, Any]:
+        """A bundle that says how old it is, hidden while the widgets are there."""
+        self._due = view.took + min(max(view.took, _KEPT_PERIOD), _MOST_KEPT_PERIOD)
+        data = bundle(as_of_now(_short(view)))
+        mark = f'{style_sheet.dead_hidden(self._name)}<div class="{self._name}">'
+        return {**data, "text/html": f"{mark}{data['text/html']}</div>"}
+
+    def _end(self, view: RunView) -> None:
+        data = _last(view)
+        self._handle = _published(data, self._handle)
+        if self._parts is None:
+            return
+        if self._live is None:
+            self._parts.close()
+        else:
+            self._live.update(_NOTHING, raw=True)
+            # A page that was opened in mid-run has the widgets alone: no display reaches it.
+            self._parts.end(data["text/html"] + style_sheet.live_alone(self._name))
+            _ended.append(self._parts)
+            if len(_ended) > _MOST_ENDED:
+                _ended.popleft().close()
+        self._parts = None
+
     def output(self, event: Output | Display) -> None:
         """Nothing: the view holds it."""
+
+
+_ended: deque[_Widgets] = deque()
+"""The widgets of the last runs that ended."""
 
 
 class _Widgets:
@@ -168,7 +233,7 @@ class _Widgets:
     stock Tab cannot be switched by keyboard in JupyterLab.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, style: str = "") -> None:
         import ipywidgets
 
         self._new = ipywidgets
@@ -183,7 +248,7 @@ class _Widgets:
         self._figures: list[tuple[DisplayedObject, Any]] = []
         self._gallery: Any = None
         frame = ipywidgets.Layout(border=style_sheet.EDGE, max_width="960px", overflow="hidden")
-        styles = self._html(style_sheet.STYLE)
+        styles = self._html(style_sheet.STYLE + style)
         self._box = ipywidgets.VBox([styles, self._head, self._curves], layout=frame)
         self._box.add_class("sky-live")
         self._all += [self._box, frame, self._layout, self._style]
@@ -270,6 +335,17 @@ class _Widgets:
         value = f'<div class="sky-run live">{text}</div>' if text else ""
         if widget.value != value:
             widget.value = value
+
+    def end(self, page: str) -> None:
+        """Show the last picture, in one piece."""
+        last = self._html(page)
+        kept = {self._box, self._box.layout, last}
+        self._box.layout.border = "none"
+        self._box.children = [last]
+        for widget in self._all:
+            if widget not in kept and isinstance(widget, self._new.HTML):
+                widget.close()
+        self._all = [*kept, self._layout, self._style]
 
     def close(self) -> None:
         """Take them away, here and in the front end."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from skyward_nb.show.canvas import BundleCanvas, Canvas, WidgetCanvas
 from skyward_nb.show.kernel_status import BusyStatus
@@ -22,6 +22,21 @@ def canvas_of(shell: InteractiveShell | None) -> Canvas:
     kernel = getattr(shell, "kernel", None)
     if shell is None or kernel is None:
         return LogCanvas()
-    looks = kernel.get_parent().get("content", {}).get("allow_stdin", False)
+    request = kernel.get_parent()
+    looks = request.get("content", {}).get("allow_stdin", False)
     wanted = os.environ.get("SKYWARD_DISPLAY") or ("widgets" if looks else "html")
-    return WidgetCanvas(BusyStatus(shell)) if wanted == "widgets" else BundleCanvas()
+    # What JupyterLab and Notebook 7 send with each cell, and no other front end does.
+    is_lab = "deletedCells" in request.get("metadata", {})
+    return WidgetCanvas(BusyStatus(shell), is_lab=is_lab) if wanted == "widgets" else BundleCanvas()
+
+
+def draw_once(shell: InteractiveShell, data: dict[str, Any]) -> None:
+    """Show a bundle that does not change any more; its text alone where there is no notebook."""
+    if getattr(shell, "kernel", None) is None:
+        print(data["text/plain"])
+        return
+    from IPython.display import display
+
+    # Of the tabs of one name in a page, only one would be chosen.
+    own = data["text/html"].replace('name="sky-', f'name="sky-{os.urandom(4).hex()}-')
+    display({**data, "text/html": own}, raw=True)

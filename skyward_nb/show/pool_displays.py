@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
 
 from skyward_nb.logs.logbook import Logbook
 from skyward_nb.pool.pool import Pool
@@ -150,6 +153,18 @@ class PoolDisplays:
         """The last run of a cell, as far as it is known."""
         cells = [each for each in self._displays if not each.is_aside]
         return cells[-1].view if cells else None
+
+    def view_of(self, number: int) -> RunView | None:
+        """The run of this number, or the last one, if it is still known here."""
+        found = [
+            each
+            for each in self._displays
+            if number == each.first_run or not (number or each.is_aside)
+        ]
+        if not found:
+            return None
+        view = found[-1].view
+        return view if view.ended is not None else replace(view, now=time.monotonic())
 
     def flush(self) -> None:
         """Let the logs be read."""

@@ -95,9 +95,12 @@ class NotebookPage:
         self._open()
 
     def _open(self) -> None:
+        self._goto()
+        self.wait_idle()
+
+    def _goto(self) -> None:
         # One document and nothing around it: lighter than the whole of Lab, and the same notebook.
         self.page.goto(f"{self.server.url}doc/tree/{self.name}?token={self.server.token}")
-        self.wait_idle()
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
@@ -172,6 +175,11 @@ class NotebookPage:
             notebook.metadata["from"] = "elsewhere"
             nbformat.write(notebook, self.path)
         self._open()
+
+    def reload(self) -> None:
+        """Leave the page and open the saved file in it anew, with the kernel that it had."""
+        self.page.goto("about:blank")
+        self._goto()
 
     def screenshot(self, name: str) -> Path:
         """Keep a picture of the page in `build/screenshots`."""

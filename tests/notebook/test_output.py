@@ -5,6 +5,7 @@ import re
 
 import pytest
 from kernels import Ran, kernel
+from waiting import until
 
 from skyward_nb.picture.record import MIME
 
@@ -448,3 +449,57 @@ print("after")
     ran = ranks(notebook, body)
     assert ran.status == "ok"
     assert "[0-3] after" in said(ran)
+
+
+# ── the last known picture ──────────────────────────────────────────────────────────────
+
+
+def from_lab(notebook, code):
+    """Run a cell as JupyterLab asks for it."""
+    session, channel = notebook.client.session, notebook.client.shell_channel
+    content = {"code": code, "silent": False, "store_history": True, "allow_stdin": True}
+    message = session.msg("execute_request", content, metadata={"deletedCells": []})
+    channel.send(message)
+    return notebook.finish(message["header"]["msg_id"])
+
+
+def test_what_lab_saves_in_mid_run_has_a_picture_beside_the_widgets(notebook):
+    ran = from_lab(notebook, "%%sky_remote\nimport time\nprint('first words'); time.sleep(0.6)")
+    kept, live, *later, gone = ran.displays
+    assert WIDGET not in kept
+    assert WIDGET in live
+    assert "Running on" in kept["text/plain"]
+    assert re.search(r"Drawn at \d\d:\d\d:\d\d; %sky show run=\S+/\d+ draws it", kept["text/plain"])
+    assert (live["text/html"], live["text/plain"]) == ("", "")
+    assert gone == {"text/html": "", "text/plain": ""}
+    assert "finished" in later[-1]["text/plain"]
+    assert "Drawn at" not in later[-1]["text/plain"]
+    assert any("finished" in text for text in ran.live), (
+        "a page opened in mid-run has widgets alone"
+    )
+
+
+def test_any_run_is_shown_again_in_full(notebook):
+    ran = ranks(notebook, "for i in range(50): print('line', i)\nimport time; time.sleep(0.3)")
+    run = ran.displays[-1][MIME]["run"]
+    number = run.rpartition("/")[2]
+    for line in ("%sky show", f"%sky show run={number}", f"%sky show run={run}"):
+        again = notebook.run(line)
+        assert again.picture == ran.picture, line
+        assert again.displays[0][MIME] == ran.displays[-1][MIME]
+    for _ in range(9):  # more than are known by heart
+        ranks(notebook, "1")
+    assert notebook.run(f"%sky show run={number}").picture == ran.picture
+    assert "run=99999: there is no picture of it" in notebook.run("%sky show run=99999").stderr
+    assert "run=x: write a number such as 7" in notebook.run("%sky show run=x").stderr
+
+
+def test_a_run_in_the_background_is_shown_as_it_is(notebook, tmp_path):
+    go = tmp_path / "go"
+    code = f"import time, pathlib\nprint('begun')\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.02)"
+    ranks(notebook, code, "detach out=handle")
+    until(lambda: "begun" in notebook.run("%sky show").picture)
+    assert "Drawn at" in notebook.run("%sky show").picture
+    go.touch()
+    notebook.run("handle.wait()")
+    assert "finished" in notebook.run("%sky show").picture

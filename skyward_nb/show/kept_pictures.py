@@ -1,0 +1,100 @@
+"""The last pictures of runs on disk, beside their logs: `%sky show` draws them again, in any notebook.
+
+<log root>/<pool id>/7.picture    the bundle of run 7, as JSON
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from skyward_nb.logs.log_files import log_root
+from skyward_nb.words.errors import OptionError
+
+MOST_PICTURES = 500
+MOST_BYTES = 500_000_000
+_SWEEP_PICTURES = 64
+_kept = 0
+
+
+def keep(run: str, data: dict[str, object]) -> None:
+    """Keep the bundle of a run, in the place of an earlier one.
+
+    Where nothing can be written the run has no picture there; that its log has the same trouble is told.
+    """
+    global _kept
+    with contextlib.suppress(OSError, RuntimeError):
+        path = _path(run)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = path.with_suffix(f".new{os.getpid()}")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(data))
+        new.replace(path)
+        if _kept % _SWEEP_PICTURES == 0:
+            sweep(MOST_PICTURES, MOST_BYTES)
+        _kept += 1
+
+
+def find_picture(run: str, pool_ids: Collection[str]) -> dict[str, object]:
+    """The bundle of the run that `7` (of these pools), `default-3fa2b1/7` or nothing (the newest) means.
+
+    Raises `OptionError` when there is no picture of it.
+    """
+    pool_id, slash, number = run.rpartition("/")
+    among = {pool_id} if slash else set(pool_ids)
+    for path in reversed(_there()):
+        if path.parent.name in among and number in ("", path.stem):
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+    what = (
+        f"run={run}: there is no picture of it" if run else "no run of this notebook has a picture"
+    )
+    raise OptionError(
+        "run",
+        f"{what} on disk. %sky logs{f' run={run}' if run else ''} prints its output; a run that goes "
+        "on without its notebook is shown by %sky attach",
+    )
+
+
+def sweep(most: int, most_bytes: int) -> None:
+    """Remove the oldest pictures until at most so many of so many bytes are left."""
+    there = _there()
+    sizes = [_size(path) for path in there]
+    size, count = sum(sizes), len(there)
+    for path, each in zip(there, sizes, strict=True):
+        if count <= most and size <= most_bytes:
+            return
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a folder that is not empty stays
+            path.parent.rmdir()
+        size, count = size - each, count - 1
+
+
+def _path(run: str) -> Path:
+    pool_id, _, number = run.rpartition("/")
+    return log_root() / pool_id / f"{number}.picture"
+
+
+def _there() -> list[Path]:
+    """All pictures, the oldest first."""
+    with contextlib.suppress(OSError, RuntimeError):
+        return sorted(log_root().glob("*/*.picture"), key=_when)
+    return []
+
+
+def _when(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_size
+    return 0
