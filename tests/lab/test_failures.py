@@ -40,7 +40,7 @@ AFTER = "%%sky_remote\ndist.all_reduce(kept)\nkept.tolist()"
 def test_the_square_button_frees_ranks_that_wait_in_a_collective(notebook):
     stuck, after = notebook.add_cell(STUCK), notebook.add_cell(AFTER)
     notebook.run_cell(stuck, wait=False)
-    notebook.output(stuck).get_by_text("now they wait").first.wait_for()
+    notebook.output(stuck).get_by_text("now they wait").locator("visible=true").first.wait_for()
     notebook.interrupt()
     notebook.wait_idle()
     seen = notebook.output_text(stuck)
@@ -57,7 +57,7 @@ def test_the_square_button_frees_ranks_that_wait_in_a_collective(notebook):
 def test_a_run_outlives_the_kernel_that_is_restarted(notebook):
     long, attach = notebook.add_cell(LONG), notebook.add_cell("%sky attach")
     notebook.run_cell(long, wait=False)
-    notebook.output(long).get_by_text("it has begun").first.wait_for()
+    notebook.output(long).get_by_text("it has begun").locator("visible=true").first.wait_for()
     notebook.page.evaluate(RESTART)
     notebook.wait_idle()
     notebook.run_cell(LOAD)
@@ -65,7 +65,7 @@ def test_a_run_outlives_the_kernel_that_is_restarted(notebook):
     assert "of this notebook is alive from an earlier kernel" in said
     assert "has been running for" in said
     notebook.run_cell(attach, wait=False)
-    notebook.output(attach).get_by_text("it has begun").first.wait_for()
+    notebook.output(attach).get_by_text("it has begun").locator("visible=true").first.wait_for()
     notebook.screenshot("attached")
     go = notebook.path.parent / "GO"
     go.touch()

@@ -35,9 +35,9 @@ def test_the_cells_of_readme_run_and_their_picture_is_kept(notebook):
     ranks = [each for each in map(psutil.Process, ours()) if not each.children()]
     notebook.run_cell(train, wait=False)
     out = notebook.output(train)
-    out.get_by_text(re.compile(r"epoch [2-6]\d/100")).first.wait_for()
+    out.get_by_text(re.compile(r"epoch [2-6]\d/100")).locator("visible=true").first.wait_for()
     with stopped(ranks):
-        out.locator("img[alt*='loss']").first.wait_for()
+        out.locator("img[alt*='loss']").locator("visible=true").first.wait_for()
         notebook.page.wait_for_timeout(500)  # what is on its way is drawn
         out.screenshot(path=SCREENSHOTS / "readme-running.png")
         assert notebook.running
