@@ -31,6 +31,7 @@ _CURVES_PERIOD = 0.5
 _SLOW_PERIOD = 1.0
 _FLOW = 500
 _FLOW_PERIOD = 0.5
+_LEAST_KEPT = 0.25
 _KEPT_PERIOD = 2.0
 _MOST_KEPT_PERIOD = 30.0
 _MOST_ENDED = 4
@@ -119,9 +120,12 @@ class BundleCanvas:
 
 
 def _last(view: RunView) -> dict[str, Any]:
-    """The bundle of a view that has ended, which is kept on disk, too."""
+    """The bundle of a view that has ended, which is kept on disk, too.
+
+    Short runs that ended well are not: writing takes a fifth of a millisecond, and their pool knows them.
+    """
     data = bundle(view)
-    if view.run:
+    if view.run and (view.took >= _LEAST_KEPT or view.state != "finished"):
         keep(view.run, bundle(alone(view)) if view.short_headline else data)
     return data
 
