@@ -35,7 +35,7 @@ RUNNING = (
 )
 """Packages that agent and ranks import."""
 
-BESIDE = ("ipykernel>=7,<8", "ipywidgets>=8.1,<9", "packaging>=24", "tblib>=3.2")
+BESIDE = ("ipykernel>=6.29,<8", "ipywidgets>=8.1,<9", "packaging>=24", "tblib>=3.2")
 """Other packages that code of cells may import there, as it can here."""
 
 

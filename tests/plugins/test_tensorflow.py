@@ -156,6 +156,7 @@ device = next(each.name for each in tf.config.list_logical_devices() if "victim"
 with tf.device(device):
     print("READ", tf.io.read_file(sys.argv[2]).numpy())
     tf.io.write_file(sys.argv[3], b"!")
+    tf.io.read_file(sys.argv[3]).numpy()  # until it is written
 os._exit(0)
 """
 
@@ -484,6 +485,7 @@ def test_keras_on_tensorflow_and_a_pool_of_one(pool):
 
 @needs_tensorflow
 @needs_another_user
+@pytest.mark.extensive
 @pytest.mark.timeout(600)
 def test_another_user_of_this_machine_runs_nothing_on_a_rank(tmp_path):
     private, written = tmp_path / "private", tmp_path / "written"
