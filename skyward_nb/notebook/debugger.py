@@ -22,8 +22,8 @@ def debug(session: Session, line: str) -> None:
     """Look at the frames and names of a rank whose run failed or was stopped."""
     asked = parse_verb("debug", line)
     pool = live_pool(session, session.finder.name_of(asked))
-    rank = _rank_of(session, pool, asked.logs.rank)
-    print(spelt(str(session.ask(pool, "debugging", "begin()", (rank,))[rank])))
+    rank, place = _begin(session, pool, asked.logs.rank)
+    print(spelt(place))
     told = f"\n{_HELP}"
     while True:
         try:
@@ -46,8 +46,8 @@ def failed_last() -> tuple[str, int] | None:
     return found if isinstance(found, tuple) else None
 
 
-def _rank_of(session: Session, pool: Pool, said: str) -> int:
-    """The rank that is meant: else the one that failed last, else the first with frames.
+def _begin(session: Session, pool: Pool, said: str) -> tuple[int, str]:
+    """The rank that is meant, else the one that failed last, else the first with frames; its innermost frame.
 
     Raises `OptionError` for several, and `PoolError` where there are no frames.
     """
@@ -58,7 +58,8 @@ def _rank_of(session: Session, pool: Pool, said: str) -> int:
     last = failed_last()
     if not said and last is not None and last[0] == pool.pool_id and last[1] in ranks:
         ranks = (last[1],)
-    kept = [rank for rank, at in session.ask(pool, "debugging", "begin()", ranks).items() if at]
+    there = session.ask(pool, "debugging", "begin()", ranks).items()
+    kept = [(rank, str(place)) for rank, place in there if place]
     if not kept:
         raise PoolError(
             pool.spec.name,

@@ -100,14 +100,16 @@ class Session:
             meant = self.finder.find(asked, display, work)
             spec = meant.spec
             check_profile(spec, options.profile)
-            request = self._request(work, options, spec)
+            name = work.name if isinstance(work, Script) else ""
+            request = self._request(cell, options, spec, name)
             if options.dry_run:
                 dry_run(request, meant, display, self.cells.source_of)
                 return None
             _show_only(display, options, spec.world_size)
             pool = self._made_ready(meant, asked, display)
-            what = f"Running {work.name}" if isinstance(work, Script) else "Running"
-            ran_on = f"{what} on {spell_result(request.ranks, spec.world_size)}"
+            ran_on = (
+                f"Running {name}{' ' * bool(name)}on {spell_result(request.ranks, spec.world_size)}"
+            )
             if options.detach:
                 return self._detach(pool, request, display, options, cell.names.writes)
             outcome = self._execute(pool, request, display, ran_on)
@@ -328,18 +330,21 @@ class Session:
                 for rank, text in self.ask(pool, "last_value", "shown_last()", (*waiting,)).items():
                     waiting[rank].shown = spelt(str(text))
 
-    def _request(self, work: Work | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
+    def _request(
+        self, cell: Cell | None, options: CellOptions, spec: PoolSpec, name: str = ""
+    ) -> RunRequest:
+        """What is asked of the pool; a script has a `name` instead of a number."""
         ranks = parse_ranks("ranks", options.ranks, spec.world_size)
         namespace = NotebookNames(self.shell.user_ns)
-        for name in options.push or ():
-            if name not in namespace:
-                near = near_words(name, namespace)
-                raise OptionError("push", f"push={name}: the notebook has no such name{near}")
-        wants_value = isinstance(work, Cell) and work.has_value
+        for each in options.push or ():
+            if each not in namespace:
+                near = near_words(each, namespace)
+                raise OptionError("push", f"push={each}: the notebook has no such name{near}")
+        wants_value = cell is not None and cell.has_value
         senders = {"all": ranks, "head": ranks[:1], "none": ()}[options.gather]
         return RunRequest(
-            cell=work.cell() if isinstance(work, Script) else work,
-            number=0 if isinstance(work, Script) else self.cells.present()[0],
+            cell=cell,
+            number=0 if name else self.cells.present()[0],
             namespace=namespace,
             ranks=ranks,
             value_from=senders if wants_value or options.pull else (),
@@ -347,13 +352,13 @@ class Session:
             pull=options.pull,
             push=options.push,
             limit=options.limit,
-            card=self._card(work, options),
+            card=self._card(cell, options, name),
         )
 
-    def _card(self, cell: Work | None, options: CellOptions) -> RunCard:
+    def _card(self, cell: Cell | None, options: CellOptions, name: str = "") -> RunCard:
         """The data by which another kernel can show this run, and end it."""
-        if isinstance(cell, Script):
-            return msgspec.structs.replace(options.card(), name=cell.name, began=time.time())
+        if name:
+            return msgspec.structs.replace(options.card(), name=name, began=time.time())
         number, text = self.cells.present()
         return msgspec.structs.replace(
             options.card(),

@@ -22,7 +22,13 @@ from skyward_nb.notebook.pool_finder import ResolvedPool
 from skyward_nb.notebook.report_verbs import check, cost, logs, show, status
 from skyward_nb.notebook.session import Session
 from skyward_nb.options.option_help import help_text, unknown_verb
-from skyward_nb.options.option_line import parse, parse_script, parse_settings, parse_verb
+from skyward_nb.options.option_line import (
+    parse,
+    parse_script,
+    parse_settings,
+    parse_verb,
+    split_off,
+)
 from skyward_nb.options.option_table import UP_TAKES, unknown_option
 from skyward_nb.options.synonyms import VERB_ALIASES, asks_for_help
 from skyward_nb.picture.wording import clock
@@ -43,7 +49,9 @@ def do(session: Session, line: str) -> object:
     verb = VERB_ALIASES.get(said, said)
     if verb not in _DO:
         raise OptionError(verb, unknown_verb(verb))
-    if asks_for_help(rest):
+    # Words after a script are its own.
+    own = " ".join(split_off(rest.split())[0]) if verb == "run" else rest
+    if asks_for_help(own):
         verb, rest = "help", verb
     return _DO[verb](session, rest)
 

@@ -300,11 +300,9 @@ def _keras_object(saved: Any) -> Any:
     make, (archive,) = saved.__reduce__()
     dateless = io.BytesIO()
     with zipfile.ZipFile(archive) as dated, zipfile.ZipFile(dateless, "w") as plain:
-        for name in dated.namelist():
-            if (
-                name != "metadata.json"
-            ):  # the time, and a version of Keras; loading takes no notice of it
-                plain.writestr(zipfile.ZipInfo(name), dated.read(name))
+        # That has the time, and a version of Keras; loading takes no notice of it.
+        for name in (each for each in dated.namelist() if each != "metadata.json"):
+            plain.writestr(zipfile.ZipInfo(name), dated.read(name))
     return _make_keras, (make, pickle.PickleBuffer(dateless.getbuffer()))
 
 

@@ -30,11 +30,12 @@ def ranks(view: RunView) -> str:
     What ranks had a row each for while they ran keeps its height in the end, and folds by a click.
     """
     rows = rank_rows(view)
-    summary = "; ".join(row_text(row, ", ") for row in rows)
-    each = rank_rows(view, each=True)
-    is_folding = len(each) > len(rows) and any(row.bars or row.metrics for row in rows)
-    if is_folding:
-        rows = each
+    summary = ""
+    if view.ended is not None and any(row.bars or row.metrics for row in rows):
+        each = rank_rows(view, each=True)
+        if len(each) > len(rows):
+            summary = "; ".join(row_text(row, ", ") for row in rows)
+            rows = each
     said = [*remarks(view)]
     if not rows:
         return _sentences(said)
@@ -48,7 +49,7 @@ def ranks(view: RunView) -> str:
     )
     body = "".join(_rank_row(row, columns) for row in rows)
     table = wide("ranks", f"<tr>{heads}</tr>{body}")
-    if is_folding:
+    if summary:
         head = f'<summary class="small m">{html.escape(summary)}</summary>'
         table = f'<details class="each" open>{head}{table}</details>'
     return table + _sentences(said)

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from skyward_nb.cell.source import Cell, own_cell
@@ -72,10 +72,11 @@ class Script:
         )
 
     def cell(self) -> Cell:
-        """The call that runs it on a rank, in this process's folder where there is that one."""
+        """The call that runs it on a rank, in this process's folder where there is that one; it has no value."""
         path = str(self.path.resolve())
         call = f"run({path!r}, {self.arguments!r}, {str(Path.cwd())!r}, {self.module!r})"
-        return own_cell(f"__import__('skyward_nb.runtime.script_runner', fromlist=['_']).{call}")
+        module = "__import__('skyward_nb.runtime.script_runner', fromlist=['_'])"
+        return replace(own_cell(f"{module}.{call}"), has_value=False)
 
 
 def _found(module: str) -> Path:

@@ -17,9 +17,12 @@ import threading
 import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat.python_private import end_executor_threads
+from skyward_nb.words.source_code import is_library
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -85,15 +88,48 @@ def _as_a_process(path: str, arguments: Sequence[str], own: str, folder: str) ->
 
 @contextmanager
 def _own_modules(folder: str) -> Generator[None]:
-    """What a script has imported of its folder is imported anew by the next one, which may be of another text."""
-    before = {*sys.modules}
+    """While inside, modules of this folder are imported anew, from its files; then those are there that were."""
+    known, files = _modules_below(folder), _FilesBelow(folder)
     try:
+        sys.meta_path.insert(0, files)
+        for name in known:
+            del sys.modules[name]
         yield
     finally:
-        for name in {*sys.modules} - before:
-            file = getattr(sys.modules[name], "__file__", None)
-            if isinstance(file, str) and file.startswith(os.path.join(folder, "")):  # noqa: PTH118
-                del sys.modules[name]
+        sys.meta_path.remove(files)
+        for name in _modules_below(folder):
+            del sys.modules[name]
+        sys.modules.update(known)
+
+
+class _FilesBelow:
+    """Finds modules in a folder before anything else does: a rank has those of cells as they were sent."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """As of `importlib.abc.MetaPathFinder`."""
+        spec = PathFinder.find_spec(name, [self._folder] if path is None else path, target)
+        return spec if spec is not None and _is_below(self._folder, spec.origin) else None
+
+
+def _modules_below(folder: str) -> dict[str, ModuleType]:
+    """Imported modules whose files are in this folder, but this package."""
+    return {
+        name: module
+        for name, module in list(sys.modules.items())
+        if _is_below(folder, getattr(module, "__file__", None))
+        and name.partition(".")[0] not in ("__main__", "skyward_nb")
+    }
+
+
+def _is_below(folder: str, file: object) -> bool:
+    """Whether it is a file in this folder, but not one of a package that is installed there."""
+    root = os.path.join(folder, "")  # noqa: PTH118
+    return isinstance(file, str) and file.startswith(root) and not is_library(file)
 
 
 @contextmanager

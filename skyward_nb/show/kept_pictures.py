@@ -47,7 +47,7 @@ def find_picture(run: str, pool_ids: Collection[str]) -> dict[str, object]:
     """
     pool_id, slash, number = run.rpartition("/")
     among = {pool_id} if slash else set(pool_ids)
-    for path in reversed(_there()):
+    for _, _, path in reversed(_there()):
         if path.parent.name in among and number in ("", path.stem):
             with contextlib.suppress(OSError, msgspec.DecodeError):
                 return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
@@ -64,16 +64,15 @@ def find_picture(run: str, pool_ids: Collection[str]) -> dict[str, object]:
 def sweep(most: int, most_bytes: int) -> None:
     """Remove the oldest pictures until at most so many of so many bytes are left."""
     there = _there()
-    sizes = [_size(path) for path in there]
-    size, count = sum(sizes), len(there)
-    for path, each in zip(there, sizes, strict=True):
+    size, count = sum(bytes_ for _, bytes_, _ in there), len(there)
+    for _, bytes_, path in there:
         if count <= most and size <= most_bytes:
             return
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # a folder that is not empty stays
             path.parent.rmdir()
-        size, count = size - each, count - 1
+        size, count = size - bytes_, count - 1
 
 
 def _path(run: str) -> Path:
@@ -81,20 +80,12 @@ def _path(run: str) -> Path:
     return log_root() / pool_id / f"{number}.picture"
 
 
-def _there() -> list[Path]:
-    """All pictures, the oldest first."""
+def _there() -> list[tuple[float, int, Path]]:
+    """(when it was written, bytes, path) of each picture, the oldest first."""
+    found: list[tuple[float, int, Path]] = []
     with contextlib.suppress(OSError, RuntimeError):
-        return sorted(log_root().glob("*/*.picture"), key=_when)
-    return []
-
-
-def _when(path: Path) -> float:
-    with contextlib.suppress(OSError):
-        return path.stat().st_mtime
-    return 0.0
-
-
-def _size(path: Path) -> int:
-    with contextlib.suppress(OSError):
-        return path.stat().st_size
-    return 0
+        for path in log_root().glob("*/*.picture"):
+            with contextlib.suppress(OSError):
+                about = path.stat()
+                found.append((about.st_mtime, about.st_size, path))
+    return sorted(found)

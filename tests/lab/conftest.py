@@ -33,6 +33,14 @@ def lab(runtime_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         apart.close()
 
 
+@pytest.fixture
+def go(notebook: pages.NotebookPage) -> Iterator[Path]:
+    """What lets a cell go on that waits for this file."""
+    path = notebook.path.parent / "GO"
+    yield path
+    path.unlink(missing_ok=True)
+
+
 @pytest.fixture(scope="package")
 def browser(lab: labs.LabServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Chromium with a profile of its own.

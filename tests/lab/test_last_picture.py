@@ -17,14 +17,6 @@ print("last words")
 DEAD = "Error displaying widget"
 
 
-@pytest.fixture
-def go(notebook):
-    """What lets the cell go on."""
-    path = notebook.path.parent / "GO"
-    yield path
-    path.unlink(missing_ok=True)
-
-
 def seen(notebook, cell):
     """What a person sees under a cell."""
     return notebook.output(cell).inner_text()

@@ -53,14 +53,6 @@ def train(loaded):
     return loaded.add_cell(TRAIN)
 
 
-@pytest.fixture
-def go(notebook):
-    """What lets the loop of TRAIN go on."""
-    path = notebook.path.parent / "GO"
-    yield path
-    path.unlink(missing_ok=True)
-
-
 def widths(notebook, cell):
     """How far the bars are, in percent."""
     return [int(each) for each in WIDTH.findall(notebook.output_html(cell))]

@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def notebook(folder):
     with ready(f"import os; os.chdir({str(folder)!r})\n%load_ext skyward_nb") as running:
-        ran = running.run("%%sky_remote nodes=2\nkept = 'a name of the ranks'")
+        ran = running.run("%%sky_remote nodes=2\nimport helper\nkept = 'a name of the ranks'")
         assert ran.status == "ok", ran.traceback
         yield running
 
@@ -44,9 +44,10 @@ def test_a_script_runs_as_main_and_names_stay(notebook):
 
 
 def test_a_module_of_another_text_is_read_anew(notebook, folder):
+    assert notebook.run("%%sky_remote\nhelper.VALUE").result == "[0-1] 1"
     (folder / "helper.py").write_text("VALUE = 'another text'\n")
-    ran = notebook.run("%sky run -m package.train --lr 0.1")
-    assert "[0-1] __main__ ['--lr', '0.1'] another text" in ran.picture, ran.traceback
+    ran = notebook.run("%sky run -m package.train --help")
+    assert "[0-1] __main__ ['--help'] another text" in ran.picture, ran.traceback
 
 
 def test_a_script_that_fails_names_its_own_line(notebook):

@@ -36,6 +36,23 @@ def test_all_is_as_it_was(tmp_path):
     assert said == ["True False"]
 
 
+def test_modules_beside_it_are_its_own_and_installed_ones_are_not(tmp_path):
+    """Also those of an environment in the same folder, whose C code is not loaded twice."""
+    installed = tmp_path / ".venv" / "lib" / "site-packages"
+    installed.mkdir(parents=True)
+    (installed / "installed.py").write_text("")
+    said = after(
+        tmp_path,
+        f"import sys; sys.path.append({str(installed)!r}); import beside, installed, module_of_a_cell\n"
+        "print(module_of_a_cell.VALUE)\n",
+        "import pathlib, sys\nsys.path.append(FOLDER)\nfile = pathlib.Path(FOLDER, 'module_of_a_cell.py')\n"
+        "file.write_text('VALUE = 1')\nimport module_of_a_cell as before\n"
+        "file.write_text('VALUE = \"of another text\"')\nrun(PATH, [], FOLDER)\n"
+        "print('beside' in sys.modules, 'installed' in sys.modules, sys.modules['module_of_a_cell'] is before)\n",
+    )
+    assert said == ["of another text", "False True True"]
+
+
 def test_all_is_as_it_was_after_an_exception_too(tmp_path):
     said = after(
         tmp_path,
