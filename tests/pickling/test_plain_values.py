@@ -8,12 +8,12 @@ import os
 import pickle
 import struct
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
-from later import Later
+from later import Later, needs
 
 from skyward_nb.pickling.payload import pack, pack_plain, unpack
 from skyward_nb.pickling.pickle_scan import NotPlain
@@ -21,7 +21,12 @@ from skyward_nb.protocol.message_parts import Packed
 from skyward_nb.store.blobs import BlobStore, digest_of
 from skyward_nb.words.errors import PayloadError
 
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = Later("numpy")
 pd, pa, torch = map(Later, ("pandas", "pyarrow", "torch"))
+needs_numpy = needs("numpy")
 
 
 @pytest.fixture
@@ -65,6 +70,7 @@ ARRAYS: list[Callable[[], np.ndarray[Any, Any]]] = [
 ]
 
 
+@needs_numpy
 @pytest.mark.parametrize("made", ARRAYS)
 def test_arrays_come_back_as_they_were(
     made: Callable[[], np.ndarray[Any, Any]], store: BlobStore
@@ -76,6 +82,7 @@ def test_arrays_come_back_as_they_were(
     assert got.shape == array.shape
 
 
+@needs_numpy
 def test_scalars_and_what_is_shared_come_back(store: BlobStore) -> None:
     for scalar in (np.float64(1.5), np.int8(-3), np.bool_(True), np.str_("s"), np.datetime64("2024", "Y")):  # fmt: skip
         got = back(scalar, store)
@@ -87,6 +94,7 @@ def test_scalars_and_what_is_shared_come_back(store: BlobStore) -> None:
     first[:] = 2
 
 
+@needs("torch")
 def test_tensors_come_back_as_they_were(store: BlobStore) -> None:
     for dtype in (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.bool, torch.complex64, torch.int64):  # fmt: skip
         tensor = torch.ones(4, 3).to(dtype)[:, 1:]
@@ -103,6 +111,7 @@ def test_tensors_come_back_as_they_were(store: BlobStore) -> None:
     assert back(torch.empty(0, 2), store).shape == (0, 2)
 
 
+@needs("pandas", "pyarrow")
 def test_tables_come_back_as_they_were(store: BlobStore) -> None:
     stamps = pd.date_range("2024-03-30", periods=3, freq="12h", tz="Europe/Berlin")
     frame = pd.DataFrame(
@@ -135,20 +144,23 @@ class Own:
     pass
 
 
-OTHERS: list[tuple[Callable[[], object], str]] = [
+OTHERS: list[Any] = [
     (Own, "x[1]"),
     (lambda: print, "x[1]"),
-    (lambda: np.ma.masked_array([1]), "x[1]"),
-    (lambda: np.dtype("f8"), "x[1]"),
-    (lambda: pd.Series(pd.period_range("2024", periods=2)), "x[1]"),
     (lambda: {"deep": [ValueError("v")]}, "x[1]['deep'][0]"),
-    (lambda: np.array([Own()], object), "x[1]"),
-    (lambda: holds_itself(), "x[1]"),
-    (
+    pytest.param(lambda: np.ma.masked_array([1]), "x[1]", marks=needs_numpy),
+    pytest.param(lambda: np.dtype("f8"), "x[1]", marks=needs_numpy),
+    pytest.param(lambda: np.array([Own()], object), "x[1]", marks=needs_numpy),
+    pytest.param(lambda: holds_itself(), "x[1]", marks=needs_numpy),
+    pytest.param(
+        lambda: pd.Series(pd.period_range("2024", periods=2)), "x[1]", marks=needs("pandas")
+    ),
+    pytest.param(
         lambda: pa.table(
             {"a": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16)], pa.binary(16)))}
         ),
         "x[1]",
+        marks=needs("pyarrow"),
     ),
 ]
 
@@ -201,8 +213,7 @@ GLOBALS = [
     # an opcode that pickletools reads, behind a frame that says that it is longer
     b"\x80\x05\x95\xff\x00\x00\x00\x00\x00\x00\x00cos\nsystem\n(S'touch BROKEN'\ntR.",
     b"\x80\x02\x82\x01.",  # a class by its number
-    pickle.dumps(np.dtype("f8")),
-    pickle.dumps(np.ones(3)),
+    *(pickle.dumps(made) for made in ((np.dtype("f8"), np.ones(3)) if find_spec("numpy") else ())),
     pickle.dumps(collections.OrderedDict(a=1)),
     pickle.dumps(Own()),
     b"Pos.system\n.",
@@ -249,6 +260,7 @@ def test_ordinary_keys_and_tuples_are_taken(store: BlobStore) -> None:
     assert back([value, deep, (many, many)], store) == [value, deep, (many, many)]
 
 
+@needs("pyarrow")
 def test_arrow_calls_no_class_that_is_registered_for_a_type(store: BlobStore) -> None:
     sink = pa.BufferOutputStream()
     kind = pa.field(
@@ -324,6 +336,7 @@ def test_forged_parts_of_arrays_and_tables_are_refused(
         unpack(sent(forged(parts)), store, only_values=True)
 
 
+@needs_numpy
 @pytest.mark.parametrize("kind", ["array", "tensor", "arrow"])
 def test_addresses_of_objects_are_no_content_of_arrays(kind: str, store: BlobStore) -> None:
     """Else a forger writes addresses into an array of objects, through an array of its bytes."""
@@ -337,6 +350,7 @@ def test_addresses_of_objects_are_no_content_of_arrays(kind: str, store: BlobSto
         unpack(sent(forged(*parts[kind])), store, only_values=True)
 
 
+@needs_numpy
 def test_parts_as_a_rank_sends_them_are_taken(store: BlobStore) -> None:
     """What the forgeries above differ from."""
     good = ("array", 0, "<f8", (1,), "C", bytes(8))
