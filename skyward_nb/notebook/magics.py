@@ -20,6 +20,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from IPython.core.ultratb import SyntaxTB
 
 from skyward_nb.compat.ipython_private import theme_of
+from skyward_nb.notebook.every_cell import EveryCell
 
 if TYPE_CHECKING:
     from skyward_nb.notebook.function_pools import FunctionPools
@@ -36,6 +37,7 @@ class SkyMagics(Magics):
         super().__init__(shell)
         self._session: Session | None = None
         self._function_pools: FunctionPools | None = None
+        self.every_cell = EveryCell(shell)
         self.ipythons_debug: Any = shell.find_line_magic("debug")
         shell.events.register("pre_run_cell", self.ready_joblib)
 
@@ -45,7 +47,7 @@ class SkyMagics(Magics):
         if self._session is None:
             from skyward_nb.notebook.session import Session
 
-            self._session = Session(self.shell)
+            self._session = Session(self.shell, self.every_cell)
         return self._session
 
     @property
@@ -59,6 +61,7 @@ class SkyMagics(Magics):
 
     def close(self) -> None:
         """Take down what this notebook has up."""
+        self.every_cell.turn_off()
         if self.ready_joblib in self.shell.events.callbacks["pre_run_cell"]:
             self.shell.events.unregister("pre_run_cell", self.ready_joblib)
         if self._session is not None:
@@ -87,6 +90,14 @@ class SkyMagics(Magics):
             return None
         with _plain_errors():
             return self.session.run(parse(self._expanded(line)), cell)
+
+    @cell_magic
+    def local(self, line: str, cell: str) -> None:
+        """Run the cell in the notebook's own process, also where every cell runs on ranks (`%sky on`)."""
+        if line.strip():
+            raise UsageError(f"%%local takes no options: {line}")
+        # Where every cell runs on ranks, what stands below the line is run as a cell of its own.
+        self.shell.run_cell(cell).raise_error()
 
     @no_var_expand
     @line_magic
@@ -181,7 +192,8 @@ def unload(shell: InteractiveShell) -> None:
             shell.SyntaxTB = shell.SyntaxTB.original
         shell.Completer.custom_matchers.remove(magics.completions)
         registry = shell.magics_manager
-        registry.magics["cell"].pop("sky_remote", None)
+        for name in ("sky_remote", "local"):
+            registry.magics["cell"].pop(name, None)
         registry.magics["line"].pop("sky", None)
         registry.magics["line"]["debug"] = magics.ipythons_debug
         registry.registry.pop("SkyMagics", None)
@@ -225,6 +237,13 @@ class _QuietSyntaxTB(SyntaxTB):
 
 def _loaded(shell: InteractiveShell) -> SkyMagics | None:
     return shell.magics_manager.registry.get("SkyMagics")
+
+
+def every_cell_of(shell: InteractiveShell) -> EveryCell:
+    """The state of `%sky on` of a shell with the extension."""
+    magics = _loaded(shell)
+    assert magics is not None
+    return magics.every_cell
 
 
 def _help() -> str:
