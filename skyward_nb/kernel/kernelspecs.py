@@ -149,7 +149,9 @@ def listed() -> str:
 def _found() -> dict[str, Path]:
     from jupyter_client.kernelspec import KernelSpecManager
 
-    folders = {name: Path(folder) for name, folder in KernelSpecManager().find_kernel_specs().items()}
+    folders = {
+        name: Path(folder) for name, folder in KernelSpecManager().find_kernel_specs().items()
+    }
     return {name: folder for name, folder in sorted(folders.items()) if _is_ours(folder)}
 
 

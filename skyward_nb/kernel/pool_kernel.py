@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import Any, ClassVar
 
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
@@ -18,11 +18,9 @@ from skyward_nb.words.errors import OptionError
 class PoolKernel(IPythonKernel):
     """A kernel of Python; what makes its cells run on ranks is turned on in its shell."""
 
-    options: Any = Unicode("", help="Defaults of its pools and runs, as %%sky_remote takes them.").tag(
-        config=True
-    )
-    implementation: str = "skyward_nb"
-    banner: str = "Python on a pool: every cell runs on its ranks, %%local here"
+    options: Any = Unicode(
+        "", help="Defaults of its pools and runs, as %%sky_remote takes them."
+    ).tag(config=True)
 
 
 class PoolKernelApp(IPKernelApp):
@@ -30,7 +28,7 @@ class PoolKernelApp(IPKernelApp):
 
     name: Any = Unicode("skyward_nb-kernel")
     kernel_class: Any = Type(PoolKernel, klass=PoolKernel)
-    classes: Any = [*IPKernelApp.classes, PoolKernel]
+    classes: ClassVar[Any] = [*IPKernelApp.classes, PoolKernel]
 
     def init_extensions(self) -> None:
         """Load the user's extensions, and this one."""

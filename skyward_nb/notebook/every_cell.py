@@ -107,14 +107,14 @@ class EveryCell:
 
             kernel.do_execute = do_execute
         else:
-            run: Any = self._shell.run_cell
+            shell: Any = self._shell
+            run = shell.run_cell
 
-            def run_cell(code: str, store_history: bool = False, *args: Any, **kwargs: Any) -> Any:
-                return run(
-                    self.rewritten(code) if store_history else code, store_history, *args, **kwargs
-                )
+            def run_cell(raw_cell: str, store_history: bool = False, *args: Any, **kw: Any) -> Any:
+                code = self.rewritten(raw_cell) if store_history else raw_cell
+                return run(code, store_history, *args, **kw)
 
-            self._shell.run_cell = run_cell
+            shell.run_cell = run_cell
         if history is not None:
             store = history.store_inputs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ class SkyMagics(Magics):
         super().__init__(shell)
         self._session: Session | None = None
         self._function_pools: FunctionPools | None = None
-        self.every_cell = EveryCell(shell)
+        self.every_cell: EveryCell = EveryCell(shell)
         self.ipythons_debug: Any = shell.find_line_magic("debug")
         shell.events.register("pre_run_cell", self.ready_joblib)
 
@@ -64,9 +64,31 @@ class SkyMagics(Magics):
         self.every_cell.turn_off()
         if self.ready_joblib in self.shell.events.callbacks["pre_run_cell"]:
             self.shell.events.unregister("pre_run_cell", self.ready_joblib)
+        vars(getattr(self.shell, "kernel", self)).pop("do_inspect", None)
         if self._session is not None:
             self._session.pools.close()
             self._session.values.close()
+
+    def look_into_ranks(self) -> None:
+        """Have the kernel's tooltips tell of names of ranks, too."""
+        kernel: Any = getattr(self.shell, "kernel", None)
+        if kernel is None:
+            return
+        inspect = kernel.do_inspect
+
+        def do_inspect(
+            code: str, cursor_pos: int, detail_level: int = 0, *args: Any, **kw: Any
+        ) -> Any:
+            found: Mapping[str, str] | None = None
+            if self._session is not None:
+                from skyward_nb.notebook.rank_names import inspected
+
+                found = inspected(self._session, code, cursor_pos, detail_level)
+            if found is None:
+                return inspect(code, cursor_pos, detail_level, *args, **kw)
+            return {"status": "ok", "found": True, "data": dict(found), "metadata": {}}
+
+        kernel.do_inspect = do_inspect
 
     def ready_joblib(self, info: ExecutionInfo) -> None:
         """Before the first cell that may use it: let joblib know its backend "skyward"."""
@@ -141,6 +163,21 @@ class SkyMagics(Magics):
         completions = [SimpleCompletion(text=each) for each in found]
         return {"completions": completions, "suppress": True, "ordered": True}
 
+    @context_matcher(  # pyright: ignore[reportUntypedFunctionDecorator] - IPython's own is untyped
+        identifier="skyward_nb_ranks", priority=90
+    )
+    def rank_names(self, context: CompletionContext) -> SimpleMatcherResult:
+        """What ranks have, for Tab in cells that run there; attributes of theirs are all that is offered."""
+        found: list[str] = []
+        is_all = False
+        if self._session is not None:
+            from skyward_nb.notebook.rank_names import completions
+
+            line = context.text_until_cursor
+            found, is_all = completions(self._session, context.full_text, line, context.token)
+        offered = [SimpleCompletion(text=each) for each in found]
+        return {"completions": offered, "suppress": is_all and bool(found), "ordered": True}
+
     def _pool_names(self) -> Iterator[str]:
         """The names of the notebook's pools, then of others on this machine; not looked up before they are needed."""
         from skyward_nb.pool.registry import entries
@@ -165,7 +202,8 @@ def load(shell: InteractiveShell) -> None:
             magic.__func__.__doc__ = _help()  # type: ignore[attr-defined]
         shell.register_magics(magics)
         shell.SyntaxTB = _QuietSyntaxTB(shell.SyntaxTB)
-        shell.Completer.custom_matchers.append(magics.completions)
+        shell.Completer.custom_matchers += [magics.completions, magics.rank_names]
+        magics.look_into_ranks()
         _tell_what_is_left(shell)
 
 
@@ -190,7 +228,8 @@ def unload(shell: InteractiveShell) -> None:
         leave(shell)
         if isinstance(shell.SyntaxTB, _QuietSyntaxTB):
             shell.SyntaxTB = shell.SyntaxTB.original
-        shell.Completer.custom_matchers.remove(magics.completions)
+        for matcher in (magics.completions, magics.rank_names):
+            shell.Completer.custom_matchers.remove(matcher)
         registry = shell.magics_manager
         for name in ("sky_remote", "local"):
             registry.magics["cell"].pop(name, None)

@@ -49,7 +49,7 @@ def _rewritten(text: str, shell: Shell) -> str:
         name, line = found.groups()
         if name == LOCAL:
             # Comments, as IPython takes blank lines above a cell away, and its line numbers with them.
-            here = "\n".join(["#"] * (first + 1) + lines[first + 1 :])
+            here = "\n".join(["#"] * first + [f"# {lines[first]}"] + lines[first + 1 :])
             return here if not line.strip() else _refusal(f"%%local takes no options: {line}")
         if name in RUNS_PYTHON:
             return _on_ranks(text)
@@ -60,17 +60,18 @@ def _rewritten(text: str, shell: Shell) -> str:
             f"there is no cell magic %%{name}{near or '.'} Nothing has run: without that line the "
             "cell runs on the ranks, with %%local in its place here"
         )
-    return _stretches(lines, first, shell)
+    return _stretches(lines, first, shell) or text
 
 
 def _stretches(lines: list[str], first: int, shell: Shell) -> str:
-    """A cell of Python and lines of magics, rewritten."""
+    """A cell of Python and lines of magics, rewritten; nothing for one that is to run as it is."""
     text = "\n".join(lines)
-    joined = _joined(lines)
+    joined, heads = _joined(lines)
     here = _lines_here(joined, first, shell)
     if here is None:
         return _on_ranks(text)
     made = ["#"] * first + [""] * (len(lines) - first)
+    lines = ["" if heads.get(n) in here else line for n, line in enumerate(lines)]
     start = first
     for end in [*sorted(here), len(lines)]:
         if _has_code(stretch := lines[start:end]):
@@ -78,22 +79,26 @@ def _stretches(lines: list[str], first: int, shell: Shell) -> str:
         if end in here:
             made[end] = joined[end].lstrip()
         start = end + 1
-    # Nothing for ranks: IPython runs the cell as it is.
-    return "\n".join(made) if any(line.startswith(_CALL) for line in made) else text
+    return "\n".join(made) if any(line.startswith(_CALL) for line in made) else ""
 
 
-def _joined(lines: list[str]) -> list[str]:
-    """The lines, those of a magic that goes on behind a backslash joined, with blank lines after it."""
+def _joined(lines: list[str]) -> tuple[list[str], dict[int, int]]:
+    """The lines, those of a magic that goes on behind a backslash joined, with blank lines after it.
+
+    And for each line that was joined to one above, that one.
+    """
     joined = list(lines)
+    heads: dict[int, int] = {}
     number = 0
     while number < len(joined):
         below = number + 1
         while _CONTINUED.match(joined[number]) and below < len(joined):
             joined[number] = joined[number][:-1] + joined[below]
             joined[below] = ""
+            heads[below] = number
             below += 1
         number = below
-    return joined
+    return joined, heads
 
 
 def _lines_here(lines: list[str], first: int, shell: Shell) -> set[int] | None:
@@ -134,7 +139,8 @@ def _is_here(statement: ast.stmt, names: Collection[str]) -> bool:
     name, line = str(said[0]), str(said[1])
     if name in OF_OBJECTS:
         # Help on what ranks alone have is theirs to give.
-        return line.strip().partition(".")[0] in names
+        root = line.strip().partition(".")[0]
+        return root.startswith("%") or root in names
     return name not in RUNS_PYTHON
 
 
