@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from skyward_nb.notebook.plain_cells import Shell, rewritten
+from skyward_nb.notebook.plain_cells import KnownShell, rewritten
 from skyward_nb.options.defaults import Default
 from skyward_nb.words.masking import masked_text
 
@@ -83,7 +83,7 @@ class EveryCell:
         """What IPython is to run in place of a cell's own text, which the history shall keep."""
         shell = self._shell
         magics: Any = shell.magics_manager.magics
-        known = Shell(shell.transform_cell, magics["cell"], shell.user_ns)
+        known = KnownShell(shell.transform_cell, magics["cell"], shell.user_ns)
         code = rewritten(text, known, self.trouble)
         if code != text:
             # A cell that fails early is never stored.

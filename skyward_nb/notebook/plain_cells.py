@@ -26,7 +26,7 @@ _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
 @dataclass(frozen=True)
-class Shell:
+class KnownShell:
     """What is known of the shell: how it makes Python of magics, its cell magics, the notebook's names."""
 
     transform: Callable[[str], str]
@@ -34,13 +34,13 @@ class Shell:
     names: Collection[str]
 
 
-def rewritten(text: str, shell: Shell, trouble: str = "") -> str:
+def rewritten(text: str, shell: KnownShell, trouble: str = "") -> str:
     """The text that IPython is to run in place of a cell's own; with `trouble`, nothing goes to ranks but that is said."""
     code = _rewritten(text, shell)
     return _refusal(trouble) if trouble and _CALL in code else code
 
 
-def _rewritten(text: str, shell: Shell) -> str:
+def _rewritten(text: str, shell: KnownShell) -> str:
     lines = text.splitlines()
     first = next((n for n, line in enumerate(lines) if line.strip()), None)
     if first is None:
@@ -63,7 +63,7 @@ def _rewritten(text: str, shell: Shell) -> str:
     return _stretches(lines, first, shell) or text
 
 
-def _stretches(lines: list[str], first: int, shell: Shell) -> str:
+def _stretches(lines: list[str], first: int, shell: KnownShell) -> str:
     """A cell of Python and lines of magics, rewritten; nothing for one that is to run as it is."""
     text = "\n".join(lines)
     joined, heads = _joined(lines)
@@ -101,7 +101,7 @@ def _joined(lines: list[str]) -> tuple[list[str], dict[int, int]]:
     return joined, heads
 
 
-def _lines_here(lines: list[str], first: int, shell: Shell) -> set[int] | None:
+def _lines_here(lines: list[str], first: int, shell: KnownShell) -> set[int] | None:
     """The lines that run here; None where all are for ranks, or are no Python, which ranks' compiler tells."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the real compilation tells them

@@ -1,4 +1,4 @@
-"""The verbs of `%sky` that report: `status`, `cost`, `logs`, `check`."""
+"""The verbs of `%sky` that report: `status`, `cost`, `logs`, `check`, `show`."""
 
 from __future__ import annotations
 

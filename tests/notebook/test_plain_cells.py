@@ -9,9 +9,9 @@ from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
 
 from skyward_nb.cell.source import compile_cell
-from skyward_nb.notebook.plain_cells import Shell, rewritten
+from skyward_nb.notebook.plain_cells import KnownShell, rewritten
 
-SHELL = Shell(TransformerManager().transform_cell, {"bash", "sky_remote", "time"}, {"here"})
+SHELL = KnownShell(TransformerManager().transform_cell, {"bash", "sky_remote", "time"}, {"here"})
 REMOTE = "get_ipython().run_cell_magic('sky_remote', '', "
 
 
