@@ -169,6 +169,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "check": ("pool",),
     "restart": ("pool",),
     "sweep": (),
+    "off": (),
     "push": ("ranks", "pool"),
     "pull": ("ranks", "as", "gather", "limit", "pool"),
     "vars": ("ranks", "pool"),
