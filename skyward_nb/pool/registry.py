@@ -207,8 +207,8 @@ def condition(entry: PoolEntry) -> AgentStatus | None:
 def conditions(listed: Iterable[PoolEntry]) -> list[tuple[PoolEntry, AgentStatus]]:
     """Those of these pools that answer, with their status; all are asked at once."""
     listed = list(listed)
-    if not listed:
-        return []
+    if len(listed) < 2:  # a thread takes longer than an agent needs to answer
+        return [(entry, now) for entry in listed if (now := condition(entry)) is not None]
     with ThreadPoolExecutor(max_workers=len(listed)) as threads:
         found = zip(listed, threads.map(condition, listed), strict=True)
         return [(entry, now) for entry, now in found if now is not None]
