@@ -7,6 +7,11 @@ import type { INotebookTracker } from '@jupyterlab/notebook';
 import { poolsIcon } from './icons';
 import { isRemote, remoteLine, toggled } from './remoteLine';
 
+/** What a shared cell has beside its interface. */
+interface IUndoable {
+  undoManager: { stopCapturing(): void } | null;
+}
+
 export const TOGGLE = 'skyward-nb:toggle-remote';
 
 /** Register the command; the settings put its button into each cell's toolbar. */
@@ -44,6 +49,8 @@ export function addCellButton(
       if (isRemote(text)) {
         taken.set(model, remoteLine(text));
       }
+      // One step to undo, however quickly it follows another change.
+      (model.sharedModel as Partial<IUndoable>).undoManager?.stopCapturing();
       model.sharedModel.updateSource(edit.start, edit.end, edit.text);
       app.commands.notifyCommandChanged(TOGGLE);
     }
