@@ -23,6 +23,7 @@ import psutil
 
 import skyward_nb
 from lab.apart import Apart
+from skyward_nb.kernel import kernelspecs
 
 BUILT = Path(__file__).parents[2] / "labextension/built"
 """The browser's half of the Lab extension."""
@@ -143,6 +144,8 @@ def _make_root(folder: Path) -> Path:
     extensions = folder / "path/labextensions"
     extensions.mkdir()
     (extensions / "skyward-nb").symlink_to(BUILT)
+    pool = kernelspecs.spec(kernelspecs.read(["--nodes", "2", "--prefix", str(folder)]))
+    _write(folder / f"path/kernels/{kernelspecs.NAME}/kernel.json", {**pool, "env": spec["env"]})
     root = folder / "root"
     root.mkdir()
     return root
