@@ -1,7 +1,7 @@
 /** One pool in the panel: what it is, what it does, its ranks, and what can be done with it. */
 
 import { button, element, setText } from './dom';
-import type { IPool, IRank } from './pools';
+import type { IPool, IProgress, IRank, IRankFigures } from './pools';
 import { isNearlySpent, lostRanks } from './pools';
 
 /** What a person may ask of a pool; each returns what to say below it, or nothing. */
@@ -26,6 +26,20 @@ export function spellRanks(ranks: number[]): string {
   return `rank${ranks.length > 1 ? 's' : ''} ${few}${more}`;
 }
 
+const gigabytes = (bytes: number) => (bytes / 1e9).toFixed(1);
+
+/** What a rank uses, a line each. */
+function spellFigures({ cpu, memory, gpu }: IRankFigures): string[] {
+  const busy = gpu?.busy === null ? '' : `${gpu?.busy ?? 0} %, `;
+  return [
+    ...(cpu === null ? [] : [`processor ${cpu.toFixed(0)} %`]),
+    ...(memory === null ? [] : [`memory ${gigabytes(memory)} GB`]),
+    ...(gpu
+      ? [`GPU ${busy}${gigabytes(gpu.used)} of ${gigabytes(gpu.total)} GB`]
+      : [])
+  ];
+}
+
 /** Who has a pool, in few words: of a notebook its name without its folders. */
 function whose(pool: IPool): string {
   const { client, where } = pool.pool;
@@ -41,6 +55,9 @@ export class PoolCard {
   private readonly spec = element('div', 'sky-spec');
   private readonly where = element('div', 'sky-where');
   private readonly doing = element('div', 'sky-doing');
+  private readonly bar = element('progress', 'sky-progress');
+  private readonly words = element('div', 'sky-words');
+  private readonly gpus = element('div', 'sky-gpus');
   private readonly lost = element('div', 'sky-lost');
   private readonly cost = element('div', 'sky-cost');
   private readonly ranks = element('ul', 'sky-ranks');
@@ -103,6 +120,9 @@ export class PoolCard {
       this.spec,
       this.where,
       this.doing,
+      this.bar,
+      this.words,
+      this.gpus,
       this.lost,
       this.cost,
       this.ranks,
@@ -127,7 +147,9 @@ export class PoolCard {
     setText(this.spec, row.spec);
     setText(this.where, whose(pool));
     this.where.title = row.where;
-    setText(this.doing, row.doing === 'idle' ? '' : row.doing);
+    const unasked = pool.is_asked ? '' : (pool.progress?.headline ?? '');
+    setText(this.doing, row.doing === 'idle' ? '' : row.doing || unasked);
+    this.updateProgress(pool.progress);
     const have = lost.length > 1 ? 'have' : 'has';
     setText(
       this.lost,
@@ -136,7 +158,8 @@ export class PoolCard {
         : ''
     );
     this.updateCost(pool);
-    this.updateRanks(row.ranks, new Set(running));
+    const figures = pool.progress?.ranks ?? [];
+    this.updateRanks(row.ranks, new Set(running), figures);
     this.updateButtons();
   }
 
@@ -161,6 +184,28 @@ export class PoolCard {
     }
   }
 
+  private updateProgress(progress: IProgress | null): void {
+    const part = progress?.part ?? null;
+    this.bar.hidden = part === null;
+    this.bar.value = part ?? 0;
+    this.bar.setAttribute('aria-label', progress?.words ?? '');
+    setText(this.words, progress?.words ?? '');
+    const gpus = (progress?.ranks ?? []).flatMap(rank => rank.gpu ?? []);
+    const busy = gpus.flatMap(gpu => gpu.busy ?? []);
+    const sum = (numbers: number[]) =>
+      numbers.reduce((all, each) => all + each, 0);
+    const use = busy.length
+      ? `${Math.round(sum(busy) / busy.length)} % · `
+      : '';
+    const used = gigabytes(sum(gpus.map(gpu => gpu.used)));
+    const total = gigabytes(sum(gpus.map(gpu => gpu.total)));
+    const count = `${gpus.length} GPU${gpus.length > 1 ? 's' : ''}`;
+    setText(
+      this.gpus,
+      gpus.length ? `${count} · ${use}${used} of ${total} GB` : ''
+    );
+  }
+
   private updateCost(pool: IPool): void {
     const cost = pool.pool.cost;
     const parts: string[] = [];
@@ -178,7 +223,12 @@ export class PoolCard {
     this.cost.classList.toggle('sky-trouble', isNearlySpent(pool));
   }
 
-  private updateRanks(ranks: IRank[], running: Set<number>): void {
+  private updateRanks(
+    ranks: IRank[],
+    running: Set<number>,
+    figures: IRankFigures[]
+  ): void {
+    const known = new Map(figures.map(each => [each.rank, spellFigures(each)]));
     const there = new Set(ranks.map(rank => rank.rank));
     for (const [rank, chip] of this.chips) {
       if (!there.has(rank)) {
@@ -196,7 +246,10 @@ export class PoolCard {
       const state = rank.lost || (running.has(rank.rank) ? 'running' : 'idle');
       const process = rank.process === null ? '' : `, process ${rank.process}`;
       chip.dataset['state'] = rank.lost ? 'lost' : state;
-      const title = `rank ${rank.rank} on node ${rank.node}: ${state}${process}`;
+      const title = [
+        `rank ${rank.rank} on node ${rank.node}: ${state}${process}`,
+        ...(known.get(rank.rank) ?? [])
+      ].join('\n');
       if (chip.title !== title) {
         chip.title = title;
       }

@@ -45,12 +45,30 @@ export interface IPoolRow {
   cost: ICost | null;
 }
 
+/** What a rank uses: percent of a core, bytes; of its GPU bytes and percent. */
+export interface IRankFigures {
+  rank: number;
+  cpu: number | null;
+  memory: number | null;
+  gpu: { used: number; total: number; busy: number | null } | null;
+}
+
+/** How far a run is, as its picture says it. */
+export interface IProgress {
+  number: number;
+  headline: string;
+  words: string;
+  part: number | null;
+  ranks: IRankFigures[];
+}
+
 /** A pool, and the kernel of this server that conducts it. */
 export interface IPool {
   pool: IPoolRow;
   handle: string;
   kernel: string;
   is_asked: boolean;
+  progress: IProgress | null;
 }
 
 /** All pools, and the folder whose pools they are. */

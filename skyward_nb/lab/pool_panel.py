@@ -9,12 +9,14 @@ import msgspec
 from skyward_nb.pool import registry
 from skyward_nb.pool.client_names import is_running, spell_client
 from skyward_nb.pool.registry import PoolEntry
+from skyward_nb.protocol.events import AgentStatus
 from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.reports.found_pools import FoundPool
 from skyward_nb.reports.hang_check import CheckedPool, RunStanding, standing
 from skyward_nb.reports.run_logs import find_run, last_lines, log_lines, spell_line
 from skyward_nb.reports.status import PoolRow, row_of, unasked_row
+from skyward_nb.show.run_progress import RunProgress, read_progress
 from skyward_nb.words.errors import PoolError
 
 MOST_LINES = 500
@@ -26,12 +28,14 @@ class PanelPool(msgspec.Struct, frozen=True):
 
     `kernel` is the id of the kernel of this server that conducts it, or "". `is_asked` says whether its
     agents were: a pool on other machines is known by its entry alone, so that no poll opens a line.
+    `progress` is what its client wrote last of a run that goes on.
     """
 
     pool: PoolRow
     handle: str
     kernel: str = ""
     is_asked: bool = True
+    progress: RunProgress | None = None
 
 
 class PanelState(msgspec.Struct, frozen=True):
@@ -52,22 +56,34 @@ class RunOutput(msgspec.Struct, frozen=True):
 def panel_state(kernels: Mapping[int, str]) -> PanelState:
     """The pools of this user; `kernels` are the ids of this server's kernels, by their process ids."""
     entries = registry.entries()
-    asked = registry.conditions(entry for entry in entries if entry.is_here)
-    rows = [(row_of(FoundPool(entry, now)), True) for entry, now in asked]
-    rows += [(unasked_row(entry), False) for entry in entries if not entry.is_here]
-    rows.sort(key=lambda row: -row[0].started)
-    names = [row.name for row, _ in rows]
+    conditions = registry.conditions(entry for entry in entries if entry.is_here)
+    asked = {entry.pool_id: now for entry, now in conditions}
+    there = [entry for entry in entries if entry.pool_id in asked or not entry.is_here]
+    names = [entry.spec.name for entry in there]
     return PanelState(
         tuple(
-            PanelPool(
-                row,
-                row.id if names.count(row.name) > 1 else row.name,
-                kernels.get(row.client.process, "") if row.client is not None else "",
-                is_asked,
+            _pool(
+                entry, asked.get(entry.pool_id), kernels, is_alone=names.count(entry.spec.name) == 1
             )
-            for row, is_asked in rows
+            for entry in there
         ),
         str(runtime_root()),
+    )
+
+
+def _pool(
+    entry: PoolEntry, now: AgentStatus | None, kernels: Mapping[int, str], *, is_alone: bool
+) -> PanelPool:
+    row = unasked_row(entry) if now is None else row_of(FoundPool(entry, now))
+    progress = read_progress(entry) if now is None or row.run is not None else None
+    if row.run is not None and progress is not None and progress.number != row.run.number:
+        progress = None
+    return PanelPool(
+        row,
+        row.name if is_alone else row.id,
+        kernels.get(row.client.process, "") if row.client is not None else "",
+        is_asked=now is not None,
+        progress=progress,
     )
 
 

@@ -13,15 +13,20 @@ from waiting import until
 from skyward_nb.lab.pool_panel import PanelPool, PanelState
 from skyward_nb.picture.record import Cost
 from skyward_nb.pool import registry
+from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.reports.status import ClientRow, PoolRow, RankRow, RunRow
+from skyward_nb.show.run_progress import RankFigures, RunProgress
 
 POLL = re.compile(r"/skyward/pools(\?|$)")
 OPEN = "jupyterapp.shell.activateById('skyward-nb-pools')"
 WAITS = """%%sky_remote nodes=3
 import pathlib, time
+import skyward_nb as sky
 print("waiting for GO")
-while not pathlib.Path("GO").exists():
-    time.sleep(0.05)
+for step in sky.progress(range(10), desc="epoch"):
+    time.sleep(0.2)
+    while step == 4 and not pathlib.Path("GO").exists():
+        time.sleep(0.05)
 print("over")
 """
 SAMPLE = """() => {
@@ -96,6 +101,8 @@ def test_a_pool_from_its_first_run_to_its_end(notebook, panel, status, go):
         2200
     )  # until the kernel has said that it is busy, for the last time
     notebook.page.evaluate(SAMPLE)
+    card.get_by_text(re.compile("^epoch 4/10 · 40%")).wait_for()
+    assert card.locator("progress").evaluate("bar => bar.value") == 0.4
     press(card, "Where?")
     card.get_by_text(re.compile("ranks 0-2 are in")).wait_for()
     notebook.screenshot("panel-where")
@@ -226,12 +233,13 @@ def row(number, **changes):
     return PoolRow(**{**known, **changes})
 
 
-def show(notebook, pools):
-    """Have the server tell of these pools; returns how often it was asked."""
+def show(notebook, pools, progress=None):
+    """Have the server tell of these pools, and of the progress of runs; returns how often it was asked."""
     asked = []
-    body = msgspec.json.encode(
-        PanelState(tuple(PanelPool(each, each.name) for each in pools), "/run")
+    told = tuple(
+        PanelPool(each, each.name, progress=progress if each.run else None) for each in pools
     )
+    body = msgspec.json.encode(PanelState(told, "/run"))
 
     def answer(route):
         asked.append(route.request.url)
@@ -249,6 +257,15 @@ def routed(notebook):
 
 
 def test_what_pools_cost_and_do_in_light_and_dark(notebook, panel, status, routed):
+    gpu = Gpu(used=30_000_000_000, total=80_000_000_000, busy=90, celsius=61)
+    progress = RunProgress(
+        number=7,
+        written=0.0,
+        headline="",
+        words="epoch 66/100 · 66% · 3 it/s · 11 s left",
+        part=0.66,
+        ranks=tuple(RankFigures(rank, 97.0, 600_000_000, gpu) for rank in range(8)),
+    )
     run = RunRow(7, "Cell In[7]", 0.0, tuple(range(8)))
     cost = Cost(hourly=3.2, so_far=4.25, most=5.0, machines="2 × p5", source="AWS")
     lost = tuple(RankRow(rank, 0, rank, "ended" if rank in (1, 3) else "") for rank in range(4))
@@ -267,6 +284,7 @@ def test_what_pools_cost_and_do_in_light_and_dark(notebook, panel, status, route
                 where="left by a kernel of old.ipynb that is gone, ends itself in 9 min",
             ),
         ],
+        progress,
     )
     status.get_by_text("3 pools · 24 ranks · $3.25/h", exact=True).wait_for()
     assert "sky-trouble" in status.get_attribute("class")
@@ -276,6 +294,9 @@ def test_what_pools_cost_and_do_in_light_and_dark(notebook, panel, status, route
     )
     cards = panel.locator(".sky-pool")
     assert cards.locator(".sky-title").all_inner_texts() == ["pool0", "pool1", "pool2"]
+    assert "8 GPUs · 90 % · 240.0 of 640.0 GB" in cards.nth(0).inner_text()
+    chip = cards.nth(0).locator(".sky-chip").first.get_attribute("title")
+    assert chip.splitlines()[1:] == ["processor 97 %", "memory 0.6 GB", "GPU 90 %, 30.0 of 80.0 GB"]
     assert "$3.20/h · $4.25 so far of at most $5.00" in cards.nth(0).inner_text()
     assert "ranks 1, 3 have ended" in cards.nth(1).inner_text()
     assert "$0.050/h · $0.012 so far" in cards.nth(1).inner_text()
