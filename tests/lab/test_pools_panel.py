@@ -104,7 +104,7 @@ def test_a_pool_from_its_first_run_to_its_end(notebook, panel, status, go):
     card.get_by_text(re.compile("^epoch 4/10 · 40%")).wait_for()
     assert card.locator("progress").evaluate("bar => bar.value") == 0.4
     press(card, "Where?")
-    card.get_by_text(re.compile("ranks 0-2 are in")).wait_for()
+    card.get_by_text(re.compile(r"in Cell In\[\d+\], line \d+")).wait_for()
     notebook.screenshot("panel-where")
     press(card, "Output")
     card.get_by_text(re.compile("waiting for GO")).wait_for()
