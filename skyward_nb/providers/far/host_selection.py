@@ -8,40 +8,42 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from skyward_nb.bootstrap.machine_facts import MachineFacts, described, probe, spell_gpus
 from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.base import Tell
-from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.providers.ssh.login_errors import Unreachable
+from skyward_nb.providers.far.line_protocol import Line
+from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.words.errors import HostError, HostNotReady
 from skyward_nb.words.mig import is_called
 from skyward_nb.words.node_log_entry import node_log_entries
 from skyward_nb.words.spec import PoolSpec
 
+L = TypeVar("L", bound=Line)
 _GRACE = 1.0
 _SLOW = 2.0
 
 
 @dataclass(frozen=True)
-class HealthyHost:
+class HealthyHost(Generic[L]):
     """A host after its login, and its facts."""
 
-    line: HostLine
+    line: L
     facts: MachineFacts
 
 
 async def choose(
-    spec: PoolSpec, lines: list[HostLine], tell: Tell
-) -> tuple[list[HealthyHost], dict[str, str]]:
+    spec: PoolSpec, lines: list[L], tell: Tell
+) -> tuple[list[HealthyHost[L]], dict[str, str]]:
     """Healthy hosts, at least `nodes` of them, in the order they were written; and the faults of others.
 
     Raises `HostError` as soon as too few are left.
     """
     loop = asyncio.get_running_loop()
     asking = {loop.create_task(_healthy(spec, line, tell)): line for line in lines}
-    found: dict[HostLine, MachineFacts] = {}
+    found: dict[L, MachineFacts] = {}
     faults: dict[str, str] = {}
     waiting = set(asking)
     spare = len(lines) - spec.nodes
@@ -85,8 +87,8 @@ async def _gone(tasks: set[asyncio.Task[MachineFacts]]) -> None:
 
 def _take(
     task: asyncio.Task[MachineFacts],
-    line: HostLine,
-    found: dict[HostLine, MachineFacts],
+    line: L,
+    found: dict[L, MachineFacts],
     faults: dict[str, str],
 ) -> None:
     try:
@@ -99,7 +101,7 @@ def _take(
         faults[line.name] = str(fault) or "it did not answer"
 
 
-async def _healthy(spec: PoolSpec, line: HostLine, tell: Tell) -> MachineFacts:
+async def _healthy(spec: PoolSpec, line: Line, tell: Tell) -> MachineFacts:
     """Log in to a host and check that it has what is asked for."""
     began = time.monotonic()
     try:
@@ -121,7 +123,7 @@ async def _healthy(spec: PoolSpec, line: HostLine, tell: Tell) -> MachineFacts:
     return facts
 
 
-def note(tell: Tell, line: HostLine, part: str, text: str, nodes: tuple[int, ...] = ()) -> None:
+def note(tell: Tell, line: Line, part: str, text: str, nodes: tuple[int, ...] = ()) -> None:
     """Report each line of a text as a log entry of a host."""
     for word in node_log_entries(line.name, part, text, time.time(), nodes):
         tell(word)
@@ -139,9 +141,9 @@ def _lack(spec: PoolSpec, facts: MachineFacts) -> str:
 
 
 def _progress(
-    found: dict[HostLine, MachineFacts],
+    found: dict[L, MachineFacts],
     faults: dict[str, str],
-    waiting: list[HostLine],
+    waiting: list[L],
     spec: PoolSpec,
 ) -> str:
     text = f"logging in to hosts: {len(found)} of {spec.nodes} are there"
