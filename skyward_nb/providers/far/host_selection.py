@@ -50,7 +50,9 @@ async def choose(
     try:
         while waiting:
             enough = len(found) >= spec.nodes
-            tell(Phase(_progress(found, faults, [asking[task] for task in waiting], spec)))
+            tell(
+                Phase(_progress(found, faults, [asking[task] for task in waiting], spec, lines[0]))
+            )
             done, waiting = await asyncio.wait(
                 waiting, timeout=_GRACE if enough else _SLOW, return_when=asyncio.FIRST_COMPLETED
             )
@@ -145,8 +147,9 @@ def _progress(
     faults: dict[str, str],
     waiting: list[L],
     spec: PoolSpec,
+    first: Line,
 ) -> str:
-    text = f"logging in to hosts: {len(found)} of {spec.nodes} are there"
+    text = f"{first.reaching}: {len(found)} of {spec.nodes} are there"
     if waiting and (found or faults):
         names = ", ".join(line.name for line in waiting[:4])
         text += f", waiting for {names}{' and others' if len(waiting) > 4 else ''}"

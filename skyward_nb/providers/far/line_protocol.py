@@ -18,6 +18,9 @@ class Line(Shell, Protocol):
     number: int
     """The number of connections so far, the current one included; 0 before the first."""
 
+    reaching: str
+    """What connecting is called while it takes: `logging in to hosts`."""
+
     advice: str
     """Where scripts run and no stream arrives: why, and what to do."""
 

@@ -47,6 +47,7 @@ _MARK_LIMIT = 10.0
 class HostLine:
     """A `Line` to a host."""
 
+    reaching: str = "logging in to hosts"
     advice: str = (
         "sshd there does not let anybody reach it. The sshd_config there has to allow "
         "AllowTcpForwarding and AllowStreamLocalForwarding (at least `local`), and not "
