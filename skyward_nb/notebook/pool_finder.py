@@ -86,7 +86,8 @@ class PoolFinder:
     def defaults(self, *, anew: bool = False) -> list[Default]:
         """Defaults of options; files are read again when asked to, as when a pool is made."""
         if self._defaults is None or anew:
-            self._defaults = read_defaults(Path.cwd(), os.environ, self.settings)
+            standing = self._pools.every_cell.defaults
+            self._defaults = read_defaults(Path.cwd(), os.environ, self.settings, standing)
         return self._defaults
 
     def name_of(self, asked: ParsedOptions) -> str:

@@ -20,6 +20,7 @@ from skyward_nb.functions.notebook_names import NotebookNames
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.cells import Cells, is_cell_file
 from skyward_nb.notebook.dry_runs import dry_run
+from skyward_nb.notebook.every_cell import EveryCell
 from skyward_nb.notebook.pool_finder import PoolFinder, ResolvedPool, Work
 from skyward_nb.notebook.pools import Pools
 from skyward_nb.notebook.run_handle import RunHandle
@@ -54,10 +55,10 @@ _GOES_ON = "The kernel is restarted, and the cell goes on on its ranks: %sky att
 class Session:
     """The runs of one IPython shell, on its `pools`."""
 
-    def __init__(self, shell: InteractiveShell) -> None:
+    def __init__(self, shell: InteractiveShell, every_cell: EveryCell | None = None) -> None:
         self.shell = shell
         self.cells: Cells = Cells(shell)
-        self.pools: Pools = Pools(shell, self.cells.source_of)
+        self.pools: Pools = Pools(shell, self.cells.source_of, every_cell or EveryCell(shell))
         self.finder: PoolFinder = PoolFinder(shell, self.cells, self.pools)
         self.values: ValueHistory = ValueHistory(shell)
         set_home(shell.user_ns)

@@ -19,7 +19,7 @@ from skyward_nb.notebook.named_pools import (
     warnings_printed,
 )
 from skyward_nb.notebook.pool_finder import ResolvedPool
-from skyward_nb.notebook.report_verbs import check, cost, logs, show, status
+from skyward_nb.notebook.report_verbs import check, cost, logs, on_words, show, status
 from skyward_nb.notebook.session import Session
 from skyward_nb.options.option_help import help_text, unknown_verb
 from skyward_nb.options.option_line import (
@@ -197,6 +197,29 @@ def config(session: Session, line: str) -> None:
         print(f"{default.option}={text}  ({default.source})")
 
 
+def on(session: Session, line: str) -> None:
+    """Run every cell on ranks from the next one on; the options are defaults of its pools and runs."""
+    settings = {name: text for name, text in parse_settings(line).items() if text}
+    # What does not fit the pool that is up is said here, and not by each cell.
+    session.finder.resolve(parse(line))
+    session.pools.every_cell.turn_on(settings)
+    session.finder.defaults(anew=True)
+    print(on_words(session.pools.every_cell.mark))
+
+
+def off(session: Session, line: str) -> None:
+    """Run cells here again, from the next one on."""
+    parse_verb("off", line)
+    was_on = session.pools.every_cell.is_on
+    session.pools.every_cell.turn_off()
+    session.finder.defaults(anew=True)
+    print(
+        "cells run here again; pools stay up, and %%sky_remote runs a cell on them"
+        if was_on
+        else "cells run here already: %sky on runs every cell on ranks"
+    )
+
+
 def show_help(_session: Session, line: str) -> None:
     """Print the help."""
     print(help_text(line.strip() or None))
@@ -219,5 +242,7 @@ _DO: dict[str, Callable[[Session, str], object]] = {
     "attach": attach,
     "sweep": sweep_up,
     "config": config,
+    "on": on,
+    "off": off,
     "help": show_help,
 }

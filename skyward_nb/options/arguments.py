@@ -186,6 +186,107 @@ def _with_synonym(asked: PoolOptions, argument: str, value: Any) -> PoolOptions:
     return asked.changed(**{option: wanted})
 
 
+<<<<<<< HEAD
+=======
+def _with_ssh(asked: PoolOptions, ssh: SSH) -> PoolOptions:
+    """Options with those of `sky.SSH(...)`."""
+    asked = asked.changed(provider="ssh")
+    for option in OF_ACCESS:
+        value: Any = getattr(ssh, option)
+        if value is None:
+            continue
+        if option == "hosts" and isinstance(value, list | tuple):
+            value = ",".join(map(_host, value))
+        elif isinstance(value, Path) or (
+            option == "port" and isinstance(value, int) and not isinstance(value, bool)
+        ):
+            value = str(value)
+        asked = asked.changed(**{option: _of_text(option, option, _as_text(option, value))})
+    if not asked.hosts:
+        raise OptionError("hosts", 'sky.SSH(hosts=[...]): name hosts, such as hosts=["gpu1"]')
+    return asked
+
+
+def _host(value: Any) -> str:
+    if not isinstance(value, str) or "," in value:
+        raise OptionError(
+            "hosts", f"sky.SSH(hosts=[...]) takes texts such as 'gpu1', not {value!r}"
+        )
+    return value
+
+
+def _access(aws: AWS) -> AWSAccess:
+    """`sky.AWS(...)` with its parts read as options."""
+    fields: dict[str, Any] = {}
+    for name in AWS.__struct_fields__:
+        value: Any = getattr(aws, name)
+        if value is None or value == ():
+            continue
+        if name in ("regions", "zones") and isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        fields[name] = _part(name, value)
+    others = fields.get("regions", ())
+    fields["regions"] = tuple(each for each in others if each != fields.get("region"))
+    return AWSAccess(**fields)
+
+
+def _part(name: str, value: Any) -> Any:
+    if name == "disk":
+        if not isinstance(value, int) or isinstance(value, bool) or value < _LEAST_DISK:
+            raise OptionError(name, f"sky.AWS(disk={value!r}): give GB of {_LEAST_DISK} or more")
+        return value
+    if not isinstance(value, str):
+        raise OptionError(name, f"sky.AWS({name}={value!r}): write it as text")
+    if name == "placement" and value not in ("auto", "no"):
+        raise OptionError(name, f"sky.AWS(placement={value!r}): there is 'auto' and 'no'")
+    if name in ("profile", "placement", "endpoint", "instance_profile"):
+        return value
+    option = "region" if name == "regions" else name
+    read = _of_text(name, option, value)
+    if name != "region":
+        return read
+    if len(read) != 1:
+        raise OptionError(name, f"sky.AWS(region={value!r}): name one; others are regions=[...]")
+    return read[0]
+
+
+_LEAST_DISK = 30
+
+
+def _as_text(option: str, value: Any) -> str:
+    """The text of an argument on an option line."""
+    match option, value:
+        case "provider", Local():
+            return "local"
+        case "mesh", Mapping():
+            return ",".join(f"{name}:{size}" for name, size in value.items())
+        case "mesh", list() | tuple():
+            return msgspec.json.encode(value).decode()
+        case (("simulate" | "spot" | "trust_local_users" | "yes"), bool()):
+            return "yes" if value else "no"
+        case option, int() | float() if option in _NUMBERS and not isinstance(value, bool):
+            return str(value)
+        case _, str():
+            return value
+        case _:
+            raise OptionError(option, f"{option}= cannot be {value!r}")
+
+
+_NUMBERS = {
+    "nodes", "ranks_per_node", "ttl", "idle", "grace", "cpus", "memory", "max_cost", "max_hourly_cost",
+    "confirm_above", "memory_limit", "cpu_limit",
+}  # fmt: skip
+"""Arguments that are numbers, or their texts."""
+
+
+def _of_text(option: str, name: str, text: str) -> Any:
+    try:
+        return BY_NAME[name].value(text)
+    except OptionError as error:
+        raise OptionError(option, error.message.replace(f"{name}=", f"{option}=", 1)) from None
+
+
+>>>>>>> main
 def _env(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise OptionError("env", "env= takes a dictionary of text: env={'NAME': 'value'}")

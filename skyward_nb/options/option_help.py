@@ -28,6 +28,8 @@ VERBS = {
     "restart": ("[POOL]", "a new generation: new ranks without names"),
     "sweep": ("", "remove what dead pools have left: processes, values, machines"),
     "config": ("[option=value ...]", "set defaults of this session; alone: show all defaults"),
+    "on": ("[option=value ...]", "run every cell on ranks; %%local, magics and ! stay here"),
+    "off": ("", "run cells here again"),
     "help": ("[VERB]", "this text, or the help of one verb"),
 }
 # fmt: on
@@ -122,7 +124,8 @@ def complete(
         found = [each for each in offered if each.startswith(token)]
         return found + _of_verb(words[1], key, used, names)
     is_up = words[:2] == ["%sky", "up"]
-    scopes = ("pool",) if words[:1] == ["%sky"] else ("pool", "cell")
+    takes_all = words[:1] != ["%sky"] or words[:2] == ["%sky", "on"]
+    scopes = ("pool", "cell") if takes_all else ("pool",)
     found = [
         f"{dashes}{option.name}{'' if option.is_flag else '='}"
         for option in OPTIONS

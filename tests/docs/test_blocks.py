@@ -13,6 +13,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from docs.blocks import ROOT, Block, blocks, blocks_of, not_shown, pages
 from skyward_nb.cli.command_table import read
+from skyward_nb.kernel.kernelspecs import read as installation
 from skyward_nb.options.option_help import VERBS
 from skyward_nb.options.option_line import parse, parse_script, parse_settings, parse_verb
 from skyward_nb.options.option_table import BY_NAME, TAKES
@@ -30,6 +31,7 @@ LONG = {
     "docs/howto/environments.md": "notebook/test_image.py",
     "docs/howto/functions.md": "functions/test_running.py",
     "docs/howto/hangs.md": "notebook/test_check.py",
+    "docs/howto/kernel.md": "kernel/test_pool_kernel.py",
     "docs/howto/profiling.md": "notebook/test_profile.py",
     "docs/howto/scripts.md": "cli/test_run.py",
     "docs/howto/workshops.md": "notebook/test_first_hour.py",
@@ -106,6 +108,8 @@ def understand_sh(code: str) -> None:
         elif words[:1] == ["skyward-nb"]:
             script = next(i for i, word in enumerate(words) if word.endswith(".py"))
             read("run", words[2:script])
+        elif words[:4] == ["python", "-m", "skyward_nb.kernel", "install"]:
+            assert installation(words[4:]).options
         elif words[:1] == ["make"]:
             assert {word for word in words[1:] if "=" not in word} <= targets, line
 

@@ -205,10 +205,12 @@ def test_an_interrupt_ends_the_run_and_the_pool_goes_on(shared):
 def test_another_client_finds_it_and_the_end_of_the_run(engine):
     pool = pool_on(engine, nodes=1)
     pool.start(lambda _: None)
-    body = "import time\nprint('begun', flush=True)\ntime.sleep(0.5)\n41 + 1"
+    mark = engine.folder / "begun"
+    body = f"import time\nopen({str(mark)!r}, 'w').close()\ntime.sleep(0.5)\n41 + 1"
     pool.look(lambda _: None)
     run = pool.begin(request(pool, body), lambda _: None)
     assert run
+    until(mark.exists)
     entry = pool.entry
     pool.leave()
     other = Pool(entry.spec, engine, lambda _: None, pool_id=entry.pool_id)
