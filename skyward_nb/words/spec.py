@@ -14,11 +14,8 @@ from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
 from skyward_nb.words.offers import Need, Spot
-<<<<<<< HEAD
-from skyward_nb.words.slurm_access import SlurmAccess
-=======
 from skyward_nb.words.rank_limits import RankLimits
->>>>>>> main
+from skyward_nb.words.slurm_access import SlurmAccess
 from skyward_nb.words.volume import Volume
 
 Simulate = Literal["", "yes", "cuda"]

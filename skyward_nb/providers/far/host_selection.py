@@ -131,12 +131,7 @@ async def _healthy(spec: PoolSpec, line: Line, tell: Tell) -> MachineFacts:
     return facts
 
 
-<<<<<<< HEAD:skyward_nb/providers/far/host_selection.py
-def note(tell: Tell, line: Line, part: str, text: str, nodes: tuple[int, ...] = ()) -> None:
-=======
-async def _with_driver(
-    spec: PoolSpec, line: HostLine, facts: MachineFacts, tell: Tell
-) -> MachineFacts:
+async def _with_driver(spec: PoolSpec, line: Line, facts: MachineFacts, tell: Tell) -> MachineFacts:
     """The facts of a rented machine once its GPUs are there: its driver comes up after its sshd."""
     until = time.monotonic() + _DRIVER_PATIENCE
     while (lack := _too_few_gpus(spec, facts)) and time.monotonic() < until:
@@ -147,8 +142,7 @@ async def _with_driver(
     return facts
 
 
-def note(tell: Tell, line: HostLine, part: str, text: str, nodes: tuple[int, ...] = ()) -> None:
->>>>>>> main:skyward_nb/providers/ssh/host_selection.py
+def note(tell: Tell, line: Line, part: str, text: str, nodes: tuple[int, ...] = ()) -> None:
     """Report each line of a text as a log entry of a host."""
     for word in node_log_entries(line.name, part, text, time.time(), nodes):
         tell(word)
