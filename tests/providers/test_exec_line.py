@@ -202,6 +202,34 @@ def test_an_interrupt_ends_the_run_and_the_pool_goes_on(shared):
     assert values(pool, "x") == [3, 3]
 
 
+def test_a_notice_of_the_end_reaches_ranks_and_leaves_the_pool_as_it_is(shared):
+    engine, pool = shared
+    events, mark = [], engine.folder / "saved"
+    body = f"""
+import os, pathlib, time
+import skyward_nb as sky
+mark = pathlib.Path({str(mark)!r} + os.environ["RANK"])
+sky.on_preempt(mark.touch)
+print("begun", flush=True)
+while not mark.exists():
+    time.sleep(0.01)
+"""
+
+    def watch(event):
+        if isinstance(event, Output):
+            events.append(event)
+            begun = {each.rank for each in events if "begun" in each.text}
+            if "begun" in event.text and len(begun) == 2:
+                for keeper in engine.keepers:
+                    os.kill(keeper.pid, signal.SIGUSR2)
+
+    pool.look(lambda _: None)
+    outcome = pool.run(request(pool, body), watch)
+    assert not outcome.failed
+    assert "the time limit of this machine's job ends it at" in "".join(e.text for e in events)
+    assert values(pool, "5") == [5, 5]
+
+
 def test_another_client_finds_it_and_the_end_of_the_run(engine):
     pool = pool_on(engine, nodes=1)
     pool.start(lambda _: None)

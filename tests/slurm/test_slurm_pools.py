@@ -211,6 +211,39 @@ def test_a_pool_in_a_job_that_is_there_leaves_the_job_as_it_was(slurm, cluster, 
 
 
 @pytest.mark.extensive
+def test_the_time_limit_is_told_before_and_said_afterwards(slurm, cluster):
+    """A limit below the notice's 120 s: Slurm sends the signal as soon as it looks, and ends the job later."""
+    pool, events = slurm(nodes=1, job={"extra": ("--time=1",)}), []
+    pool.start(lambda _: None)
+    body = """
+import time
+import skyward_nb as sky
+sky.on_preempt(lambda: print("saved", flush=True))
+time.sleep(600)
+"""
+    pool.look(lambda _: None)
+    with pytest.raises(PoolError, match="its time limit was reached: ask for more with ttl="):
+        pool.run(request(pool, body), events.append)
+    assert "saved" in "".join(each.text for each in events if isinstance(each, Output))
+
+
+@pytest.mark.extensive
+def test_a_job_with_a_higher_priority_takes_its_nodes(slurm, cluster):
+    pool = slurm()
+    pool.start(lambda _: None)
+
+    def watch(event):
+        if isinstance(event, Output) and "begun" in event.text and event.rank == 0:
+            cluster.say("sbatch", "--partition=vip", "-N2", "--exclusive", "--wrap", "sleep 1")
+
+    body = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+    pool.look(lambda _: None)
+    with pytest.raises(PoolError, match="it was preempted"):
+        pool.run(request(pool, body), watch)
+    until(cluster.is_empty)
+
+
+@pytest.mark.extensive
 def test_a_pool_that_nobody_comes_back_to_ends_its_job(slurm, cluster):
     pool = slurm(idle=2.0)
     pool.start(lambda _: None)
