@@ -67,13 +67,14 @@ class AWS(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slurm(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes of a Slurm cluster, by the commands of this machine (a login node, or a node of a job).
+    """Nodes of a Slurm cluster, by the commands of this machine, or of the host `login`, reached by `ssh`.
 
     What is left out is left to Slurm. `job` is an allocation that is there: `"current"` is the one in which this
     process is. `extra` has further arguments of sbatch, `modules` are loaded, and the lines `before` run, by the
     batch shell on the first node; the other nodes have the environment that results. Raises `OptionError`.
     """
 
+    login: str | None = None
     job: str | int | None = None
     partition: str | None = None
     account: str | None = None

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
-from skyward_nb.words.slurm_access import SlurmAccess
+from skyward_nb.words.slurm_access import CURRENT, SlurmAccess
 from skyward_nb.words.spec import PoolSpec
 
 OF_SLURM = {
+    "login": "login",
     "job": "job",
     "partition": "partition",
     "account": "account",
@@ -55,6 +56,10 @@ def with_slurm(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
             raise OptionError(option, f"{option}= is about Slurm: it goes with provider=slurm")
         return replace(spec, slurm=None)
     access = slurm_of(spec.slurm, asked)
+    if access.login is not None and access.job == CURRENT:
+        raise OptionError(
+            "job", "job=current is the job of this notebook, and login= is elsewhere: give its id"
+        )
     if access.job is not None:
         for option in _OF_JOB:
             if getattr(access, option):

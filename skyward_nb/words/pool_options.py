@@ -87,6 +87,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     trust_local_users: Stated[bool] = UNSET
     aws: Stated[AWSAccess] = UNSET
     slurm: Stated[SlurmAccess] = UNSET
+    login: Stated[str] = UNSET
     job: Stated[str] = UNSET
     account: Stated[str] = UNSET
     qos: Stated[str] = UNSET

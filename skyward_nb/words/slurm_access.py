@@ -11,11 +11,12 @@ CURRENT = "current"
 class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True):
     """How nodes are asked of Slurm; what is None is left out, and Slurm's own default holds.
 
-    `job` is an allocation that is there, by its id or `CURRENT`: then nothing is submitted. `gres` is Slurm's word for devices of each node, `extra`
-    has further arguments of sbatch. `modules` are loaded and `before` run, as lines of the batch shell, on each node
+    `login` is a host whose commands are used, by SSH, None: those of this machine. `job` is an allocation that is there,
+    by its id or `CURRENT`: then nothing is submitted. `gres` is Slurm's word for devices of each node, `extra` has further arguments of sbatch. `modules` are loaded and `before` run, as lines of the batch shell, on each node
     before the ranks are there.
     """
 
+    login: str | None = None
     job: str | None = None
     partition: str | None = None
     account: str | None = None

@@ -1,6 +1,7 @@
 """Pools on a real Slurm cluster of this machine: they come up, wait, run, are found again, and end."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from pools import found, request, values
+from sshds import lacks as ssh_lacks
+from sshds import sshd
 from waiting import until
 
 from skyward_nb.pool import registry
@@ -18,6 +21,7 @@ from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.slurm.batch_script import job_name
 from skyward_nb.providers.slurm.job_records import JobRecord, all_records
+from skyward_nb.providers.slurm.login_node import over_login
 from skyward_nb.words.errors import PoolError, StartError
 
 
@@ -208,6 +212,32 @@ def test_a_pool_in_a_job_that_is_there_leaves_the_job_as_it_was(slurm, cluster, 
     )
     assert not all_records()
     cluster.say("scancel", mine)
+
+
+@pytest.mark.extensive
+def test_from_a_machine_without_slurm_by_its_login_node(slurm, cluster, tmp_path, monkeypatch):
+    if ssh_lacks():
+        pytest.skip(ssh_lacks())
+    real = shutil.which("ssh")
+    with sshd(tmp_path / "sshd", cluster.environ) as server:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        own = f'#!/bin/sh\nexec {real} -F {server.client_config} "$@"\n'
+        (folder / "ssh").write_text(own)
+        (folder / "ssh").chmod(0o755)
+        server.say("Host login", f"HostName {server.address}", f"Port {server.port}")
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+        monkeypatch.delenv("SLURM_CONF")
+        pool = slurm(job={"login": "login"})
+        pool.start(lambda _: None)
+        where = "import os\nos.environ['SLURMD_NODENAME']"
+        assert values(pool, where) == ["c1", "c2"]
+        large = os.urandom(3 << 20)
+        assert values(pool, "big[::-1]", {"big": large}) == [large[::-1]] * 2
+        pool.close()
+        assert cluster.is_empty()
+        ssh = over_login("login", [])
+        subprocess.run([ssh[0], "-O", "exit", *ssh[1:-3], "login"], check=True)
 
 
 @pytest.mark.extensive

@@ -9,6 +9,7 @@ from skyward_nb.options.defaults import Default, with_defaults
 from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import check_fits
 from skyward_nb.providers.far.keeper import KEEPER
+from skyward_nb.providers.slurm import login_node
 from skyward_nb.providers.slurm.batch_script import arguments, batch_script, dry_run_lines
 from skyward_nb.providers.slurm.job_states import (
     JobState,
@@ -17,6 +18,7 @@ from skyward_nb.providers.slurm.job_states import (
     spell_waiting,
     why_never,
 )
+from skyward_nb.providers.slurm.login_node import over_login
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.words.errors import OptionError, PoolError
 
@@ -73,6 +75,8 @@ def test_sky_slurm_says_the_same_as_the_line():
         ("partition=gpu", "partition= is about Slurm"),
         ("provider=slurm job=mine", "job=current, or the id of your job"),
         ("provider=slurm job=current partition=gpu", "job=current is there: leave out one"),
+        ("provider=slurm login=me@c job=current", "login= is elsewhere: give its id"),
+        ("provider=slurm login=-oProxyCommand=x", "is no name that Slurm may have"),
         ("provider=slurm extra=nice", "'nice' is no argument: write --name=value"),
         ("provider=slurm account='a b'", "'a b' is no name that Slurm may have"),
         ("provider=slurm region=us-east-1", "region= is about machines that are rented"),
@@ -108,6 +112,19 @@ def test_a_pool_that_is_up_has_the_options_that_it_was_made_with():
         PoolError, match="is up with partition=gpu, and partition=cpu was asked for"
     ):
         check_fits(up, parse("provider=slurm partition=cpu", scopes=("pool",)).pool)
+
+
+def test_a_command_for_the_login_node_is_one_of_ssh(monkeypatch, tmp_path):
+    monkeypatch.setattr(login_node, "_TMP", tmp_path)
+    assert over_login(None, ["squeue", "a b"]) == ["squeue", "a b"]
+    words = over_login("me@login", ["squeue", "a b"])
+    assert (words[0], words[-3:]) == ("ssh", ["--", "me@login", "squeue 'a b'"])
+    assert "BatchMode=yes" in words
+    (folder,) = tmp_path.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o755)
+    with pytest.raises(PermissionError, match="is not a folder of yours alone"):
+        over_login("me@login", ["squeue"])
 
 
 # ── the script ──────────────────────────────────────────────────────────────────────────

@@ -129,7 +129,8 @@ def dry_run_lines(spec: PoolSpec) -> Iterator[str]:
     if access.job is not None:
         yield f"on the nodes of job {access.job}: nothing is submitted"
         return
-    yield "what would be submitted:"
+    where = f" on {access.login}" if access.login else ""
+    yield f"what would be submitted{where}:"
     yield f"    sbatch {shlex.join(arguments(spec, pool_id))}"
     for line in batch_script(spec, pool_id).replace(shlex.quote(KEEPER)[1:-1], "...").splitlines():
         yield f"    {line}"

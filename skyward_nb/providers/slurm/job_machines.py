@@ -19,7 +19,7 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SlurmMachin
     """The machines of a new pool, head first; raises a `SkyError`, and nothing is left then."""
     assert spec.slurm is not None
     controller = controller_of(spec.slurm)
-    await cancel_orphans(controller, tell)
+    await cancel_orphans(tell)
     record = JobRecord(pool_id=pool_id, access=spec.slurm, maker=MakerProcess.this())
     allocation = Allocation(record, controller)
     try:
@@ -35,7 +35,7 @@ async def _machines(
     spec: PoolSpec, allocation: Allocation, nodes: list[str], tell: Tell
 ) -> tuple[SlurmMachine, ...]:
     record = allocation.record
-    lines = [line_to(record.pool_id, record.job, node, is_new=True) for node in nodes]
+    lines = [line_to(record, node, is_new=True) for node in nodes]
     try:
         readied = await made_ready(spec, lines, tell)
     except (HostError, HostNotReady) as fault:
@@ -57,6 +57,6 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[SlurmMachine, ...]:
         raise AgentGone
     allocation = Allocation(record, controller_of(record.access))
     return tuple(
-        SlurmMachine(spec.name, number, line_to(pool_id, record.job, node), allocation)
+        SlurmMachine(spec.name, number, line_to(record, node), allocation)
         for number, node in enumerate(record.nodes)
     )

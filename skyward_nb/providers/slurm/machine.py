@@ -15,19 +15,21 @@ from skyward_nb.providers.far.keeper import KeptMachine, first, prelude
 from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.batch_script import NOTICE, keep_of
 from skyward_nb.providers.slurm.controller import clean_environ
+from skyward_nb.providers.slurm.job_records import JobRecord
+from skyward_nb.providers.slurm.login_node import over_login
 
 T = TypeVar("T")
 _NOISE = ("srun: cluster configuration lacks support for cpu binding",)
 
 
-def line_to(pool_id: str, job: str, node: str, *, is_new: bool = False) -> ExecLine:
+def line_to(record: JobRecord, node: str, *, is_new: bool = False) -> ExecLine:
     """The line to a node: each command is a step of the job, beside the keeper's, and shares its devices.
 
     The keeper of a new job may not be there yet, and is waited for.
     """
     words = [
         "srun",
-        f"--jobid={job}",
+        f"--jobid={record.job}",
         "--overlap",
         "--nodes=1",
         "--ntasks=1",
@@ -41,10 +43,10 @@ def line_to(pool_id: str, job: str, node: str, *, is_new: bool = False) -> ExecL
     ]
 
     def argv_for(command: Sequence[str]) -> list[str]:
-        return [*words, *command]
+        return over_login(record.access.login, [*words, *command])
 
-    place = f"node {node} of job {job}"
-    keep = keep_of(pool_id, node)
+    place = f"node {node} of job {record.job}"
+    keep = keep_of(record.pool_id, node)
     line = ExecLine(
         node,
         argv_for,
