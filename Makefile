@@ -105,7 +105,7 @@ clean:
 # ── the environment: made once, renewed when the pins or the package's needs change ─────
 
 .PHONY: tools
-tools: $(STAMPS)/test $(STAMPS)/chromium $(STAMPS)/sshd
+tools: $(STAMPS)/test $(STAMPS)/chromium $(STAMPS)/sshd $(STAMPS)/slurm
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or newer is needed, $(PYTHON) is {sys.version.split()[0]}: make PYTHON=python3.12 ...")'
@@ -140,4 +140,8 @@ $(STAMPS)/chromium: .ci/chromium | $(BIN)/python
 
 $(STAMPS)/sshd: .ci/sshd | $(BIN)/python
 	@.ci/sshd
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/slurm: .ci/slurm | $(BIN)/python
+	@.ci/slurm
 	@mkdir -p $(STAMPS) && touch $@

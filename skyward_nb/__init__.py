@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from skyward_nb.functions.script_calls import run
     from skyward_nb.notebook.run_handle import RunHandle
     from skyward_nb.options.accelerator_choices import NVIDIA, Accelerator, accelerators
-    from skyward_nb.options.arguments import AWS, SSH, Local, Spec
+    from skyward_nb.options.arguments import Spec
+    from skyward_nb.options.provider_arguments import AWS, SSH, Local, Slurm
     from skyward_nb.reports.rank_failures import RankFailure
     from skyward_nb.reports.results import RankResults
     from skyward_nb.runtime.accumulate import accumulate
@@ -72,14 +73,14 @@ _ALIASES = {"ComputePool": "Compute", "compute": "function"}
 """The words of an older dialect of this API, and what they are called here."""
 
 _HOMES = {
-    "AWS": "options.arguments",
+    "AWS": "options.provider_arguments",
     "AccountError": "words.errors",
     "Accelerator": "options.accelerator_choices",
     "AcceleratorError": "words.errors",
     "BudgetSpent": "words.errors",
     "Compute": "functions.compute",
     "LaunchError": "words.errors",
-    "Local": "options.arguments",
+    "Local": "options.provider_arguments",
     "DistributedSampler": "runtime.sampler",
     "HostError": "words.errors",
     "HostNotReady": "words.errors",
@@ -106,8 +107,9 @@ _HOMES = {
     "RunHandle": "notebook.run_handle",
     "RunTimeout": "words.errors",
     "RuntimeFolderError": "words.errors",
-    "SSH": "options.arguments",
+    "SSH": "options.provider_arguments",
     "SkyError": "words.errors",
+    "Slurm": "options.provider_arguments",
     "Spec": "options.arguments",
     "StartError": "words.errors",
     "TakenBack": "words.errors",
@@ -181,6 +183,7 @@ __all__ = [
     "RunTimeout",
     "RuntimeFolderError",
     "SkyError",
+    "Slurm",
     "Spec",
     "StartError",
     "TakenBack",

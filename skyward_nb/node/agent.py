@@ -85,6 +85,9 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._signalled_to_end)
         loop.add_signal_handler(signal.SIGINT, lambda: None)
+        loop.add_signal_handler(
+            signal.SIGUSR2, lambda: self._ranks.reclaim(spot_notices.signalled())
+        )
         self._refresher.begin(loop)
         if spot_notices.are_wanted():
             self._begin_task(spot_notices.watch_notices(self._ranks.reclaim))

@@ -1,6 +1,6 @@
-"""Whether EC2 is about to take the machine back: asked of its metadata, while the agent lives.
+"""Whether the machine is about to be taken back: EC2 is asked, Slurm sends a signal.
 
-Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html.
+EC2 is asked by its metadata, while the agent lives; a signal comes some seconds before the end. Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from skyward_nb.protocol.commands import MachineReclaimed
+from skyward_nb.protocol.commands import TIME_LIMIT, MachineReclaimed
 
 VARIABLE = "SKYWARD_NOTICES"
 _HOST = "169.254.169.254"
@@ -72,5 +73,12 @@ async def _asked(line: str, header: str) -> tuple[int, str]:
 
 
 def are_wanted() -> bool:
-    """Whether this machine may be reclaimed; the client sets this variable for spot machines."""
-    return bool(os.environ.get(VARIABLE))
+    """Whether EC2 may reclaim this machine; the client sets this variable for spot machines."""
+    return os.environ.get(VARIABLE) == "1"
+
+
+def signalled() -> MachineReclaimed:
+    """The notice that a signal is, by `SKYWARD_NOTICES=signal:SECONDS`: that machine's time is over soon."""
+    _, _, seconds = os.environ.get(VARIABLE, "").partition(":")
+    end = datetime.now(UTC) + timedelta(seconds=int(seconds) if seconds.isdecimal() else 0)
+    return MachineReclaimed(TIME_LIMIT, end.strftime("%Y-%m-%dT%H:%M:%SZ"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS, parse_frameworks
 from skyward_nb.words.hosts import TRUST, parse_host
 from skyward_nb.words.masking import masked_text
+from skyward_nb.words.slurm_access import CURRENT
 from skyward_nb.words.spec import Simulate
 from skyward_nb.words.units import near_words, read_size
 
@@ -50,6 +52,47 @@ def simulation(option: str, text: str) -> Simulate:
         raise OptionError(
             option, f"{option}={text}: write it alone, or {option}=cuda, or {option}=no"
         ) from None
+
+
+def partition(option: str, text: str) -> bool | str:
+    """Whether GPUs are cut; or the name of a partition of Slurm."""
+    try:
+        return flag(option, text)
+    except OptionError:
+        return slurm_name(option, text)
+
+
+def slurm_name(option: str, text: str) -> str:
+    """A word of Slurm's, as its commands take it."""
+    if not re.fullmatch(r"[^\s'\"\\;|<>$`]+", text) or text.startswith("-"):
+        raise OptionError(option, f"{option}={text}: {text!r} is no name that Slurm may have")
+    return text
+
+
+def slurm_names(option: str, text: str) -> tuple[str, ...]:
+    """Such words, with commas between them."""
+    return tuple(slurm_name(option, name) for name in _parts(text))
+
+
+def arguments(option: str, text: str) -> tuple[str, ...]:
+    """Arguments of a command, as a shell splits them."""
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise OptionError(option, f"{option}={text}: {error}") from None
+    for word in words:
+        if not word.startswith("-"):
+            raise OptionError(
+                option, f"{option}={text}: {word!r} is no argument: write --name=value"
+            )
+    return words
+
+
+def job(option: str, text: str) -> str:
+    """`current`, or the id of a job."""
+    if text != CURRENT and not text.isdecimal():
+        raise OptionError(option, f"{option}={text}: write {option}=current, or the id of your job")
+    return text
 
 
 def choice(choices: Sequence[str]) -> Reader:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from skyward_nb.options.slurm_options import OF_NODES, slurm_options
 from skyward_nb.words.accelerators import Accelerator, other_ways
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
@@ -30,10 +31,13 @@ _ZONE = re.compile(r"(.*\d)[a-z]")
 
 
 def without_unused(options: PoolOptions, stated: PoolOptions) -> PoolOptions:
-    """Options without defaults about rented machines if none are rented; `stated` ones stay."""
-    if options.provider == "aws":
-        return options
-    return options.without({*OF_AWS, *OF_RENTED, "yes"} - {*stated.stated})
+    """Options without defaults about rented machines or Slurm if those are not used; `stated` ones stay."""
+    unused = {*OF_AWS, *OF_RENTED, "yes"} if options.provider != "aws" else set[str]()
+    if options.provider == "slurm":
+        unused -= {*OF_NODES}
+    else:
+        unused |= {*slurm_options(options)}
+    return options.without(unused - {*stated.stated})
 
 
 def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
@@ -42,7 +46,7 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     Raises `OptionError` for options that need `provider=aws`.
     """
     if spec.provider != "aws":
-        noted = _NEEDS if spec.simulate else ()
+        noted = _NEEDS if spec.simulate or spec.provider == "slurm" else ()
         _check_none_asked(asked.without(noted))
         if spec.volumes:
             raise OptionError(

@@ -20,6 +20,7 @@ from skyward_nb.options.host_access import (
 )
 from skyward_nb.options.plugin_options import options_of
 from skyward_nb.options.rental_options import OF_AWS, aws_of, with_rental
+from skyward_nb.options.slurm_options import OF_SLURM, slurm_of, slurm_options, with_slurm
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.keras_plugin import settled
 from skyward_nb.plugins.plugin_table import find_plugin, uses_of
@@ -37,12 +38,13 @@ _ALONE = "no process group of {}: with cluster=no each node stands alone"
 _OF_FRAMEWORKS = ("backend", "collective_timeout", "mesh")
 """Options that say more of a framework, and come with one that is added."""
 _OF_IMAGES = ("image", "python", "pip", "apt")
-_OF_SPEC = ("pool", *({*PoolSpec.__struct_fields__} - {*_OF_IMAGES, "ssh", "aws"}))
+_OF_SPEC = ("pool", *({*PoolSpec.__struct_fields__} - {*_OF_IMAGES, "ssh", "slurm", "aws"}))
 
 
 def spec_of(base: PoolSpec, asked: PoolOptions) -> PoolSpec:
     """`base` with the requested options; raises `OptionError` if they contradict one another."""
-    spec = with_rental(with_hosts(replace(base, **_fields(asked)), asked), asked)
+    spec = with_slurm(with_hosts(replace(base, **_fields(asked)), asked), asked)
+    spec = with_rental(spec, asked)
     spec = replace(spec, image=image_of(base.image, asked))
     if asked.idle is UNSET and spec.is_elsewhere and not base.is_elsewhere:
         spec = replace(spec, idle=IDLE_ELSEWHERE)
@@ -275,6 +277,8 @@ def image_of(base: Image, asked: PoolOptions) -> Image:
 def _fields(asked: PoolOptions) -> dict[str, object]:
     """The fields of a spec that options state directly."""
     stated = [option for option in asked.stated if option in _OF_SPEC]
+    if isinstance(asked.partition, str):  # Slurm's
+        stated.remove("partition")
     fields: dict[str, object] = {
         ("name" if each == "pool" else each): getattr(asked, each) for each in stated
     }
@@ -307,12 +311,20 @@ def _compared(spec: PoolSpec, asked: PoolOptions) -> Iterator[tuple[str, object,
             have, wanted = getattr(spec.ssh, option, None), getattr(access, option, None)
             if option != "hosts" or {*(have or ())} != {*(wanted or ())}:  # nodes order them
                 yield option, have, wanted
+    yield from _compared_jobs(spec, asked)
     rented = [option for option in (*OF_AWS, "user") if option in asked.stated]
     if rented and not (spec.aws is None and rented == ["user"]):
         access = aws_of(spec.aws, asked)
         for option in rented:
             field = "profile" if option == "aws_profile" else option
             yield option, getattr(spec.aws, field, None), getattr(access, field)
+
+
+def _compared_jobs(spec: PoolSpec, asked: PoolOptions) -> Iterator[tuple[str, object, object]]:
+    given = slurm_options(asked)
+    access = slurm_of(spec.slurm, asked)
+    for option in given if spec.slurm is not None else ():
+        yield option, getattr(spec.slurm, OF_SLURM[option]), getattr(access, OF_SLURM[option])
 
 
 def _differs(spec: PoolSpec, option: str, have: object, wanted: str) -> PoolError:

@@ -23,7 +23,13 @@ from skyward_nb.pool.state_lock import StateLock
 from skyward_nb.protocol.commands import Command
 from skyward_nb.protocol.events import AttachRefused, Event, Hello, Leaving, Phase, Pong, RunBegan
 from skyward_nb.protocol.message_parts import Client
-from skyward_nb.providers.base import AgentGone, Machine, MachineEnded, MachinesEnded
+from skyward_nb.providers.base import (
+    AgentGone,
+    KnowsItsEnd,
+    Machine,
+    MachineEnded,
+    MachinesEnded,
+)
 from skyward_nb.providers.loop_thread import LOOP
 
 T = TypeVar("T")
@@ -118,6 +124,7 @@ class Lines:
         link = Link(machine.name, self._client, _MISSED * self._heartbeat, ranks)
         link.frames_html = self._frames_html
         link.may_be_replaced = self.on_ended is not None
+        link.asks_why = isinstance(machine, KnowsItsEnd)
         self._machines[link] = machine
         return link
 

@@ -66,6 +66,8 @@ class Link:
         """Whether the agent has answered `Attach` on this connection."""
         self.may_be_replaced: bool = False
         """Whether the pool rents another machine if this one ends."""
+        self.asks_why: bool = False
+        """Whether the machine itself is asked why its agent was told to end."""
         self.frames_html: bool = False
         """Whether HTML of its ranks is shown in frames, out of reach of the page."""
         self.is_over: bool = False
@@ -151,7 +153,7 @@ class Link:
                     self.noticed = event
                 # The provider is asked about an end of the machine itself.
                 by_machine = isinstance(event, Leaving) and event.by_machine
-                if not (self.may_be_replaced and by_machine):
+                if not ((self.may_be_replaced or self.asks_why) and by_machine):
                     found.append(self._harmless(event))
         except OSError as error:
             raise LinkLost(self, self._cut_by(error)) from error

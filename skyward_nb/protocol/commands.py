@@ -260,6 +260,10 @@ class Inspect(msgspec.Struct, frozen=True, tag=True):
     ranks: tuple[int, ...]
 
 
+TIME_LIMIT = "time limit"
+"""The action of a `MachineReclaimed` whose job's time is over; others are EC2's words."""
+
+
 class MachineReclaimed(msgspec.Struct, frozen=True, tag=True):
     """From an agent to its ranks: their machine is reclaimed `at` a time, by this `action`."""
 

@@ -81,6 +81,15 @@ class Machine(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsItsEnd(Protocol):
+    """A machine whose source says why it has ended: `connect` raises `MachineEnded` then."""
+
+    async def why_ended(self) -> str:
+        """Why it has ended; "" if it has not, or that cannot be asked now."""
+        ...
+
+
 class Provider(Protocol):
     """A source of machines."""
 

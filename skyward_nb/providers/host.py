@@ -1,7 +1,8 @@
-"""The program that hosts run: `python -m skyward_nb.providers.host start|end|look POOL_ID ...`.
+"""The program that hosts run: `python -m skyward_nb.providers.host start|hold|end|look POOL_ID ...`.
 
 `start POOL_ID IDLE TTL [MODULE ...]` starts an agent, which outlives the login, and answers with one
-line of JSON: `AgentStarted` or `AgentFailed`. `end POOL_ID [now]` removes what is left of the pool, `look`
+line of JSON: `AgentStarted` or `AgentFailed`. `hold` does the same, and stays until the agent has ended and
+its folders are gone: TERM ends the agent, USR2 is passed on to it. `end POOL_ID [now]` removes what is left of the pool, `look`
 exits with 0 if its agent lives, and with 3 if it is gone.
 """
 
@@ -12,6 +13,7 @@ import os
 import pwd
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +46,9 @@ _ASK = [
 ]
 _ASK_LIMIT = 5.0
 
+RELAY = "relay"
+"""The script in a pool's folder that joins its stdio to the socket whose path it is given."""
+
 NOTE = "host.json"
 """The file in a pool's folder that has a `PoolNote`."""
 
@@ -72,7 +77,9 @@ class AgentFailed(msgspec.Struct, frozen=True, tag=True):
     detail: str = ""
 
 
-def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> AgentStarted | AgentFailed:
+def start(
+    pool_id: str, idle: float, ttl: float, modules: list[str]
+) -> tuple[AgentStarted, LocalMachine] | AgentFailed:
     """Start an agent of a new pool."""
     try:
         sweep()
@@ -81,6 +88,8 @@ def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> AgentSta
         try:
             note = PoolNote(sys.executable, str(Path(__file__).parents[2]))
             (folders.runtime / NOTE).write_bytes(msgspec.json.encode(note))
+            relay = [sys.executable, "-I", "-S", str(Path(__file__).parent / "far" / "relay.py")]
+            (folders.runtime / RELAY).write_text(f'exec {shlex.join(relay)} "$1"\n')
             asyncio.run(machine.start_agent(idle, ttl, modules))
         except BaseException:
             remove_folders(folders)
@@ -89,7 +98,39 @@ def start(pool_id: str, idle: float, ttl: float, modules: list[str]) -> AgentSta
         return AgentFailed("its agent did not start", error.detail)
     except PoolError as error:
         return AgentFailed(error.message)
-    return AgentStarted(str(folders.runtime), ends_what_is_left(_user()))
+    return AgentStarted(str(folders.runtime)), machine
+
+
+def hold(pool_id: str, idle: float, ttl: float, modules: list[str]) -> int:
+    """Start an agent, say so, and stay until it has ended and its folders are gone; 1 if none was started."""
+
+    def stop(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    # Until there is an agent, there is nobody to tell that time is short.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    started = start(pool_id, idle, ttl, modules)
+    if isinstance(started, AgentFailed):
+        _say(started)
+        return 1
+    answer, machine = started
+    try:
+        signal.signal(signal.SIGUSR2, lambda number, _: machine.signal(number))
+        _say(answer)
+        machine.wait()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
+        asyncio.run(machine.release())
+    return 0
+
+
+def _say(answer: AgentStarted | AgentFailed) -> None:
+    # A login shell may have printed a line without its end.
+    sys.stdout.write("\n" + msgspec.json.encode(answer).decode() + "\n")
+    sys.stdout.flush()
 
 
 def _user() -> str:
@@ -139,9 +180,14 @@ def main() -> int:
     os.environ.pop("XDG_RUNTIME_DIR", None)
     match sys.argv[1:]:
         case ["start", pool_id, idle, ttl, *modules]:
-            answer = start(pool_id, float(idle), float(ttl), modules)
-            # A login shell may have printed a line without its end.
-            sys.stdout.write("\n" + msgspec.json.encode(answer).decode() + "\n")
+            started = start(pool_id, float(idle), float(ttl), modules)
+            if isinstance(started, AgentFailed):
+                _say(started)
+            else:
+                ends = ends_what_is_left(_user())
+                _say(msgspec.structs.replace(started[0], ends_with_login=ends))
+        case ["hold", pool_id, idle, ttl, *modules]:
+            return hold(pool_id, float(idle), float(ttl), modules)
         case ["end", pool_id, *how]:
             end(pool_id, at_once=bool(how))
         case ["look", pool_id]:

@@ -126,6 +126,16 @@ class LocalMachine:
         """The folders that both sides open: on one machine, values are not sent."""
         return self._store
 
+    def wait(self) -> None:
+        """Wait for the end of the agent that was started here."""
+        if self._agent is not None:
+            self._agent.wait()
+
+    def signal(self, number: int) -> None:
+        """Send the agent that was started here a signal, if it lives."""
+        if self._agent is not None:
+            self._agent.send_signal(number)
+
     def leave(self) -> None:
         """Let the agent live on; a thread waits for its end, as it is a child of this process."""
         if self._agent is not None:

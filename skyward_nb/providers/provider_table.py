@@ -6,11 +6,13 @@ from skyward_nb.providers.aws.provider import AWSProvider
 from skyward_nb.providers.base import Provider
 from skyward_nb.providers.fake import FakeProvider
 from skyward_nb.providers.local import LocalProvider
+from skyward_nb.providers.slurm.provider import SlurmProvider
 from skyward_nb.providers.ssh.provider import SSHProvider
 
 PROVIDERS: dict[str, type[Provider]] = {
     "local": LocalProvider,
     "ssh": SSHProvider,
+    "slurm": SlurmProvider,
     "aws": AWSProvider,
     "fake": FakeProvider,
 }

@@ -144,6 +144,10 @@ def dry_lines(spec: PoolSpec) -> list[str]:
     """
     PROVIDERS[spec.provider]().check(spec)
     notes = simulation_notes(spec)
+    if spec.provider == "slurm":
+        from skyward_nb.providers.slurm.batch_script import dry_run_lines
+
+        return [*notes, *dry_run_lines(spec)]
     try:
         quote = quote_for(spec)
     except AccountError as error:

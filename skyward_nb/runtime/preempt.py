@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
-from skyward_nb.protocol.commands import MachineReclaimed
+from skyward_nb.protocol.commands import TIME_LIMIT, MachineReclaimed
 
 F = TypeVar("F", bound=Callable[[], object])
 _lock = threading.Lock()
@@ -17,9 +17,9 @@ _notice: MachineReclaimed | None = None
 
 
 def on_preempt(function: F) -> F:
-    """Register `function` to be called on this rank when EC2 takes its spot machine back.
+    """Register `function` to be called on this rank when its machine is about to be taken back.
 
-    The machine then has up to two minutes. The function is called once, in a thread beside the cell:
+    EC2 does that with spot machines, Slurm with jobs whose time limit is near. The machine then has up to two minutes. The function is called once, in a thread beside the cell:
     it should save what is needed to go on elsewhere. A function that is registered after the notice is called at once.
     As a decorator it returns the function.
     """
@@ -45,7 +45,11 @@ def _go(notice: MachineReclaimed, hooks: list[Callable[[], object]]) -> None:
     saves = (
         f"; {len(hooks)} function{'s' * (len(hooks) != 1)} of sky.on_preempt run" if hooks else ""
     )
-    sys.stderr.write(f"EC2 takes this machine back at {notice.at} ({notice.action}){saves}\n")
+    if notice.action == TIME_LIMIT:
+        said = f"the time limit of this machine's job ends it at {notice.at}"
+    else:
+        said = f"EC2 takes this machine back at {notice.at} ({notice.action})"
+    sys.stderr.write(f"{said}{saves}\n")
     sys.stderr.flush()
     for hook in hooks:
         _call(hook)

@@ -16,6 +16,7 @@ from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes
 from skyward_nb.words.offers import Need, Spot
+from skyward_nb.words.slurm_access import SlurmAccess
 from skyward_nb.words.spec import Simulate
 from skyward_nb.words.volume import Volume
 
@@ -65,7 +66,8 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options that are stated of a pool, by their names; the others are UNSET.
 
     None is a value: that of `accelerator=none` and `ranks_per_node=auto`. `image` is the name of an `Image`
-    until that is looked up in the notebook. Only Python code states `aws`, `volumes` and `adds_frameworks`.
+    until that is looked up in the notebook. `partition` is Slurm's if it is a
+    text. Only Python code states `aws`, `slurm`, `volumes` and `adds_frameworks`.
     """
 
     pool: Stated[str] = UNSET
@@ -73,7 +75,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     ranks_per_node: Stated[int | None] = UNSET
     accelerator: Stated[Accelerator | None] = UNSET
     mig: Stated[str | None] = UNSET
-    partition: Stated[bool] = UNSET
+    partition: Stated[bool | str] = UNSET
     simulate: Stated[Simulate] = UNSET
     provider: Stated[str] = UNSET
     hosts: Stated[tuple[str, ...]] = UNSET
@@ -84,6 +86,17 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     trust: Stated[tuple[str, ...]] = UNSET
     trust_local_users: Stated[bool] = UNSET
     aws: Stated[AWSAccess] = UNSET
+    slurm: Stated[SlurmAccess] = UNSET
+    login: Stated[str] = UNSET
+    job: Stated[str] = UNSET
+    account: Stated[str] = UNSET
+    qos: Stated[str] = UNSET
+    constraint: Stated[str] = UNSET
+    reservation: Stated[str] = UNSET
+    gres: Stated[str] = UNSET
+    exclusive: Stated[bool] = UNSET
+    extra: Stated[tuple[str, ...]] = UNSET
+    module: Stated[tuple[str, ...]] = UNSET
     cpus: Stated[Need] = UNSET
     memory: Stated[Need] = UNSET
     region: Stated[tuple[str, ...]] = UNSET

@@ -12,7 +12,7 @@ from cloud.renter import GPU, Renter, launches, offer
 from cloud.sky import Cloud
 
 from skyward_nb.providers.aws import boot, client, launch, rental_records
-from skyward_nb.providers.ssh.login_errors import Unreachable
+from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
 from skyward_nb.words.offers import InstanceType

@@ -13,7 +13,7 @@ from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Output, Step
 from skyward_nb.providers.aws import boot, launch_request, provisioning, quoting, user_data
-from skyward_nb.providers.ssh.machine import SSHMachine
+from skyward_nb.providers.far.far_machine import FarMachine
 from skyward_nb.words.errors import PoolError, StartError
 from skyward_nb.words.offers import Offer, Quote
 from skyward_nb.words.spec import PoolSpec
@@ -168,7 +168,7 @@ def test_a_notice_is_shown_what_is_to_be_saved_is_saved_and_what_was_taken_back_
     assert unpack(end.value, pool.store) == ["saved"]
     assert "EC2 takes this machine back at" in "".join(heard)
     asked = []
-    monkeypatch.setattr(SSHMachine, "agent_log", lambda *each: asked.append(each))
+    monkeypatch.setattr(FarMachine, "agent_log", lambda *each: asked.append(each))
     machine.reclaim()
     # Not only when it could not be reached for as long as `idle`.
     with pytest.raises(PoolError, match="is gone"):

@@ -32,7 +32,7 @@ def test_help_of_one_verb():
     ("line", "symbol", "found"),
     [
         ("%%sky_remote no", "no", ["nodes="]),
-        ("%%sky_remote nodes=4 acc", "acc", ["accelerator="]),
+        ("%%sky_remote nodes=4 acc", "acc", ["accelerator=", "account="]),
         ("%%sky_remote --fr", "fr", ["--framework="]),
         ("%%sky_remote qu", "qu", ["quiet"]),
         ("%%sky_remote framework=t", "t", ["torch", "tensorflow"]),

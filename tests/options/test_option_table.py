@@ -20,6 +20,7 @@ def test_a_run_has_a_field_for_each_option_of_a_cell():
 def test_a_pool_has_a_field_for_each_of_its_options():
     assert {*PoolOptions.__struct_fields__} == names("pool") | {
         "aws",
+        "slurm",
         "adds_frameworks",
         "volumes",
     }

@@ -14,7 +14,7 @@ from sshds import lacks
 
 from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Phase, Step
-from skyward_nb.providers.ssh import host_selection, host_setup
+from skyward_nb.providers.far import host_selection, host_setup
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import HostError, HostNotReady, PoolError
 from skyward_nb.words.hosts import parse_hosts
@@ -228,6 +228,7 @@ def test_nothing_is_left_of_a_start_that_is_interrupted(ssh, server):
 class _Rented:
     """A machine whose driver is there at the third look; the two before find none."""
 
+    reaching = "logging in to hosts"
     name = place = "gpu1"
 
     def __init__(self, shell, ready, script):

@@ -17,14 +17,14 @@ import pytest
 from sshds import lacks, make_key, sshd
 from waiting import until
 
-from skyward_nb.providers.ssh import host_keys
-from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.login_errors import (
+from skyward_nb.providers.far.login_errors import (
     ChangedKey,
     LoginRefused,
     UnknownKey,
     Unreachable,
 )
+from skyward_nb.providers.ssh import host_keys
+from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.words.hosts import SSHAccess, parse_hosts
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())

@@ -16,9 +16,9 @@ from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.base import AgentGone, MachineEnded
-from skyward_nb.providers.ssh.host_setup import folder_of
-from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.providers.ssh.machine import Opening, SSHMachine
+from skyward_nb.providers.far.far_machine import FarMachine, Opening
+from skyward_nb.providers.far.host_setup import folder_of
+from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.words.errors import MissingDependency
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class Rental:
         self._cloud = cloud
         self._pool_id = pool_id
         self._ending: asyncio.Task[str] | None = None
-        self._lines: list[HostLine] = []
+        self._lines: list[Line] = []
         self._asking: asyncio.Task[bool] | None = None
         self._asked = 0.0
         self._letting: asyncio.Task[bool] | None = None
@@ -49,11 +49,11 @@ class Rental:
         self._callers: tuple[str, ...] = ()
         self._ends: dict[str, str] = {}
 
-    def has(self, line: HostLine) -> None:
+    def has(self, line: Line) -> None:
         """Add the line to a machine."""
         self._lines.append(line)
 
-    def lacks(self, line: HostLine) -> None:
+    def lacks(self, line: Line) -> None:
         """Remove the line to a machine that left the pool."""
         self._lines.remove(line)
 
@@ -131,7 +131,7 @@ class Rental:
         return ", ".join(left.machines)
 
 
-class AWSMachine(SSHMachine):
+class AWSMachine(FarMachine):
     """A machine of a rental, with an agent that renews its lease."""
 
     def __init__(
@@ -139,7 +139,7 @@ class AWSMachine(SSHMachine):
         pool: str,
         folder_id: str,
         node: int,
-        line: HostLine,
+        line: Line,
         rental: Rental,
         environment: Environment | None = None,
         *,
@@ -196,7 +196,7 @@ def machines_of(
     pool: str,
     pool_id: str,
     rental: Rental,
-    lines: Sequence[tuple[HostLine, Environment | None]],
+    lines: Sequence[tuple[Line, Environment | None]],
     *,
     nodes: Sequence[int] | None = None,
     spot: bool = False,
@@ -208,10 +208,10 @@ def machines_of(
     )
 
 
-async def power_off(lines: Sequence[HostLine]) -> None:
+async def power_off(lines: Sequence[Line]) -> None:
     """Power off the machines that can be reached, which terminates them, without credentials."""
 
-    async def one(line: HostLine) -> None:
+    async def one(line: Line) -> None:
         with contextlib.suppress(ShellGone, TimeoutError):
             async with asyncio.timeout(_REACH_LIMIT):
                 await line.run(_OFF, limit=_OFF_LIMIT)

@@ -18,8 +18,8 @@ from skyward_nb.providers.aws.rental_records import MakerProcess, RentalFolder, 
 from skyward_nb.providers.aws.sweep import sweep
 from skyward_nb.providers.aws.user_data import SHORTEST
 from skyward_nb.providers.base import AgentGone, Tell
+from skyward_nb.providers.far.host_setup import made_ready
 from skyward_nb.providers.folders import far_root
-from skyward_nb.providers.ssh.host_setup import made_ready
 from skyward_nb.providers.ssh.private_keys import new_pair
 from skyward_nb.words.errors import AccountError, NothingFits
 from skyward_nb.words.offers import Bill, Offer

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import getpass
-import hashlib
 import os
 import secrets
 import shutil
@@ -20,59 +19,16 @@ from typing import Any, Literal
 
 import msgspec
 import platformdirs
-import psutil
 from msgspec.structs import replace
 
-from skyward_nb.system import processes
+from skyward_nb.providers.maker_process import MakerProcess, machine_mark
 
 _RECORD = "record.json"
 _USED = "used.jsonl"
 _OWNER = "owner"
 _TOKEN_LIMIT = 64
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-_MACHINE = Path("/etc/machine-id")
-_ID = 32
 State = Literal["launching", "up", "ending"]
 Kind = Literal["group", "placement"]
-
-
-class MakerProcess(msgspec.Struct, frozen=True):
-    """The process that makes a pool; `since` is its start, if possible by a clock that nobody sets."""
-
-    pid: int
-    since: float
-    host: str
-    boot: str = ""
-    machine: str = ""
-
-    @classmethod
-    def this(cls) -> MakerProcess:
-        """This process."""
-        own = os.getpid()
-        return cls(own, _started(own), socket.gethostname(), processes.boot(), machine_mark())
-
-    @property
-    def is_here(self) -> bool:
-        """Whether it is or was a process of this computer, not of another one with the same name."""
-        return self.host == socket.gethostname() and self.machine in ("", machine_mark())
-
-    @property
-    def may_live(self) -> bool:
-        """Whether it may live; True for processes of other computers."""
-        if not self.is_here:
-            return True
-        if _BOOT.exists():
-            own = processes.ProcessIdentity(self.pid, round(self.since))
-            return self.boot == processes.boot() and processes.lives(own)
-        with contextlib.suppress(psutil.Error):
-            return abs(psutil.Process(self.pid).create_time() - self.since) < 1
-        return False
-
-
-def _started(pid: int) -> float:
-    """The start of a process: since the boot if the system knows that, else since 1970."""
-    known = processes.known(pid)
-    return psutil.Process(pid).create_time() if known is None else float(known.started)
 
 
 class LaunchAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,18 +219,6 @@ def owner() -> str:
         path.hardlink_to(new)
     new.unlink()
     return path.read_text()
-
-
-def machine_mark() -> str:
-    """A mark of this computer, which a copy of its disk does not keep; "" if the system has none.
-
-    It is a hash of the machine id, which is confidential. Source: machine-id(5).
-    """
-    with contextlib.suppress(OSError):
-        said = _MACHINE.read_bytes().strip()
-        if len(said) == _ID:  # before the first boot it is another word, or nothing
-            return hashlib.blake2b(said, digest_size=6, person=b"skyward_nb").hexdigest()
-    return ""
 
 
 def used() -> list[UsedRegion]:

@@ -25,7 +25,7 @@ from skyward_nb.providers.aws.rental_records import RentalFolder, RentalRecord, 
 from skyward_nb.providers.aws.substitutes import bill_of, lasting, offers_alike, share_of
 from skyward_nb.providers.aws.user_data import BOOT, SHORTEST
 from skyward_nb.providers.base import AgentGone, Machine, Readied, ReplacementRequest, Tell, Told
-from skyward_nb.providers.ssh.host_setup import made_ready
+from skyward_nb.providers.far.host_setup import made_ready
 from skyward_nb.providers.ssh.private_keys import new_pair
 from skyward_nb.words.errors import LaunchError, PoolError, StartError
 from skyward_nb.words.node_log_entry import NodeLogEntry

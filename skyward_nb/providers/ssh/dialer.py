@@ -10,9 +10,9 @@ from typing import Any
 
 import asyncssh
 
+from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.providers.ssh.error_translation import fault_of
 from skyward_nb.providers.ssh.host_keys import HostKeys, algorithms, pin_file, read_known
-from skyward_nb.providers.ssh.login_errors import Unreachable
 from skyward_nb.providers.ssh.private_keys import keys_for
 from skyward_nb.providers.ssh.proxy_command import ProxyCommand, open_proxy
 from skyward_nb.providers.ssh.settings import HostSettings, settings_for

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import asyncssh
 
-from skyward_nb.providers.ssh.login_errors import LoginRefused, Unreachable
+from skyward_nb.providers.far.login_errors import LoginRefused, Unreachable
 from skyward_nb.providers.ssh.settings import HostSettings
 
 _PLAIN_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from skyward_nb.providers.ssh.login_errors import Unreachable
+from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.providers.ssh.stream import BulkGate
 
 _SEATS = 4

@@ -18,7 +18,7 @@ import asyncssh
 import platformdirs
 
 from skyward_nb.compat.asyncssh_private import certificate_algorithms, key_algorithms
-from skyward_nb.providers.ssh.login_errors import ChangedKey, UnknownKey, Unreachable
+from skyward_nb.providers.far.login_errors import ChangedKey, UnknownKey, Unreachable
 from skyward_nb.words.hosts import Trust
 
 _GLOBAL = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import asyncssh
 
+from skyward_nb.bootstrap.file_upload import UPLOAD_END, upload_error, upload_script
 from skyward_nb.bootstrap.remote_shell import (
     NotOffered,
     ScriptResult,
@@ -26,16 +27,11 @@ from skyward_nb.bootstrap.remote_shell import (
     unheard,
     untold,
 )
+from skyward_nb.providers.far.login_errors import LoginRefused, UnknownKey, Unreachable
 from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT, Dialer
 from skyward_nb.providers.ssh.extra_connections import ExtraConnections
-from skyward_nb.providers.ssh.login_errors import LoginRefused, UnknownKey, Unreachable
 from skyward_nb.providers.ssh.remote_forward import served_port
-from skyward_nb.providers.ssh.script_session import (
-    UPLOAD_END,
-    ScriptSession,
-    upload_error,
-    upload_script,
-)
+from skyward_nb.providers.ssh.script_session import ScriptSession
 from skyward_nb.providers.ssh.stream import BulkGate, forward
 from skyward_nb.providers.ssh.value_channel import ValueChannel, direct
 from skyward_nb.words.hosts import Host
@@ -49,7 +45,14 @@ _MARK_LIMIT = 10.0
 
 
 class HostLine:
-    """A `bootstrap.remote_shell.Shell` of a host, and streams to sockets there."""
+    """A `Line` to a host."""
+
+    reaching: str = "logging in to hosts"
+    advice: str = (
+        "sshd there does not let anybody reach it. The sshd_config there has to allow "
+        "AllowTcpForwarding and AllowStreamLocalForwarding (at least `local`), and not "
+        "DisableForwarding; a key in authorized_keys must not be `restrict` or `no-port-forwarding`"
+    )
 
     def __init__(self, host: Host, dialer: Dialer) -> None:
         self.host = host

@@ -8,7 +8,7 @@ from skyward_nb.providers.base import Tell
 from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
-    from skyward_nb.providers.ssh.machine import SSHMachine
+    from skyward_nb.providers.far.far_machine import FarMachine
 
 
 class SSHProvider:
@@ -23,14 +23,14 @@ class SSHProvider:
 
         check_minor(spec.image)
 
-    async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SSHMachine, ...]:
+    async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[FarMachine, ...]:
         """Log in to hosts and make them ready; raises `HostError` with the fault of each."""
-        from skyward_nb.providers.ssh.host_setup import acquire
+        from skyward_nb.providers.ssh.host_machines import acquire
 
         return await acquire(spec, pool_id, tell)
 
-    def find(self, spec: PoolSpec, pool_id: str) -> tuple[SSHMachine, ...]:
+    def find(self, spec: PoolSpec, pool_id: str) -> tuple[FarMachine, ...]:
         """The machines of an existing pool; `connect` finds out whether they live."""
-        from skyward_nb.providers.ssh.host_setup import find
+        from skyward_nb.providers.ssh.host_machines import find
 
         return find(spec, pool_id)

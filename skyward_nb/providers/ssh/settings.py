@@ -12,8 +12,8 @@ from typing import Any, cast
 from asyncssh import ConfigParseError
 
 from skyward_nb.compat.asyncssh_private import Config, read_config
+from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.providers.ssh.host_keys import HostKeyAddress, known_files
-from skyward_nb.providers.ssh.login_errors import Unreachable
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.hosts import Host, SSHAccess, parse_host
 

@@ -15,7 +15,7 @@ from skyward_nb.providers.aws.rental_records import (
     RentalFolder,
     RentalRecord,
 )
-from skyward_nb.providers.ssh.machine import SSHMachine
+from skyward_nb.providers.far.far_machine import FarMachine
 
 
 class Line:
@@ -71,7 +71,7 @@ def pool(tmp_path, monkeypatch):
         return (here[0],)
 
     here, tried = ["198.51.100.1/32"], []
-    monkeypatch.setattr(SSHMachine, "_opened", opened)
+    monkeypatch.setattr(FarMachine, "_opened", opened)
     monkeypatch.setattr(network, "caller_networks", caller_networks)
     return entry, cloud, here, tried
 
@@ -110,7 +110,7 @@ def test_a_machine_that_is_away_for_another_reason_stays_away(pool, monkeypatch)
         tried.append(here[0])
         raise OSError("it does not answer")
 
-    monkeypatch.setattr(SSHMachine, "_opened", opened)
+    monkeypatch.setattr(FarMachine, "_opened", opened)
     with pytest.raises(OSError, match="it does not answer"):
         connected(cloud)
     assert len(tried) == 1

@@ -8,14 +8,15 @@ import time
 
 import pytest
 
+from skyward_nb.providers import maker_process
 from skyward_nb.providers.aws import rental_records
 from skyward_nb.providers.aws.rental_records import (
     CreatedResource,
     LaunchAttempt,
-    MakerProcess,
     RentalRecord,
     UsedRegion,
 )
+from skyward_nb.providers.maker_process import MakerProcess
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +109,7 @@ def computer(tmp_path, monkeypatch):
     def become(name):
         path = tmp_path / f"machine-id-{name}"
         path.write_text(f"{name * 32}\n")
-        monkeypatch.setattr(rental_records, "_MACHINE", path)
+        monkeypatch.setattr(maker_process, "_MACHINE", path)
 
     return become
 
@@ -127,7 +128,7 @@ def test_a_copy_of_a_home_has_an_owner_of_its_own(state, computer):
 def test_a_computer_without_an_id_has_a_mark_all_the_same(state, tmp_path, monkeypatch, words):
     path = tmp_path / "machine-id"
     path.write_text(words)
-    monkeypatch.setattr(rental_records, "_MACHINE", path)
+    monkeypatch.setattr(maker_process, "_MACHINE", path)
     assert rental_records.owner() == rental_records.owner()
     assert MakerProcess.this().is_here
 
@@ -142,7 +143,7 @@ def test_a_maker_on_the_computer_that_this_one_is_a_copy_of_may_live(computer):
 
 
 def test_a_maker_that_has_ended_is_known_to():
-    script = "from skyward_nb.providers.aws.rental_records import MakerProcess as Maker; import msgspec; print(msgspec.json.encode(Maker.this()).decode())"
+    script = "from skyward_nb.providers.maker_process import MakerProcess as Maker; import msgspec; print(msgspec.json.encode(Maker.this()).decode())"
     import msgspec
 
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout

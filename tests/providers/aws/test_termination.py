@@ -10,10 +10,10 @@ from skyward_nb.providers.aws import rental_records, termination
 from skyward_nb.providers.aws.machine import Rental
 from skyward_nb.providers.aws.rental_records import (
     LaunchAttempt,
-    MakerProcess,
     RentalFolder,
     RentalRecord,
 )
+from skyward_nb.providers.maker_process import MakerProcess
 
 
 class Machines:

@@ -1,4 +1,4 @@
-"""One host as a machine of a pool: its agent is reached over the line to the host."""
+"""A machine at the other end of a line: its agent is started and reached over it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import msgspec
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.remote_shell import ScriptResult, ShellGone
 from skyward_nb.providers.base import AgentGone
+from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.host import GONE, NOTE, AgentFailed, AgentStarted, PoolNote
-from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.providers.ssh.value_channel import ValueChannel
+from skyward_nb.store.byte_streams import ByteStream
 from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.system import login_environment
 from skyward_nb.words.errors import HostNotReady, StartError
@@ -66,8 +66,8 @@ Opening = Callable[[str, int], Coroutine[Any, Any, T]]
 """Opens a channel to the socket at a path there, over the connection of this number."""
 
 
-class SSHMachine:
-    """A host of a pool, as its node number `node`, with the pool's folders below `folder_id` there.
+class FarMachine:
+    """A machine of a pool, as its node number `node`, with the pool's folders below `folder_id` there.
 
     Without an `environment`, the pool's agent runs there already; `variables` are for programs run there.
     """
@@ -79,7 +79,7 @@ class SSHMachine:
         pool: str,
         folder_id: str,
         node: int,
-        line: HostLine,
+        line: Line,
         environment: Environment | None = None,
     ) -> None:
         self.name: str = line.name
@@ -100,9 +100,9 @@ class SSHMachine:
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
         """Start the agent and wait until it listens; raises `StartError` with its log."""
         self._loop = asyncio.get_running_loop()
-        words = ["start", self._folder_id, str(idle), str(ttl), *preload]
+        words = [self._folder_id, str(idle), str(ttl), *preload]
         try:
-            ran = await self._host(words, _START_LIMIT)
+            ran = await self._begun(words, _START_LIMIT)
         except (ShellGone, TimeoutError) as error:
             raise StartError(
                 self._pool, f"no agent was started on {self.name}: {_why(error)}"
@@ -127,7 +127,7 @@ class SSHMachine:
     async def connect(self) -> socket.socket:
         """A stream to the agent, over a connection that is made anew if need be.
 
-        Raises `AgentGone` if the agent has ended, `HostNotReady` if sshd forbids such streams, and, after
+        Raises `AgentGone` if the agent has ended, `HostNotReady` if such streams are forbidden, and, after
         a while, OSError if there is no stream now.
         """
         self._loop = asyncio.get_running_loop()
@@ -153,10 +153,7 @@ class SSHMachine:
             if code == 0 and not self._is_reached:
                 raise HostNotReady(
                     self.name,
-                    "its agent runs, and sshd there does not let anybody reach it. The sshd_config "
-                    "there has to allow AllowTcpForwarding and AllowStreamLocalForwarding (at least "
-                    "`local`), and not DisableForwarding; a key in authorized_keys must not be "
-                    "`restrict` or `no-port-forwarding`",
+                    f"its agent runs, and {self._line.advice}",
                 ) from None
             raise
 
@@ -202,7 +199,7 @@ class SSHMachine:
             self._environment = Environment(note.python, note.package, "")
         self._runtime = folder.decode()
 
-    def values(self) -> ValueChannel:
+    def values(self) -> socket.socket | ByteStream:
         """A channel to the agent's service of values; from any thread but the loop's.
 
         Raises `AgentGone`, and OSError if the host cannot be reached now.
@@ -271,16 +268,23 @@ class SSHMachine:
             stacklevel=2,
         )
 
+    async def _begun(self, words: list[str], limit: float) -> ScriptResult:
+        """Start the agent; the end of the program that says how that went."""
+        return await self._host(["start", *words], limit)
+
     async def _host(self, words: list[str], limit: float) -> ScriptResult:
         """Run `providers.host` with these words in the host's Python."""
+        return await self._line.run(self._program(words), limit=limit)
+
+    def _program(self, words: list[str]) -> str:
+        """The script that runs `providers.host` with these words."""
         assert self._environment is not None
         command = [self._environment.python, "-P", "-m", "skyward_nb.providers.host", *words]
         path = shlex.quote(self._environment.package)
         login = f'{login_environment.FOLDER}="$HOME" {login_environment.UMASK}="$login_umask"'
         own = "".join(f"{key}={shlex.quote(value)} " for key, value in self.variables.items())
         # Nothing is imported from the folder `/`; the login's own folder may have modules.
-        script = f"cd /; {own}{login} PYTHONPATH={path} exec {shlex.join(command)}"
-        return await self._line.run(script, limit=limit)
+        return f"cd /; {own}{login} PYTHONPATH={path} exec {shlex.join(command)}"
 
     def _soon(self, work: Coroutine[Any, Any, T], limit: float | None = None) -> T:
         assert self._loop is not None

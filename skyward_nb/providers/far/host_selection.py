@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from skyward_nb.bootstrap.cuda_builds import driver_fault
 from skyward_nb.bootstrap.machine_facts import MachineFacts, described, probe, spell_gpus
@@ -15,13 +16,14 @@ from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.bootstrap.requirements import image_of
 from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.base import Tell
-from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.providers.ssh.login_errors import Unreachable
+from skyward_nb.providers.far.line_protocol import Line
+from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.words.errors import HostError, HostNotReady
 from skyward_nb.words.mig import is_called
 from skyward_nb.words.node_log_entry import node_log_entries
 from skyward_nb.words.spec import PoolSpec
 
+L = TypeVar("L", bound=Line)
 _GRACE = 1.0
 _SLOW = 2.0
 _DRIVER_PATIENCE, _DRIVER_PAUSE = 300.0, 5.0
@@ -29,30 +31,32 @@ _DRIVER_PATIENCE, _DRIVER_PAUSE = 300.0, 5.0
 
 
 @dataclass(frozen=True)
-class HealthyHost:
+class HealthyHost(Generic[L]):
     """A host after its login, and its facts."""
 
-    line: HostLine
+    line: L
     facts: MachineFacts
 
 
 async def choose(
-    spec: PoolSpec, lines: list[HostLine], tell: Tell
-) -> tuple[list[HealthyHost], dict[str, str]]:
+    spec: PoolSpec, lines: list[L], tell: Tell
+) -> tuple[list[HealthyHost[L]], dict[str, str]]:
     """Healthy hosts, at least `nodes` of them, in the order they were written; and the faults of others.
 
     Raises `HostError` as soon as too few are left.
     """
     loop = asyncio.get_running_loop()
     asking = {loop.create_task(_healthy(spec, line, tell)): line for line in lines}
-    found: dict[HostLine, MachineFacts] = {}
+    found: dict[L, MachineFacts] = {}
     faults: dict[str, str] = {}
     waiting = set(asking)
     spare = len(lines) - spec.nodes
     try:
         while waiting:
             enough = len(found) >= spec.nodes
-            tell(Phase(_progress(found, faults, [asking[task] for task in waiting], spec)))
+            tell(
+                Phase(_progress(found, faults, [asking[task] for task in waiting], spec, lines[0]))
+            )
             done, waiting = await asyncio.wait(
                 waiting, timeout=_GRACE if enough else _SLOW, return_when=asyncio.FIRST_COMPLETED
             )
@@ -89,8 +93,8 @@ async def _gone(tasks: set[asyncio.Task[MachineFacts]]) -> None:
 
 def _take(
     task: asyncio.Task[MachineFacts],
-    line: HostLine,
-    found: dict[HostLine, MachineFacts],
+    line: L,
+    found: dict[L, MachineFacts],
     faults: dict[str, str],
 ) -> None:
     try:
@@ -103,7 +107,7 @@ def _take(
         faults[line.name] = str(fault) or "it did not answer"
 
 
-async def _healthy(spec: PoolSpec, line: HostLine, tell: Tell) -> MachineFacts:
+async def _healthy(spec: PoolSpec, line: Line, tell: Tell) -> MachineFacts:
     """Log in to a host and check that it has what is asked for."""
     began = time.monotonic()
     try:
@@ -127,9 +131,7 @@ async def _healthy(spec: PoolSpec, line: HostLine, tell: Tell) -> MachineFacts:
     return facts
 
 
-async def _with_driver(
-    spec: PoolSpec, line: HostLine, facts: MachineFacts, tell: Tell
-) -> MachineFacts:
+async def _with_driver(spec: PoolSpec, line: Line, facts: MachineFacts, tell: Tell) -> MachineFacts:
     """The facts of a rented machine once its GPUs are there: its driver comes up after its sshd."""
     until = time.monotonic() + _DRIVER_PATIENCE
     while (lack := _too_few_gpus(spec, facts)) and time.monotonic() < until:
@@ -140,7 +142,7 @@ async def _with_driver(
     return facts
 
 
-def note(tell: Tell, line: HostLine, part: str, text: str, nodes: tuple[int, ...] = ()) -> None:
+def note(tell: Tell, line: Line, part: str, text: str, nodes: tuple[int, ...] = ()) -> None:
     """Report each line of a text as a log entry of a host."""
     for word in node_log_entries(line.name, part, text, time.time(), nodes):
         tell(word)
@@ -165,12 +167,13 @@ def _too_few_gpus(spec: PoolSpec, facts: MachineFacts) -> str:
 
 
 def _progress(
-    found: dict[HostLine, MachineFacts],
+    found: dict[L, MachineFacts],
     faults: dict[str, str],
-    waiting: list[HostLine],
+    waiting: list[L],
     spec: PoolSpec,
+    first: Line,
 ) -> str:
-    text = f"logging in to hosts: {len(found)} of {spec.nodes} are there"
+    text = f"{first.reaching}: {len(found)} of {spec.nodes} are there"
     if waiting and (found or faults):
         names = ", ".join(line.name for line in waiting[:4])
         text += f", waiting for {names}{' and others' if len(waiting) > 4 else ''}"

@@ -1,4 +1,4 @@
-"""Turns hosts into machines of a pool: chooses them and makes them ready side by side, all or none."""
+"""Makes machines at the ends of lines ready for agents: chooses them and readies them side by side, all or none."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import time
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from skyward_nb.bootstrap.cuda_builds import with_cuda
 from skyward_nb.bootstrap.environment import Environment, PhaseReporter, ready
@@ -16,39 +17,25 @@ from skyward_nb.bootstrap.requirements import image_of
 from skyward_nb.bootstrap.volumes import mount
 from skyward_nb.protocol.events import Phase, Step
 from skyward_nb.providers.base import Tell
-from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.host_selection import HealthyHost, choose, note
-from skyward_nb.providers.ssh.line import HostLine
-from skyward_nb.providers.ssh.login_errors import LoginRefused, UnknownKey, Unreachable
-from skyward_nb.providers.ssh.machine import SSHMachine
+from skyward_nb.providers.far.host_selection import HealthyHost, choose, note
+from skyward_nb.providers.far.line_protocol import Line
+from skyward_nb.providers.far.login_errors import LoginRefused, UnknownKey, Unreachable
 from skyward_nb.words.errors import HostError, HostNotReady
 from skyward_nb.words.image import Image
 from skyward_nb.words.spec import PoolSpec
 
+L = TypeVar("L", bound=Line)
 _PATIENCE = 60.0
 _PAUSE = 1.0
 _MOST_LOST = 5
 
 
-async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SSHMachine, ...]:
-    """The machines of a new pool, head first; raises `HostError` or `HostNotReady`."""
-    assert spec.ssh is not None
-    dialer = Dialer(spec.ssh)
-    lines = [HostLine(host, dialer) for host in spec.ssh.hosts]
-    return tuple(
-        SSHMachine(spec.name, folder_of(pool_id, node), node, line, environment)
-        for node, (line, environment) in enumerate(await made_ready(spec, lines, tell))
-    )
-
-
-async def made_ready(
-    spec: PoolSpec, lines: list[HostLine], tell: Tell
-) -> list[tuple[HostLine, Environment]]:
+async def made_ready(spec: PoolSpec, lines: list[L], tell: Tell) -> list[tuple[L, Environment]]:
     """The lines of the chosen hosts, ready for agents, with their environments; closes the other lines.
 
     Raises `HostError` or `HostNotReady`.
     """
-    readied: list[tuple[HostLine, Environment]] = []
+    readied: list[tuple[L, Environment]] = []
     try:
         healthy, faults = await choose(spec, lines, tell)
         readied = await _readied(spec, healthy, faults, len(lines), tell)
@@ -58,25 +45,14 @@ async def made_ready(
     return readied
 
 
-def find(spec: PoolSpec, pool_id: str) -> tuple[SSHMachine, ...]:
-    """The machines of a pool that is up by the spec; whether they live, `connect` finds out."""
-    assert spec.ssh is not None
-    dialer = Dialer(spec.ssh)
-    hosts = spec.ssh.hosts[: spec.nodes]
-    return tuple(
-        SSHMachine(spec.name, folder_of(pool_id, node), node, HostLine(host, dialer))
-        for node, host in enumerate(hosts)
-    )
-
-
 def folder_of(pool_id: str, node: int) -> str:
     """The name of a node's folders on its host, as several nodes may be on one machine."""
     return f"{pool_id}.{node}"
 
 
 async def _readied(
-    spec: PoolSpec, healthy: list[HealthyHost], faults: dict[str, str], of: int, tell: Tell
-) -> list[tuple[HostLine, Environment]]:
+    spec: PoolSpec, healthy: list[HealthyHost[L]], faults: dict[str, str], of: int, tell: Tell
+) -> list[tuple[L, Environment]]:
     """As many hosts as nodes, made ready side by side; a spare host replaces one that fails."""
     chosen, spare = healthy[: spec.nodes], healthy[spec.nodes :]
     tell(_told(chosen, faults))
@@ -117,7 +93,7 @@ async def _readied(
 
 
 async def _ready(
-    healthy: HealthyHost, node: int, spec: PoolSpec, image: Image, ours: Package, tell: Tell
+    healthy: HealthyHost[L], node: int, spec: PoolSpec, image: Image, ours: Package, tell: Tell
 ) -> Environment:
     """Make one host ready, and report and note each phase."""
     line = healthy.line
@@ -164,7 +140,7 @@ async def _ready(
             return environment
 
 
-async def _mount(spec: PoolSpec, line: HostLine, told: PhaseReporter) -> None:
+async def _mount(spec: PoolSpec, line: Line, told: PhaseReporter) -> None:
     if spec.volumes and spec.aws is not None:
         told("volumes", ", ".join(each.mount for each in spec.volumes), False)
         role = spec.aws.instance_profile
@@ -172,7 +148,7 @@ async def _mount(spec: PoolSpec, line: HostLine, told: PhaseReporter) -> None:
         told("volumes", "", True)
 
 
-async def _back(line: HostLine) -> None:
+async def _back(line: Line) -> None:
     """Log in again to a host whose line was lost; after a minute, raises `Unreachable`."""
     until = time.monotonic() + _PATIENCE
     while True:
@@ -186,7 +162,7 @@ async def _back(line: HostLine) -> None:
         await asyncio.sleep(_PAUSE)
 
 
-def _told(chosen: list[HealthyHost], faults: dict[str, str]) -> Step:
+def _told(chosen: list[HealthyHost[L]], faults: dict[str, str]) -> Step:
     words = [
         f"{each.line.name} ({spell_gpus(each.facts.gpus)})" if each.facts.gpus else each.line.name
         for each in chosen

@@ -1,0 +1,199 @@
+"""`sky.Local`, `sky.SSH`, `sky.Slurm` and `sky.AWS`: where the nodes of a pool come from, read like options of a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from skyward_nb.options.argument_texts import as_text, of_text
+from skyward_nb.options.host_access import OF_ACCESS
+from skyward_nb.words.aws_access import AWSAccess
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.slurm_access import SlurmAccess
+
+
+class Local(msgspec.Struct, frozen=True):
+    """This machine: nodes are groups of its processes, and only its loopback is used."""
+
+    name = "local"
+
+
+class SSH(msgspec.Struct, frozen=True, kw_only=True):
+    """Hosts to log in to. They are the nodes; with a smaller `nodes=`, the first healthy ones are.
+
+    A host is written `gpu1`, `me@gpu1:2222` or `[2001:db8::1]:22`; `hosts="@file"` reads a hostfile.
+    OpenSSH's config has the defaults, as for `ssh`. Host keys are always checked: `trust="first"` pins the
+    first key that a host shows.
+    """
+
+    hosts: Sequence[str] | str
+    user: str | None = None
+    port: int | None = None
+    key: str | Path | None = None
+    config: str | Path | None = None
+    trust: Literal["known", "first"] | None = None
+
+    name = "ssh"
+
+
+class AWS(msgspec.Struct, frozen=True, kw_only=True):
+    """Machines of EC2, rented with the credentials that boto3 finds, which stay on this machine.
+
+    `regions` are alternatives to `region`, `zones` the only zones to use, and `user` logs in to the image
+    `ami`. Without a `region`, AWS's configuration names it; without an `instance_type`, the cheapest that
+    fits is rented. `placement="no"` does not put nodes side by side; `disk` is in GB; `endpoint` is the URL
+    of another EC2 server, `instance_profile` the name or ARN of a profile whose role machines have.
+    """
+
+    region: str | None = None
+    regions: Sequence[str] | str = ()
+    zones: Sequence[str] | str = ()
+    instance_type: str | None = None
+    ami: str | None = None
+    user: str | None = None
+    subnet: str | None = None
+    security_group: str | None = None
+    profile: str | None = None
+    placement: Literal["auto", "no"] = "auto"
+    disk: int = 100
+    endpoint: str | None = None
+    instance_profile: str | None = None
+
+    name = "aws"
+
+
+class Slurm(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes of a Slurm cluster, by the commands of this machine, or of the host `login`, reached by `ssh`.
+
+    What is left out is left to Slurm. `job` is an allocation that is there: `"current"` is the one in which this
+    process is. `extra` has further arguments of sbatch, `modules` are loaded, and the lines `before` run, by the
+    batch shell on the first node; the other nodes have the environment that results. Raises `OptionError`.
+    """
+
+    login: str | None = None
+    job: str | int | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    reservation: str | None = None
+    gres: str | None = None
+    exclusive: bool = False
+    extra: Sequence[str] = ()
+    modules: Sequence[str] = ()
+    before: Sequence[str] = ()
+
+    name = "slurm"
+
+
+def with_source(asked: PoolOptions, source: Local | SSH | Slurm | AWS) -> PoolOptions:
+    """Options with a provider and its own parts; raises `OptionError`."""
+    match source:
+        case SSH():
+            return _with_ssh(asked, source)
+        case Slurm():
+            return asked.changed(provider="slurm", slurm=_slurm_access(source))
+        case AWS():
+            return asked.changed(provider="aws", aws=_aws_access(source))
+        case Local():
+            return asked.changed(provider="local")
+
+
+def _with_ssh(asked: PoolOptions, ssh: SSH) -> PoolOptions:
+    """Options with those of `sky.SSH(...)`."""
+    asked = asked.changed(provider="ssh")
+    for option in OF_ACCESS:
+        value: Any = getattr(ssh, option)
+        if value is None:
+            continue
+        if option == "hosts" and isinstance(value, list | tuple):
+            value = ",".join(map(_host, value))
+        elif isinstance(value, Path) or (
+            option == "port" and isinstance(value, int) and not isinstance(value, bool)
+        ):
+            value = str(value)
+        asked = asked.changed(**{option: of_text(option, option, as_text(option, value))})
+    if not asked.hosts:
+        raise OptionError("hosts", 'sky.SSH(hosts=[...]): name hosts, such as hosts=["gpu1"]')
+    return asked
+
+
+def _host(value: Any) -> str:
+    if not isinstance(value, str) or "," in value:
+        raise OptionError(
+            "hosts", f"sky.SSH(hosts=[...]) takes texts such as 'gpu1', not {value!r}"
+        )
+    return value
+
+
+def _aws_access(aws: AWS) -> AWSAccess:
+    """`sky.AWS(...)` with its parts read as options."""
+    fields: dict[str, Any] = {}
+    for name in AWS.__struct_fields__:
+        value: Any = getattr(aws, name)
+        if value is None or value == ():
+            continue
+        if name in ("regions", "zones") and isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        fields[name] = _part(name, value)
+    others = fields.get("regions", ())
+    fields["regions"] = tuple(each for each in others if each != fields.get("region"))
+    return AWSAccess(**fields)
+
+
+_LISTS = ("extra", "modules", "before")
+_OF_LINE = {"modules": "module"}
+
+
+def _slurm_access(slurm: Slurm) -> SlurmAccess:
+    """`sky.Slurm(...)` with its parts read as options."""
+    fields: dict[str, Any] = {}
+    for name in Slurm.__struct_fields__:
+        value: Any = getattr(slurm, name)
+        if value is None or value == () or value is False:
+            continue
+        if name == "exclusive":
+            if value is not True:
+                raise OptionError(name, f"sky.Slurm(exclusive={value!r}): write True or False")
+        elif name in _LISTS:
+            value = _texts(name, value)
+            for text in value if name != "before" else ():
+                of_text(name, _OF_LINE.get(name, name), text)
+        else:
+            value = of_text(name, name, str(value) if name == "job" else as_text(name, value))
+        fields[name] = value
+    return SlurmAccess(**fields)
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    texts: tuple[Any, ...] = (value,) if isinstance(value, str) else tuple(value)
+    if not all(isinstance(text, str) for text in texts):
+        raise OptionError(name, f"sky.Slurm({name}={value!r}): write a list of text")
+    return texts
+
+
+def _part(name: str, value: Any) -> Any:
+    if name == "disk":
+        if not isinstance(value, int) or isinstance(value, bool) or value < _LEAST_DISK:
+            raise OptionError(name, f"sky.AWS(disk={value!r}): give GB of {_LEAST_DISK} or more")
+        return value
+    if not isinstance(value, str):
+        raise OptionError(name, f"sky.AWS({name}={value!r}): write it as text")
+    if name == "placement" and value not in ("auto", "no"):
+        raise OptionError(name, f"sky.AWS(placement={value!r}): there is 'auto' and 'no'")
+    if name in ("profile", "placement", "endpoint", "instance_profile"):
+        return value
+    option = "region" if name == "regions" else name
+    read = of_text(name, option, value)
+    if name != "region":
+        return read
+    if len(read) != 1:
+        raise OptionError(name, f"sky.AWS(region={value!r}): name one; others are regions=[...]")
+    return read[0]
+
+
+_LEAST_DISK = 30

@@ -1,0 +1,70 @@
+"""Turns the options about Slurm into a part of a pool's spec. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from skyward_nb.words.errors import OptionError
+from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.slurm_access import CURRENT, SlurmAccess
+from skyward_nb.words.spec import PoolSpec
+
+OF_SLURM = {
+    "login": "login",
+    "job": "job",
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "constraint": "constraint",
+    "reservation": "reservation",
+    "gres": "gres",
+    "exclusive": "exclusive",
+    "extra": "extra",
+    "module": "modules",
+}
+"""Options that are fields of `SlurmAccess`, and which ones."""
+
+OF_NODES = ("cpus", "memory")
+"""Options that Slurm's nodes have in common with rented machines."""
+
+_OF_JOB = ("partition", "account", "qos", "constraint", "reservation", "gres", "exclusive", "extra")
+"""Those that say which job to submit."""
+
+
+def slurm_options(asked: PoolOptions) -> list[str]:
+    """Which of them are stated; `partition` without a name is about GPUs that are cut."""
+    stated = [option for option in OF_SLURM if option in asked.stated]
+    return [each for each in stated if each != "partition" or isinstance(asked.partition, str)]
+
+
+def slurm_of(base: SlurmAccess | None, asked: PoolOptions) -> SlurmAccess:
+    """The requested use of Slurm, completed by `base`."""
+    changes: dict[str, Any] = {
+        OF_SLURM[option]: getattr(asked, option) for option in slurm_options(asked)
+    }
+    return replace(asked.slurm or base or SlurmAccess(), **changes)
+
+
+def with_slurm(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
+    """A spec with the requested use of Slurm; raises `OptionError` for options that need provider=slurm."""
+    given = slurm_options(asked)
+    if spec.provider != "slurm":
+        if given:
+            option = given[0]
+            raise OptionError(option, f"{option}= is about Slurm: it goes with provider=slurm")
+        return replace(spec, slurm=None)
+    access = slurm_of(spec.slurm, asked)
+    if access.login is not None and access.job == CURRENT:
+        raise OptionError(
+            "job", "job=current is the job of this notebook, and login= is elsewhere: give its id"
+        )
+    if access.job is not None:
+        for option in _OF_JOB:
+            if getattr(access, option):
+                raise OptionError(
+                    option,
+                    f"{option}= is about a job to submit, and job={access.job} is there: leave out one",
+                )
+    return replace(spec, slurm=access)

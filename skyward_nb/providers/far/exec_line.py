@@ -1,0 +1,296 @@
+"""A line made of commands: an engine runs each of them on the machine, with its stdio as bytes.
+
+A script is one command, and so is a stream. Nothing listens, and nothing stays there between two commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import posixpath
+import signal
+import socket
+from asyncio.subprocess import PIPE, Process
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from itertools import chain
+
+from skyward_nb.bootstrap.file_upload import UPLOAD_END, upload_error, upload_script
+from skyward_nb.bootstrap.remote_shell import (
+    LINE,
+    NotOffered,
+    ScriptResult,
+    Serve,
+    ShellGone,
+    spoken,
+    unheard,
+    untold,
+)
+from skyward_nb.providers.far.login_errors import Unreachable
+from skyward_nb.providers.host import RELAY
+
+ArgvFor = Callable[[Sequence[str]], Sequence[str]]
+"""Makes of a command on the machine the command here that runs it there."""
+
+_BEGUN = b"+"
+_JOIN = f"""[ -r "$1/{RELAY}" ] || {{ printf -- -; exit; }}; exec /bin/sh "$1/{RELAY}" "$1/$2" """
+_CHUNK = 256 << 10
+_LINE_LIMIT = 1 << 24
+_ANSWER_LIMIT = 20.0
+_FIRST_LIMIT = 120.0
+_LAST_LINES = 20
+
+
+class ExecLine:
+    """A `Line` to the machine `name`; `prelude` is run before each script there, in its shell.
+
+    `first` is a script that returns when the machine is ready for others: `connect` runs it. `environ` is the
+    environment of the commands here, None: that of this process; lines of their stderr that are `noise` are left out.
+    """
+
+    reaching: str = "reaching machines"
+
+    advice: str = "no command that is run there reaches it: see whether its Python can be started"
+
+    def __init__(
+        self,
+        name: str,
+        argv_for: ArgvFor,
+        *,
+        place: str = "",
+        prelude: str = "",
+        first: str = "",
+        noise: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name: str = name
+        self.place: str = place or name
+        self.number: int = 0
+        self._argv_for = argv_for
+        self._prelude = prelude
+        self._first = first
+        self._noise = tuple(noise)
+        self._environ = environ
+        self._streams: set[Process] = set()
+        self._watching: set[asyncio.Task[None]] = set()
+
+    async def connect(self) -> None:
+        """Wait until the machine is ready for commands, each of which reaches it by itself; raises `Unreachable`."""
+        if self._first and not self.number:
+            try:
+                ran = await self.run(self._first, limit=_FIRST_LIMIT)
+            except (ShellGone, TimeoutError) as error:
+                why = str(error).removeprefix(f"{self.name}: ")
+                raise Unreachable(self.name, why or "it did not answer in time") from error
+            if ran.code:
+                raise Unreachable(self.name, _last(ran.err) or f"it ended with {ran.code}")
+        self.number = self.number or 1
+
+    async def reached(self) -> int:
+        """The number of the line, always 1: it is not made of a connection."""
+        await self.connect()
+        return self.number
+
+    async def close(self) -> None:
+        """End the streams."""
+        for process in [*self._streams]:
+            _end(process)
+        if self._watching:
+            await asyncio.wait([*self._watching])
+
+    # ── streams ─────────────────────────────────────────────────────────────────────────
+
+    async def stream(self, path: str, over: int | None = None) -> socket.socket:
+        """See `Line.stream`; each is a command of its own."""
+        del over
+        near, far = socket.socketpair()
+        said = deque[bytes](maxlen=_LAST_LINES)
+        try:
+            with far:
+                words = ["/bin/sh", "-c", _JOIN, RELAY, *posixpath.split(path)]
+                process = await self._start(words, far.fileno(), far.fileno())
+            watching = asyncio.ensure_future(self._watch(process, said))
+            self._watching.add(watching)
+            watching.add_done_callback(self._watching.discard)
+            near.setblocking(False)
+            async with asyncio.timeout(_ANSWER_LIMIT):
+                word = await asyncio.get_running_loop().sock_recv(near, 1)
+                if not word:
+                    await asyncio.wait([watching])
+        except TimeoutError:
+            near.close()
+            raise OSError(errno.ETIMEDOUT, f"it did not answer in {_ANSWER_LIMIT:g} s") from None
+        except BaseException:
+            near.close()
+            raise
+        if word == _BEGUN:
+            near.setblocking(True)
+            return near
+        near.close()
+        if word:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
+        raise OSError(errno.ECONNRESET, _text(said) or "the command that reaches it ended at once")
+
+    way = stream
+
+    async def _watch(self, process: Process, said: deque[bytes]) -> None:
+        """Keep the last words of a stream's command until it has ended."""
+        self._streams.add(process)
+        assert process.stderr is not None
+        try:
+            async for line in process.stderr:
+                said.append(line)
+            await process.wait()
+        finally:
+            self._streams.discard(process)
+
+    @contextlib.asynccontextmanager
+    async def offer(self, serve: Serve) -> AsyncGenerator[int]:
+        """Raise `NotOffered`: nothing listens there for this side."""
+        del serve
+        if self.number >= 0:
+            raise NotOffered("commands alone reach it, and nothing listens there for this side")
+        yield 0
+
+    # ── scripts ─────────────────────────────────────────────────────────────────────────
+
+    async def run(
+        self,
+        script: str,
+        *,
+        data: bytes = b"",
+        limit: float = 60.0,
+        heard: Callable[[str], None] = unheard,
+    ) -> ScriptResult:
+        """See `Shell.run`."""
+        return await self._run(script, [data] if data else [], limit, heard, untold)
+
+    async def send(
+        self,
+        path: str,
+        parts: Iterable[bytes],
+        *,
+        mode: int = 0o600,
+        told: Callable[[int], None] = untold,
+    ) -> None:
+        """See `Shell.send`."""
+        parts = chain(parts, [UPLOAD_END])
+        ran = await self._run(upload_script(path, mode), parts, None, unheard, told)
+        if ran.code:
+            raise upload_error(path, ran.err)
+
+    async def _run(
+        self,
+        script: str,
+        parts: Iterable[bytes],
+        limit: float | None,
+        heard: Callable[[str], None],
+        told: Callable[[int], None],
+    ) -> ScriptResult:
+        process = await self._start(["/bin/sh", "-c", LINE], PIPE, PIPE)
+        try:
+            async with asyncio.timeout(limit):
+                # Its first byte says that it runs there: else the words are those of the command here.
+                whole = f"printf {_BEGUN.decode()}\n{self._prelude}\n{script}"
+                ran = await _talk(process, spoken(whole), parts, self._heard(heard), told)
+        finally:
+            if process.returncode is None:
+                _end(process)
+                await process.wait()
+        if not ran.out.startswith(_BEGUN):
+            raise ShellGone(f"{self.name}: {_last(ran.err) or f'it ended with {ran.code}'}")
+        if ran.code < 0:
+            raise ShellGone(f"{self.name}: the command was ended here by signal {-ran.code}")
+        return ScriptResult(ran.code, ran.out[len(_BEGUN) :], self._without_noise(ran.err))
+
+    def _heard(self, heard: Callable[[str], None]) -> Callable[[str], None]:
+        return lambda line: None if self._is_noise(line) else heard(line)
+
+    def _is_noise(self, line: str) -> bool:
+        return any(each in line for each in self._noise)
+
+    def _without_noise(self, text: str) -> str:
+        return "".join(line for line in text.splitlines(True) if not self._is_noise(line))
+
+    async def _start(self, words: Sequence[str], stdin: int, stdout: int) -> Process:
+        """Start a command; raises `ShellGone` where there is no such program here."""
+        argv = self._argv_for(words)
+        try:
+            return await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=PIPE,
+                env=self._environ,
+                limit=_LINE_LIMIT,
+                # An interrupt of the notebook is for its kernel alone.
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise ShellGone(f"{self.name}: there is no program {argv[0]} here") from None
+
+
+def here(environ: Mapping[str, str] | None = None) -> ExecLine:
+    """A line to this machine itself."""
+    return ExecLine("this machine", list, environ=environ)
+
+
+async def _talk(
+    process: Process,
+    first: bytes,
+    parts: Iterable[bytes],
+    heard: Callable[[str], None],
+    told: Callable[[int], None],
+) -> ScriptResult:
+    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+    assert stdin is not None
+    assert stdout is not None
+    assert stderr is not None
+    lines: list[str] = []
+
+    async def say() -> None:
+        sent = 0
+        # A script need not read all that it is given.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            stdin.write(first)
+            for part in parts:
+                view = memoryview(part)
+                for start in range(0, len(view), _CHUNK):
+                    stdin.write(bytes(view[start : start + _CHUNK]))
+                    await stdin.drain()
+                    sent += min(_CHUNK, len(view) - start)
+                    told(sent)
+            await stdin.drain()
+        stdin.close()
+
+    async def hear() -> None:
+        async for line in stderr:
+            lines.append(line.decode(errors="replace"))
+            heard(lines[-1].rstrip("\n"))
+
+    saying = asyncio.ensure_future(say())
+    try:
+        out, _ = await asyncio.gather(stdout.read(), hear())
+        code = await process.wait()
+    finally:
+        saying.cancel()
+        await asyncio.gather(saying, return_exceptions=True)
+    if not saying.cancelled() and (error := saying.exception()) is not None:
+        raise error
+    return ScriptResult(code, out, "".join(lines))
+
+
+def _end(process: Process) -> None:
+    """Kill a command and what it has started here; its end on the machine follows."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _text(said: Iterable[bytes]) -> str:
+    return _last(b"".join(said).decode(errors="replace"))
+
+
+def _last(text: str) -> str:
+    return text.strip().rpartition("\n")[2]

@@ -1,0 +1,131 @@
+"""The keeper: a program of /bin/sh that an engine keeps on each machine of a pool, and the machine behind it.
+
+Engines end what a short command leaves behind, so the agent is the keeper's child. When the agent ends, so does
+the keeper, and with it what the engine has given: that is the lease. Before there is an agent, the keeper ends
+when nobody has used it for a while.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from skyward_nb.bootstrap.remote_shell import ScriptResult, ShellGone
+from skyward_nb.providers.far.far_machine import FarMachine
+
+PATIENCE = 90
+"""Seconds without a command from a client after which a keeper without an agent ends."""
+
+KEEPER = r"""umask 077
+keep=$1
+mkdir -m 700 "$keep" || exit 73
+child=
+end() { [ -z "$child" ] || { kill -TERM $child 2>/dev/null; wait $child 2>/dev/null; }; exit 143; }
+trap 'rm -rf "$keep"; [ -z "$watch" ] || kill $watch 2>/dev/null' EXIT
+trap end HUP INT TERM
+trap '[ -z "$child" ] || kill -USR2 $child 2>/dev/null' USR2
+mkfifo "$keep/go" || exit 73
+export -p >"$keep/env.new"
+echo $$ >"$keep/pid"
+own=$$
+(
+  trap - EXIT HUP INT TERM USR2
+  quiet=0
+  while [ "$quiet" -lt "$2" ]; do
+    sleep 1
+    [ -d "$keep" ] || exit
+    quiet=$((quiet + 1))
+    for each in "$keep"/at.*; do
+      if kill -0 "${each##*.}" 2>/dev/null; then quiet=0; else rm -f "$each"; fi
+    done
+    [ ! -e "$keep/begun" ] || quiet=0
+  done
+  kill -TERM $own
+) </dev/null >/dev/null 2>&1 &
+watch=$!
+exec 3<>"$keep/go"
+mv "$keep/env.new" "$keep/env"
+while :; do
+  read -r script <&3 || continue
+  : >"$keep/begun"
+  /bin/sh "$script" >"$script.out" 2>"$script.err" </dev/null 3<&- &
+  child=$!
+  while :; do
+    wait $child
+    code=$?
+    kill -0 $child 2>/dev/null || break
+  done
+  child=
+  rm -f "$keep/begun"
+  echo $code >"$script.new"
+  mv "$script.new" "$script.code"
+  [ "$code" != 0 ] || exit 0
+done
+"""
+"""Arguments: its folder, which it makes, and its patience. A script whose path comes by `go` is its child.
+
+It ends with a script that ends well. TERM ends the child first, USR2 is passed on.
+"""
+
+_START = """
+script={keep}/start.$$
+printf '%s' {program} >"$script" || exit
+[ -p {keep}/go ] || {{ echo 'its keeper has ended' >&2; exit 74; }}
+echo "$script" >{keep}/go
+until [ -e "$script.code" ] || grep -q '^{{.*}}$' "$script.out" 2>/dev/null; do sleep 0.05; done
+cat "$script.out"
+cat "$script.err" >&2
+[ ! -e "$script.code" ] || exit "$(cat "$script.code")"
+"""
+_END = """
+[ -d {keep} ] || exit 0
+{now}
+while [ -d {keep} ]; do sleep 0.05; done
+"""
+_NOW = 'kill -TERM "$(cat {keep}/pid)" 2>/dev/null'
+_END_LIMIT = 60.0
+
+
+def prelude(keep: str) -> str:
+    """Run before each script on a machine: it has the keeper's environment, and the keeper waits for its end."""
+    place = shlex.quote(keep)
+    return f"if [ -O {place}/env ]; then . {place}/env; : >{place}/at.$$; fi"
+
+
+def first(keep: str) -> str:
+    """Returns when there is a keeper: what gives a machine may take its time to start a program there."""
+    place = shlex.quote(keep)
+    return f"""tries=0
+until [ -O {place}/env ]; do
+  tries=$((tries + 1))
+  [ "$tries" -lt 1000 ] || {{ echo 'its keeper was not started in time' >&2; exit 75; }}
+  sleep 0.1
+done
+"""
+
+
+class KeptMachine(FarMachine):
+    """A machine whose agent is the child of the keeper with the folder `keep` there."""
+
+    keep: str = ""
+
+    async def _begun(self, words: list[str], limit: float) -> ScriptResult:
+        """Have the keeper run the program that starts the agent, and stays."""
+        program = shlex.quote(self._program(["hold", *words]))
+        return await self._line.run(
+            _START.format(keep=shlex.quote(self.keep), program=program), limit=limit
+        )
+
+    async def release(self) -> str | None:
+        """Wait until the keeper, whose agent was told to stop, is gone."""
+        keep = shlex.quote(self.keep)
+        now = "" if self._is_reached else _NOW.format(keep=keep)
+        try:
+            ran = await self._line.run(_END.format(keep=keep, now=now), limit=_END_LIMIT)
+            if ran.code:
+                self._warn(ran.err.strip())
+        except (ShellGone, TimeoutError) as error:
+            self._warn(str(error) or "it did not answer in time")
+        finally:
+            self._store.close()
+            await self._line.close()
+        return None

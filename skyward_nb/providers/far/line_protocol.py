@@ -1,0 +1,54 @@
+"""What a machine of a pool needs of the way to it: `Line`."""
+
+from __future__ import annotations
+
+import socket
+from typing import Protocol
+
+from skyward_nb.bootstrap.remote_shell import Shell
+from skyward_nb.store.byte_streams import ByteStream
+
+
+class Line(Shell, Protocol):
+    """The way to one machine: a `Shell` there, and streams to its unix sockets.
+
+    What carries it (an SSH connection, say) may be lost and made anew; each has a `number`.
+    """
+
+    number: int
+    """The number of connections so far, the current one included; 0 before the first."""
+
+    reaching: str
+    """What connecting is called while it takes: `logging in to hosts`."""
+
+    advice: str
+    """Where scripts run and no stream arrives: why, and what to do."""
+
+    @property
+    def place(self) -> str:
+        """Where it leads, in words: `ann@10.0.0.11 port 22`, `node c1 of job 12`."""
+        ...
+
+    async def connect(self) -> None:
+        """Reach the machine; raises `Unreachable`."""
+        ...
+
+    async def reached(self) -> int:
+        """The number of the connection, which is made anew if it was lost; raises OSError."""
+        ...
+
+    async def stream(self, path: str, over: int | None = None) -> socket.socket:
+        """A stream of frames to a unix socket there, over the connection numbered `over` or a new one.
+
+        Raises `ConnectionRefusedError` if nothing listens there, and OSError if the machine, or that
+        connection, cannot be used now.
+        """
+        ...
+
+    async def way(self, path: str, over: int | None = None) -> socket.socket | ByteStream:
+        """A channel for values to a unix socket there; arguments and errors are those of `stream`."""
+        ...
+
+    async def close(self) -> None:
+        """Hang up."""
+        ...

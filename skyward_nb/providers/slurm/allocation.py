@@ -1,0 +1,249 @@
+"""The job of a pool: asked for, waited for, watched and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import warnings
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from skyward_nb.protocol.events import Phase
+from skyward_nb.providers.base import Tell
+from skyward_nb.providers.slurm.batch_script import arguments, batch_script, step_script
+from skyward_nb.providers.slurm.controller import SlurmController, SlurmRefused, SlurmSilent
+from skyward_nb.providers.slurm.job_records import JobRecord
+from skyward_nb.providers.slurm.job_states import JobState, spell_end, spell_waiting, why_never
+from skyward_nb.words.errors import StartError
+from skyward_nb.words.slurm_access import CURRENT
+from skyward_nb.words.spec import PoolSpec
+
+_FIRST_LOOK = 0.3
+_LOOK = 2.0
+_LATER = 60.0
+_LATER_LOOK = 10.0
+_COUNT = 30.0
+"""Seconds between looks, after a minute, and between counts of other jobs."""
+_BY_ITSELF = 8.0
+"""Seconds that the job of an agent that was told to stop may take to end by itself."""
+_END_LIMIT = 90.0
+_ASK_AGAIN = 2.0
+_KNOWN_AT_LAST = 6.0
+_SILENT_LIMIT = 300.0
+
+
+class Allocation:
+    """The job of one pool, which all of its machines share."""
+
+    def __init__(self, record: JobRecord, controller: SlurmController) -> None:
+        self.record: JobRecord = record
+        self.controller: SlurmController = controller
+        self.was_told: bool = False
+        """Whether an agent of it was reached, and thus told to stop."""
+        self._ending: asyncio.Task[str] | None = None
+        self._asking: asyncio.Task[str] | None = None
+        self._asked = 0.0
+
+    # ── of a job that is there ──────────────────────────────────────────────────────────
+
+    async def join(self, spec: PoolSpec, tell: Tell) -> list[str]:
+        """Start keepers on nodes of the job that `job=` means; those nodes. Raises `StartError`."""
+        assert spec.slurm is not None
+        job = spec.slurm.job or ""
+        if job == CURRENT:
+            job = os.environ.get("SLURM_JOB_ID", "")
+            if not job:
+                raise StartError(
+                    spec.name,
+                    "job=current, and this notebook is in no job of Slurm's (SLURM_JOB_ID is not set): "
+                    "name one, job=ID, or leave job= out, and one is submitted",
+                )
+        self._note(replace(self.record, job=job, is_current=True))
+        try:
+            state = await self.controller.look(self.record.pool_id, job)
+            if state is None or not state.runs:
+                why = (
+                    spell_end(state) or spell_waiting(state) if state else f"there is no job {job}"
+                )
+                raise StartError(spec.name, f"{why}: `squeue --me` lists your jobs")
+            there = await self.controller.nodes(state.nodes)
+            if spec.nodes > len(there):
+                raise StartError(
+                    spec.name,
+                    f"nodes={spec.nodes}, and job {job} has {len(there)} ({', '.join(there)}): ask for fewer",
+                )
+            nodes = there[: spec.nodes]
+            script = step_script(spec, self.record.pool_id, job, nodes)
+            await self.controller.begin_step(script)
+        except (SlurmRefused, SlurmSilent) as error:
+            raise StartError(spec.name, f"Slurm started nothing in job {job}: {error}") from None
+        self._note(replace(self.record, nodes=tuple(nodes)))
+        tell(Phase(f"job {job}: {', '.join(nodes)}"))
+        return nodes
+
+    # ── asked for ───────────────────────────────────────────────────────────────────────
+
+    async def begin(self, spec: PoolSpec, tell: Tell) -> list[str]:
+        """Submit the job and wait until it runs; its nodes, in Slurm's order. Raises `StartError`."""
+        self.record.write()
+        pool_id = self.record.pool_id
+        tell(Phase("asking Slurm for nodes"))
+        submitting = asyncio.ensure_future(
+            self.controller.submit(pool_id, arguments(spec, pool_id), batch_script(spec, pool_id))
+        )
+        try:
+            # An interrupt waits for the answer: what was submitted can then be cancelled.
+            job = await asyncio.shield(submitting)
+        except asyncio.CancelledError:
+            await asyncio.wait([submitting])
+            raise
+        except SlurmRefused as refused:
+            raise StartError(
+                spec.name, f"Slurm refused the job: {_advised(str(refused))}"
+            ) from None
+        except SlurmSilent as silent:
+            raise StartError(spec.name, f"Slurm cannot be asked for nodes: {silent}") from None
+        self._note(replace(self.record, job=job))
+        state = await self._started(spec, tell)
+        nodes = await self.controller.nodes(state.nodes)
+        self._note(replace(self.record, nodes=tuple(nodes)))
+        tell(Phase(f"job {job} has {', '.join(nodes)}"))
+        return nodes
+
+    def _note(self, record: JobRecord) -> None:
+        self.record = record
+        record.write()
+
+    async def _started(self, spec: PoolSpec, tell: Tell) -> JobState:
+        """Wait for the job's nodes, and tell where it stands; raises `StartError` once it never starts."""
+        began = heard = time.monotonic()
+        pause, others, counted = _FIRST_LOOK, None, 0.0
+        while True:
+            now = time.monotonic()
+            try:
+                state = await self.controller.look(self.record.pool_id, self.record.job)
+                if state is not None and state.waits and now - counted > _COUNT:
+                    found = await self.controller.others(state.partition)
+                    others, counted = None if found is None else max(0, found - 1), now
+                heard = now
+            except SlurmSilent as silent:
+                if now - heard > _SILENT_LIMIT:
+                    raise StartError(spec.name, f"Slurm does not answer: {silent}") from None
+                tell(Phase(f"Slurm does not answer now: {str(silent).partition(chr(10))[0]}"))
+                await asyncio.sleep(_LOOK)
+                continue
+            if state is not None and state.runs:
+                return state
+            if state is None or not state.waits:
+                said = await self.controller.output(self.record.pool_id)
+                raise StartError(spec.name, spell_end(state), said)
+            if why := why_never(state, spec.nodes):
+                raise StartError(spec.name, f"job {state.job} would never start: {why}")
+            tell(Phase(spell_waiting(state, others, time.strftime("%Y-%m-%d"))))
+            await asyncio.sleep(pause)
+            pause = _LATER_LOOK if now - began > _LATER else min(_LOOK, 1.5 * pause)
+
+    # ── watched ─────────────────────────────────────────────────────────────────────────
+
+    async def why_ended(self) -> str:
+        """Why the job has ended, as Slurm says; "" if it has not, or Slurm does not answer.
+
+        Calls within some seconds get one answer.
+        """
+        now = time.monotonic()
+        is_asked = self._asking is not None and not self._asking.done()
+        if self._asking is None or (not is_asked and now - self._asked > _ASK_AGAIN):
+            self._asked = now
+            self._asking = asyncio.ensure_future(self._why_ended())
+        return await asyncio.shield(self._asking)
+
+    async def _why_ended(self) -> str:
+        until = time.monotonic() + _KNOWN_AT_LAST
+        while True:
+            try:
+                state = await self.controller.look(self.record.pool_id, self.record.job)
+            except SlurmSilent:
+                return ""
+            if state is None or state.state != "COMPLETING" or time.monotonic() > until:
+                return spell_end(state)
+            await asyncio.sleep(_FIRST_LOOK)
+
+    # ── ended ───────────────────────────────────────────────────────────────────────────
+
+    async def give_back(self) -> str:
+        """End the job, once, and wait until it has left the queue; what of it may run on, in words."""
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end())
+        return await asyncio.shield(self._ending)
+
+    async def _end(self) -> str:
+        left = ""
+        if self.record.is_current:  # its keepers end with the agents
+            self.record.remove()
+            return ""
+        try:
+            if self.was_told:
+                await self._gone(_BY_ITSELF, lambda state: not (state.waits or state.runs))
+            await self.controller.cancel(self.record.pool_id, self.record.job)
+            state = await self._gone(_END_LIMIT, lambda state: not _takes_nodes(state))
+            if state is not None:
+                left = f"job {state.job} ({state.state} on {state.nodes})"
+        except SlurmSilent as silent:
+            left = f"job {self.record.job or 'of its name'}"
+            warnings.warn(
+                f"Slurm did not confirm the end of {left}: {silent}. The job ends by itself when its agents "
+                "do; the next pool cancels it again.",
+                stacklevel=2,
+            )
+            return left
+        await self.controller.forget(self.record.pool_id)
+        self.record.remove()
+        return left
+
+    async def _gone(self, limit: float, is_gone: Callable[[JobState], bool]) -> JobState | None:
+        """Wait until the job has gone; else its state after `limit` seconds. Raises `SlurmSilent`."""
+        until, pause = time.monotonic() + limit, _FIRST_LOOK
+        while True:
+            state = await self.controller.look(self.record.pool_id, self.record.job)
+            if state is None or is_gone(state):
+                return None
+            if time.monotonic() > until:
+                return state
+            await asyncio.sleep(pause)
+            pause = min(_LOOK, 1.2 * pause)
+
+
+def _takes_nodes(state: JobState) -> bool:
+    return state.waits or state.runs or state.state == "COMPLETING"
+
+
+_ADVICE = (
+    ("nvalid partition", "`sinfo` lists partitions: partition=NAME"),
+    ("nvalid account", "`sacctmgr show assoc user=$USER` lists yours: account=NAME"),
+    ("nvalid qos", "qos=NAME names another one"),
+    ("nvalid feature", "`sinfo -o '%N %f'` lists features: constraint=NAME"),
+    (
+        "generic resource",
+        "`sinfo -o '%N %G'` lists devices: gres=gpu:TYPE:N, or accelerator=TYPE:N",
+    ),
+    (
+        "node configuration is not available",
+        "no node has that much: `sinfo -o '%N %c %m %G'` lists them",
+    ),
+    ("CPU count", "no node has that many CPUs: `sinfo -o '%N %c'` lists them"),
+    ("emory specification", "no node has that much memory: `sinfo -o '%N %m'` lists it"),
+    ("time limit", "ttl= asks for less time, partition= for other nodes"),
+    ("eservation", "`scontrol show reservation` lists them: reservation=NAME"),
+)
+
+
+def _advised(words: str) -> str:
+    """Slurm's words, and what to type next."""
+    lines = [line.removeprefix("sbatch: error: ") for line in words.splitlines()]
+    said = "; ".join(line.removeprefix("Batch job submission failed: ") for line in lines)
+    advice = next((advice for form, advice in _ADVICE if form in said), "")
+    return (
+        f"{said}. {advice[0].upper() if advice[:1].isalpha() else advice[:1]}{advice[1:]}".strip()
+    )

@@ -1,0 +1,168 @@
+"""What Slurm says of a job, and what it means: why it waits, and how it ended. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+FORMAT = "%i|%T|%P|%V|%S|%e|%N|%r"
+"""Of squeue: id, state, partition, times of submission, start and end, nodes, reason."""
+
+_UNKNOWN_TIME = ("", "N/A", "Unknown", "NONE")
+
+WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+RUNS = ("RUNNING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED", "STAGE_OUT")
+
+_ENDS = {
+    "CANCELLED": "it was cancelled",
+    "COMPLETED": "it has ended",
+    "COMPLETING": "it has ended",
+    "TIMEOUT": "its time limit was reached: ask for more with ttl=",
+    "DEADLINE": "its deadline was reached",
+    "PREEMPTED": "it was preempted: a job with a higher priority took its nodes",
+    "NODE_FAIL": "one of its nodes failed",
+    "BOOT_FAIL": "its nodes did not boot",
+    "OUT_OF_MEMORY": "it used more memory than it had: ask for more with memory=",
+    "FAILED": "its batch script failed",
+    "REVOKED": "another cluster has it",
+}
+
+_REASONS = {
+    "None": "Slurm has not looked at it yet",
+    "Priority": "jobs with a higher priority are before it",
+    "Resources": "it is next, and waits for nodes to become free",
+    "BeginTime": "its begin time is not reached",
+    "Dependency": "it waits for another job",
+    "Licenses": "it waits for a license",
+    "Reservation": "its reservation has not begun",
+    "Cleaning": "it is cleaned up after an earlier start",
+    "Prolog": "its nodes are prepared",
+    "QOSGrpCpuLimit": "jobs of this QOS use all CPUs that it allows them",
+    "QOSMaxJobsPerUserLimit": "your other jobs are as many as the QOS allows",
+}
+_ABOUT = (
+    (r"ReqNodeNotAvail.*", "nodes that it needs are down, reserved or drained"),
+    (r"Nodes required for job are DOWN.*", "nodes that it needs are down, reserved or drained"),
+    (r"(QOS|Assoc).*PerUser.*", "your other jobs use what you are allowed"),
+    (r"(QOS|Assoc).*(Grp|Group).*", "jobs of your account or QOS use what those are allowed"),
+    (r"(QOS|Assoc)MaxJobsLimit", "your other jobs are as many as you are allowed"),
+)
+
+_NEVER = (
+    (
+        r"PartitionNodeLimit",
+        "partition {partition} gives no job {nodes} nodes: ask for fewer with nodes=, or name another partition=",
+    ),
+    (
+        r"PartitionTimeLimit",
+        "the time that it asks for is more than partition {partition} gives: a shorter ttl=, or another partition=",
+    ),
+    (
+        r"PartitionDown|PartitionInactive",
+        "partition {partition} takes no jobs now: name another with partition= (`sinfo` lists them)",
+    ),
+    (r"JobHeldUser", "it is held: `scontrol release {job}`, or leave --hold out of extra="),
+    (
+        r"JobHeldAdmin|job requeued in held state|launch failed requeued held",
+        "an administrator or Slurm itself holds it: ask them why (`scontrol show job {job}`)",
+    ),
+    (
+        r"BadConstraints",
+        "no node has what it asks for: see constraint= and accelerator= or gres= (`sinfo -o '%N %f %G'`)",
+    ),
+    (
+        r"(QOS|Assoc)MaxWall.*",
+        "the time that it asks for is more than your QOS or account allows: a shorter ttl=, or another qos=",
+    ),
+    (
+        r"(QOS|Assoc)\w*PerJob\w*",
+        "it asks for more than your QOS or account allows one job: fewer nodes=, or another qos=",
+    ),
+    (r"InvalidAccount|AccountNotAllowed", "this account may not run there: name another account="),
+    (r"InvalidQOS|QOSNotAllowed", "this QOS may not be used there: name another qos="),
+    (
+        r"ReservationDeleted|InvalidReservation",
+        "its reservation is gone: name another reservation=",
+    ),
+    (r"DependencyNeverSatisfied", "the job that it waits for failed: see extra="),
+)
+
+
+@dataclass(frozen=True)
+class JobState:
+    """What squeue says of a job; times are Slurm's texts, "" where it has none; `nodes` is its hostlist."""
+
+    job: str
+    state: str
+    partition: str
+    submitted: str
+    starts: str
+    ends: str
+    nodes: str
+    reason: str
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has no nodes yet."""
+        return self.state in WAITS
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has its nodes."""
+        return self.state in RUNS
+
+
+def read_states(out: str) -> list[JobState]:
+    """The jobs in an answer of `squeue -h -o FORMAT`."""
+    found: list[JobState] = []
+    for line in out.splitlines():
+        parts = [part.strip() for part in line.split("|", 7)]
+        if len(parts) == 8:
+            job, state, partition, *times, nodes, reason = parts
+            submitted, starts, ends = ("" if time in _UNKNOWN_TIME else time for time in times)
+            found.append(JobState(job, state, partition, submitted, starts, ends, nodes, reason))
+    return found
+
+
+def why_never(job: JobState, nodes: int) -> str:
+    """Why a job that waits will never start, and what to change; "" if it may."""
+    for form, words in _NEVER:
+        if re.fullmatch(form, job.reason):
+            return words.format(partition=job.partition, nodes=nodes, job=job.job)
+    return ""
+
+
+def spell_waiting(job: JobState, others: int | None = None, today: str = "") -> str:
+    """Where a job stands, in words: the state of a pool that waits for it."""
+    if job.state == "CONFIGURING":
+        return f"job {job.job}: its nodes boot"
+    why = _REASONS.get(job.reason, "")
+    for form, words in _ABOUT:
+        why = why or (words if re.fullmatch(form, job.reason) else "")
+    text = f"job {job.job} waits in the queue of {job.partition}: {why or job.reason}"
+    if why and job.reason not in ("", "None"):
+        text += f" ({job.reason})"
+    if job.submitted:
+        text += f"; since {_clock(job.submitted, today)}"
+    if job.starts:
+        text += f"; Slurm expects it to start about {_clock(job.starts, today)}"
+    if others:
+        text += f"; {others} other job{'s' * (others != 1)} wait{'s' * (others == 1)} there"
+    return text
+
+
+def spell_end(job: JobState | None) -> str:
+    """How a job ended, in words; "" if it has not. None: Slurm does not know it any more."""
+    if job is None:
+        return "Slurm's queue has its job no more"
+    if job.waits or job.runs:
+        return ""
+    return f"job {job.job}: {_ENDS.get(job.state, f'Slurm calls it {job.state}')}"
+
+
+def _clock(time: str, today: str) -> str:
+    """`14:05` of `2026-11-25T14:05:31`, with its day unless that is `today`."""
+    day, _, clock = time.partition("T")
+    if not clock:
+        return time
+    return clock[:5] if day == today else f"{day} {clock[:5]}"

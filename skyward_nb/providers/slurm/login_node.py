@@ -1,0 +1,43 @@
+"""Commands of a login node, from a machine without Slurm's: by OpenSSH's client, over one shared connection.
+
+Names, users, keys, jump hosts and host keys are those of `~/.ssh/config`, as for `ssh` itself; nobody is asked for a
+password here.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+_OPTIONS = {
+    "BatchMode": "yes",
+    "ControlMaster": "auto",
+    "ControlPersist": "60",
+    "ServerAliveInterval": "5",
+    "ServerAliveCountMax": "3",
+    "LogLevel": "ERROR",
+}
+
+
+_TMP = Path("/tmp")  # noqa: S108 - TMPDIR may be too long for a socket in it; the folder is 0700
+
+
+def over_login(login: str | None, words: Sequence[str]) -> list[str]:
+    """The command here that runs a command on the login node; None: this machine is one."""
+    if login is None:
+        return list(words)
+    options = _OPTIONS | {"ControlPath": f"{_folder()}/%C"}
+    given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    return ["ssh", "-T", *given, "--", login, shlex.join(words)]
+
+
+def _folder() -> Path:
+    """A folder of this user's alone, with a short path: sockets need one."""
+    folder = _TMP / f".skyward-ssh-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not folder.is_dir() or folder.is_symlink() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not a folder of yours alone: remove it")
+    return folder

@@ -1,0 +1,114 @@
+"""A node of a job as a machine of a pool, and the line to it: `srun` into the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeVar
+
+from skyward_nb.bootstrap.environment import Environment
+from skyward_nb.providers.base import AgentGone, MachineEnded
+from skyward_nb.providers.far.exec_line import ExecLine
+from skyward_nb.providers.far.far_machine import Opening
+from skyward_nb.providers.far.host_setup import folder_of
+from skyward_nb.providers.far.keeper import KeptMachine, first, prelude
+from skyward_nb.providers.slurm.allocation import Allocation
+from skyward_nb.providers.slurm.batch_script import NOTICE, keep_of
+from skyward_nb.providers.slurm.controller import clean_environ
+from skyward_nb.providers.slurm.job_records import JobRecord
+from skyward_nb.providers.slurm.login_node import over_login
+
+T = TypeVar("T")
+_NOISE = ("srun: cluster configuration lacks support for cpu binding",)
+
+
+def line_to(record: JobRecord, node: str, *, is_new: bool = False) -> ExecLine:
+    """The line to a node: each command is a step of the job, beside the keeper's, and shares its devices.
+
+    The keeper of a new job may not be there yet, and is waited for.
+    """
+    words = [
+        "srun",
+        f"--jobid={record.job}",
+        "--overlap",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--nodelist={node}",
+        "--mem=0",
+        "--cpu-bind=none",
+        "--unbuffered",
+        "--quiet",
+        "--chdir=/",
+        "--export=NONE",
+    ]
+
+    def argv_for(command: Sequence[str]) -> list[str]:
+        return over_login(record.access.login, [*words, *command])
+
+    place = f"node {node} of job {record.job}"
+    keep = keep_of(record.pool_id, node)
+    line = ExecLine(
+        node,
+        argv_for,
+        place=place,
+        prelude=prelude(keep),
+        first=first(keep) if is_new else "",
+        noise=_NOISE,
+        environ=clean_environ(),
+    )
+    line.reaching = "reaching nodes"
+    return line
+
+
+class SlurmMachine(KeptMachine):
+    """A node of a pool's job; `allocation` is that of all of them."""
+
+    variables: Mapping[str, str] = MappingProxyType({"SKYWARD_NOTICES": f"signal:{NOTICE}"})
+
+    def __init__(
+        self,
+        pool: str,
+        node: int,
+        line: ExecLine,
+        allocation: Allocation,
+        environment: Environment | None = None,
+    ) -> None:
+        pool_id = allocation.record.pool_id
+        super().__init__(pool, folder_of(pool_id, node), node, line, environment)
+        self.keep: str = keep_of(pool_id, line.name)
+        self.allocation: Allocation = allocation
+
+    async def _opened(self, name: str, opening: Opening[T]) -> T:
+        """Open a channel; raises `MachineEnded` if Slurm says that the job has ended."""
+        try:
+            opened = await super()._opened(name, opening)
+        except (OSError, AgentGone):
+            if why := await self.why_ended():
+                raise MachineEnded(why) from None
+            raise
+        self.allocation.was_told = True
+        return opened
+
+    async def why_ended(self) -> str:
+        """Why its job has ended, as Slurm says; "" if it has not, or Slurm does not answer."""
+        return await self.allocation.why_ended()
+
+    async def agent_log(self, most: int) -> str:
+        """The end of the agent's log; "" once its job has ended."""
+        if await self.why_ended():
+            return ""
+        return await super().agent_log(most)
+
+    async def release(self) -> str | None:
+        """End the job with all of its machines, and wait until it has left the queue.
+
+        Of a job that was there before, end the keeper alone.
+        """
+        if self.allocation.record.is_current:
+            await self.allocation.give_back()
+            return await super().release()
+        try:
+            return await self.allocation.give_back()
+        finally:
+            self._store.close()
+            await self._line.close()

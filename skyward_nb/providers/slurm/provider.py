@@ -1,0 +1,36 @@
+"""The provider of nodes of a Slurm cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skyward_nb.providers.base import Tell
+from skyward_nb.words.spec import PoolSpec
+
+if TYPE_CHECKING:
+    from skyward_nb.providers.slurm.machine import SlurmMachine
+
+
+class SlurmProvider:
+    """Has Slurm run one job for a pool, with a keeper on each of its nodes."""
+
+    name = "slurm"
+    shares_files = False
+
+    def check(self, spec: PoolSpec) -> None:
+        """Raise `OptionError` for an image that no node can have."""
+        from skyward_nb.bootstrap.requirements import check_minor
+
+        check_minor(spec.image)
+
+    async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SlurmMachine, ...]:
+        """Submit a job, wait for it and make its nodes ready, all or none; raises a `SkyError`, with none left."""
+        from skyward_nb.providers.slurm.job_machines import acquire
+
+        return await acquire(spec, pool_id, tell)
+
+    def find(self, spec: PoolSpec, pool_id: str) -> tuple[SlurmMachine, ...]:
+        """The machines of an existing pool; raises `AgentGone` if it has no job any more."""
+        from skyward_nb.providers.slurm.job_machines import find
+
+        return find(spec, pool_id)

@@ -1,0 +1,303 @@
+"""A line made of commands, and pools whose agents are children of keepers: over this machine's own shell."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+
+import psutil
+import pytest
+from leaks import leaves_nothing
+from pools import follow, request, values
+from providers.exec_engine import PLAIN, Engine
+from waiting import until
+
+from skyward_nb.bootstrap.remote_shell import NotOffered, ShellGone
+from skyward_nb.pool.pool import Pool
+from skyward_nb.protocol.events import Output, Phase
+from skyward_nb.providers.far import relay
+from skyward_nb.providers.far.exec_line import ExecLine, here
+from skyward_nb.words.errors import PoolError, StartError
+from skyward_nb.words.spec import PoolSpec
+
+# ── scripts and streams ─────────────────────────────────────────────────────────────────
+
+
+def test_a_script_gets_its_data_and_says_how_it_ended():
+    heard = []
+    line = ExecLine("n0", list, prelude="x='a \"b\"'")
+    ran = asyncio.run(
+        line.run('printf %s "$x"; cat; echo one >&2; exit 3', data=b"\0data", heard=heard.append)
+    )
+    assert (ran.code, ran.out, ran.err) == (3, b'a "b"\0data', "one\n")
+    assert heard == ["one"]
+
+
+def test_a_command_that_does_not_reach_the_machine_is_a_lost_line():
+    refused = ["sh", "-c", "echo 'srun: error: Invalid job id' >&2; exit 1"]
+    for argv, why in ((refused, "Invalid job id"), (["no-such-program"], "no program no-such")):
+        line = ExecLine("n0", lambda words, argv=argv: argv)
+        with pytest.raises(ShellGone, match=f"n0: .*{why}"):
+            asyncio.run(line.run("echo here"))
+
+
+def test_a_script_that_takes_too_long_is_ended_with_what_it_started(tmp_path, no_leaks):
+    async def run():
+        await here().run(f"sleep 600 & echo $! >{tmp_path}/pid; wait", limit=0.5)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(run())
+    pid = int((tmp_path / "pid").read_text())
+    until(lambda: not psutil.pid_exists(pid))
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    line = here()
+    told = []
+    asyncio.run(line.send(str(tmp_path / "sent"), [b"a" * 300_000, b"b"], told=told.append))
+    assert (tmp_path / "sent").read_bytes() == b"a" * 300_000 + b"b"
+    assert told[-1] == 300_001 + len(b"end")
+    with pytest.raises(OSError, match="sent"):
+        asyncio.run(line.send(str(tmp_path / "nowhere" / "sent"), [b"a"]))
+
+
+def test_nothing_listens_there_for_this_side():
+    async def offered():
+        async with here().offer(lambda *_: None):
+            """Not reached."""
+
+    with pytest.raises(NotOffered, match="commands alone"):
+        asyncio.run(offered())
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with a relay, as agents have it."""
+    script = f'exec {sys.executable} -I -S {relay.__file__} "$1"\n'
+    (tmp_path / "relay").write_text(script)
+    return tmp_path
+
+
+def test_a_stream_joins_a_socket_there_and_ends_with_either_end(place, no_leaks):
+    async def talk():
+        line = here()
+        with pytest.raises(ConnectionRefusedError):
+            await line.stream(str(place / "s"))
+        with pytest.raises(ConnectionRefusedError):
+            await line.stream("/nowhere/at/all/s")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(place / "s"))
+            listener.listen()
+            near = await line.stream(str(place / "s"))
+            far, _ = listener.accept()
+            data = os.urandom(3 << 20)
+            sending = threading.Thread(target=near.sendall, args=(data,))
+            sending.start()
+            got = bytearray()
+            while len(got) < len(data):
+                got += far.recv(1 << 20)
+            assert got == data
+            sending.join()
+            far.sendall(b"back")
+            assert near.recv(4, socket.MSG_WAITALL) == b"back"
+            near.close()
+            assert far.recv(1) == b""
+            other = await line.stream(str(place / "s"))
+            there, _ = listener.accept()
+            await line.close()
+            assert there.recv(1) == other.recv(1) == b""
+            for each in (far, there, other):
+                each.close()
+
+    asyncio.run(talk())
+
+
+# ── pools ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def engine(tmp_path, no_leaks):
+    made = Engine(tmp_path / "engine")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """An engine and a pool on it, which tests leave whole."""
+    with leaves_nothing():
+        engine = Engine(tmp_path_factory.mktemp("engine"))
+        pool = pool_on(engine)
+        pool.start(lambda _: None)
+        yield engine, pool
+        pool.close()
+        keepers_end(engine)
+        engine.close()
+
+
+def pool_on(engine, **options):
+    spec = PoolSpec(
+        **{"name": "kept", "provider": "fake", "nodes": 2, "grace": 20.0, "image": PLAIN, **options}
+    )
+    return Pool(spec, engine, lambda _: None)
+
+
+def keepers_end(engine):
+    for keeper in engine.keepers:
+        keeper.wait(30)
+    assert not [*engine.folder.glob("keep*")]
+
+
+def test_a_pool_comes_up_runs_cells_and_moves_values(shared):
+    _, pool = shared
+    where = "import os\n(os.environ['RANK'], os.environ['NODE_RANK'])"
+    assert values(pool, where) == [("0", "0"), ("1", "1")]
+    large = os.urandom(5 << 20)
+    assert values(pool, "big[::-1]", {"big": large}) == [large[::-1]] * 2
+
+
+def test_a_line_that_is_cut_is_made_anew_in_mid_run(shared):
+    engine, pool = shared
+    events, is_cut = [], []
+
+    def watch(event):
+        events.append(event)
+        said = [each for each in events if isinstance(each, Output) and "begun" in each.text]
+        if said and not is_cut:
+            is_cut.append(engine)
+            engine.is_cut = True
+            for machine in pool.context.generations.machines:
+                for process in machine._line._streams:
+                    os.killpg(process.pid, signal.SIGKILL)
+        if is_cut and any(
+            isinstance(each, Phase) and "reach it again" in each.text for each in events
+        ):
+            engine.is_cut = False
+
+    body = "import time\nprint('begun', flush=True)\ntime.sleep(1)\nprint('over')\n7"
+    pool.look(lambda _: None)
+    outcome = pool.run(request(pool, body), watch)
+    assert not outcome.failed
+    assert len(outcome.done) == 2
+    assert is_cut
+    told = "".join(each.text for each in events if isinstance(each, Output) and each.rank == 0)
+    assert told.count("over") == told.count("begun") == 1
+
+
+def test_an_interrupt_ends_the_run_and_the_pool_goes_on(shared):
+    _, pool = shared
+    events = []
+
+    def watch(event):
+        events.append(event)
+        if isinstance(event, Output) and "begun" in event.text and event.rank == 0:
+            pool.interrupt()
+
+    pool.look(lambda _: None)
+    body = "import time\nx = 3\nprint('begun', flush=True)\ntime.sleep(600)"
+    outcome = pool.run(request(pool, body), watch)
+    assert outcome.interrupted
+    assert values(pool, "x") == [3, 3]
+
+
+def test_a_notice_of_the_end_reaches_ranks_and_leaves_the_pool_as_it_is(shared):
+    engine, pool = shared
+    events, mark = [], engine.folder / "saved"
+    body = f"""
+import os, pathlib, time
+import skyward_nb as sky
+mark = pathlib.Path({str(mark)!r} + os.environ["RANK"])
+sky.on_preempt(mark.touch)
+print("begun", flush=True)
+while not mark.exists():
+    time.sleep(0.01)
+"""
+
+    def watch(event):
+        if isinstance(event, Output):
+            events.append(event)
+            begun = {each.rank for each in events if "begun" in each.text}
+            if "begun" in event.text and len(begun) == 2:
+                for keeper in engine.keepers:
+                    os.kill(keeper.pid, signal.SIGUSR2)
+
+    pool.look(lambda _: None)
+    outcome = pool.run(request(pool, body), watch)
+    assert not outcome.failed
+    assert "the time limit of this machine's job ends it at" in "".join(e.text for e in events)
+    assert values(pool, "5") == [5, 5]
+
+
+def test_another_client_finds_it_and_the_end_of_the_run(engine):
+    pool = pool_on(engine, nodes=1)
+    pool.start(lambda _: None)
+    mark = engine.folder / "begun"
+    body = f"import time\nopen({str(mark)!r}, 'w').close()\ntime.sleep(0.5)\n41 + 1"
+    pool.look(lambda _: None)
+    run = pool.begin(request(pool, body), lambda _: None)
+    assert run
+    until(mark.exists)
+    entry = pool.entry
+    pool.leave()
+    other = Pool(entry.spec, engine, lambda _: None, pool_id=entry.pool_id)
+    other.attach(lambda _: None)
+    try:
+        outcome = follow(other, lambda _: None)
+        assert len(outcome.done) == 1
+    finally:
+        other.close()
+    keepers_end(engine)
+
+
+def test_an_agent_that_is_gone_ends_its_keeper_and_the_pool(engine):
+    pool = pool_on(engine, nodes=1)
+    pool.start(lambda _: None)
+    values(pool, "1")
+    for keeper in engine.keepers:
+        os.kill(keeper.pid, signal.SIGTERM)
+    keepers_end(engine)
+    with pytest.raises(PoolError, match=r"is gone|agent left"):
+        values(pool, "1")
+
+
+def test_a_pool_that_nobody_comes_back_to_ends_its_keepers(engine):
+    pool = pool_on(engine, nodes=1, idle=1.0)
+    pool.start(lambda _: None)
+    pool.leave()
+    keepers_end(engine)
+    with pytest.raises(PoolError):
+        Pool(pool.spec, engine, lambda _: None, pool_id=pool.pool_id).attach(lambda _: None)
+
+
+def test_a_keeper_that_nobody_uses_ends(tmp_path, no_leaks):
+    engine = Engine(tmp_path, patience=2)
+    engine.begin(1)
+    until(lambda: (engine.keep_of(0) / "env").exists())
+    line = engine.line(0)
+    # What runs there keeps it, for longer than its patience.
+    ran = asyncio.run(line.run("sleep 3; echo $?"))
+    assert ran.out == b"0\n"
+    assert engine.keepers[0].poll() is None
+    assert engine.keepers[0].wait(20) == 143
+    assert not engine.keep_of(0).exists()
+
+
+def test_an_agent_that_cannot_start_says_why_and_the_keeper_waits_for_another(engine):
+    pool = pool_on(engine, nodes=1)
+    taken = engine.folder / "taken"
+    taken.write_text("")
+    before = os.environ["SKYWARD_RUNTIME_DIR"]
+
+    async def acquire(spec, pool_id, tell, usual=engine.acquire):
+        os.environ["SKYWARD_RUNTIME_DIR"] = str(taken)
+        try:
+            return await usual(spec, pool_id, tell)
+        finally:
+            os.environ["SKYWARD_RUNTIME_DIR"] = before
+
+    engine.acquire = acquire
+    with pytest.raises(StartError, match=f"{taken}.*is not a folder"):
+        pool.start(lambda _: None)
+    keepers_end(engine)

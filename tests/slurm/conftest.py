@@ -1,0 +1,60 @@
+"""A cluster of a module, and pools on it; after each test its queue is empty."""
+
+import os
+import sys
+
+import pytest
+from slurm.town import lacks, town
+from waiting import until
+
+from skyward_nb.pool.pool import Pool
+from skyward_nb.providers.folders import runtime_root
+from skyward_nb.providers.provider_table import PROVIDERS
+from skyward_nb.words.image import Image
+from skyward_nb.words.slurm_access import SlurmAccess
+from skyward_nb.words.spec import PoolSpec
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    if lacks():
+        pytest.skip(lacks())
+    folder = tmp_path_factory.mktemp("town")
+    with pytest.MonkeyPatch.context() as patched, town(folder / "slurm") as made:
+        for name, value in made.environ.items():
+            patched.setenv(name, value)
+        patched.setenv("SKYWARD_CACHE_DIR", str(folder / "cache"))
+        yield made
+
+
+@pytest.fixture
+def access(cluster):
+    """What `sky.Slurm(...)` says: nodes have the folders of these tests."""
+    lines = (
+        f"export SKYWARD_RUNTIME_DIR={runtime_root()}",
+        f"export SKYWARD_CACHE_DIR={os.environ['SKYWARD_CACHE_DIR']}",
+    )
+
+    def made(**options):
+        return SlurmAccess(before=lines, **options)
+
+    return made
+
+
+@pytest.fixture
+def slurm(cluster, access, no_leaks):
+    """`slurm(nodes=2)` is a pool that is not started yet."""
+    made = []
+
+    def make_one(*, job=None, **options):
+        spec = PoolSpec(**{
+            "name": "slurm", "provider": "slurm", "nodes": 2, "grace": 20.0,
+            "image": Image(interpreter=sys.executable), "slurm": access(**(job or {})), **options,
+        })  # fmt: skip
+        made.append(Pool(spec, PROVIDERS["slurm"](), lambda _: None))
+        return made[-1]
+
+    yield make_one
+    for pool in made:
+        pool.close()
+    until(cluster.is_empty)

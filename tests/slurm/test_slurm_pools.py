@@ -1,0 +1,283 @@
+"""Pools on a real Slurm cluster of this machine: they come up, wait, run, are found again, and end."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from pools import found, request, values
+from sshds import lacks as ssh_lacks
+from sshds import sshd
+from waiting import until
+
+from skyward_nb.pool import registry
+from skyward_nb.protocol.events import Output, Phase, Remark
+from skyward_nb.providers.loop_thread import LOOP
+from skyward_nb.providers.maker_process import MakerProcess
+from skyward_nb.providers.slurm.batch_script import job_name
+from skyward_nb.providers.slurm.job_records import JobRecord, all_records
+from skyward_nb.providers.slurm.login_node import over_login
+from skyward_nb.words.errors import PoolError, StartError
+
+
+def phases(events):
+    return [each.text for each in events if isinstance(each, Phase) and each.text]
+
+
+def job_of(pool):
+    return pool.context.generations.machines[0].allocation.record.job
+
+
+# ── what runs there ─────────────────────────────────────────────────────────────────────
+
+_WHERE = """
+import os
+(os.environ['RANK'], os.environ['SLURMD_NODENAME'], os.environ['SLURM_JOB_ID'],
+ os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ.get('SKYWARD_SECRET'),
+ open('/proc/self/cgroup').read())
+"""
+
+
+def test_a_pool_comes_up_on_its_nodes_and_goes_with_its_job(slurm, cluster, monkeypatch):
+    monkeypatch.setenv("SKYWARD_SECRET", "hunter2")
+    monkeypatch.setenv("SLURM_MEM_PER_GPU", "7")  # as where the notebook is in a job itself
+    monkeypatch.setenv("SLURM_MEM_PER_CPU", "7")
+    gres = {"gres": "gpu:a100:2"} if cluster.has_gpus else {}
+    pool, events = slurm(ranks_per_node=2, job=gres), []
+    pool.start(events.append)
+    said = phases(events)
+    assert said[0] == "asking Slurm for nodes"
+    job = job_of(pool)
+    assert f"job {job} has c1, c2" in said
+    told = values(pool, _WHERE)
+    assert [each[:3] for each in told] == [
+        (str(rank), f"c{rank // 2 + 1}", job) for rank in range(4)
+    ]
+    assert {each[3] for each in told} == {"0,1" if cluster.has_gpus else None}
+    assert {each[4] for each in told} == {None}  # a notebook's variables stay where they are
+    if "freezer" in told[0][5]:
+        assert all(f"/job_{job}/" in each[5] for each in told)
+    large = os.urandom(3 << 20)
+    assert values(pool, "big[::-1]", {"big": large}) == [large[::-1]] * 4
+    assert cluster.queue() == [f"{job} RUNNING"]
+    pool.close()
+    assert cluster.is_empty()
+    assert not pool.closing.may_run
+    assert not all_records()
+    assert not [*Path(os.environ["SKYWARD_CACHE_DIR"]).glob("slurm/*")]
+    until(lambda: not [*Path("/tmp").glob(f".skyward-{pool.pool_id}*")])
+
+
+_LEAVES = """
+import sys
+import msgspec
+from skyward_nb.pool.pool import Pool
+from skyward_nb.providers.provider_table import PROVIDERS
+from skyward_nb.words.spec import PoolSpec
+if __name__ == "__main__":
+    spec = msgspec.json.decode(sys.stdin.read(), type=PoolSpec)
+    pool = Pool(spec, PROVIDERS["slurm"](), lambda _: None, pool_id="slurm-abcdef")
+    pool.start(lambda _: None)
+    print("up", flush=True)
+    import time
+    time.sleep(600)
+"""
+
+
+def test_a_pool_whose_notebook_was_killed_is_found_again_until_its_job_is_cancelled(
+    slurm, cluster, no_leaks
+):
+    spec = slurm().spec
+    with subprocess.Popen(
+        [sys.executable, "-c", _LEAVES], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as notebook:
+        notebook.stdin.write(msgspec.json.encode(spec))
+        notebook.stdin.close()
+        assert notebook.stdout.readline() == b"up\n"
+        notebook.send_signal(signal.SIGKILL)
+    (entry,) = registry.entries()
+    again = found(type("Left", (), {"pool_id": entry.pool_id}))
+    again.attach(lambda _: None)
+    assert values(again, "1") == [1, 1]
+    job = job_of(again)
+
+    # Slurm's controller comes and goes; the pool takes no notice.
+    cluster.kill("slurmctld")
+    assert values(again, "2") == [2, 2]
+    no_leaks.add(f"child {cluster.start_controller()}")
+    until(lambda: cluster.queue() == [f"{job} RUNNING"])
+    assert values(again, "3") == [3, 3]
+
+    def watch(event):
+        if isinstance(event, Output) and "begun" in event.text and event.rank == 0:
+            cluster.say("scancel", job)
+
+    body = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+    again.look(lambda _: None)
+    with pytest.raises(PoolError, match=f"job {job}: it was cancelled"):
+        again.run(request(again, body), watch)
+    assert again.closed
+    until(cluster.is_empty)
+    assert not registry.entries()
+
+
+# ── what does not come up ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"nodes": 5}, r"would never start: partition debug gives no job 5 nodes: .*nodes="),
+        ({"job": {"partition": "nogo"}}, r"would never start: partition nogo takes no jobs now"),
+        ({"job": {"extra": ("--hold",)}}, r"would never start: it is held: `scontrol release"),
+        ({"job": {"partition": "none"}}, r"Slurm refused the job: .*nvalid partition.*`sinfo`"),
+        ({"job": {"gres": "gpu:h100:1"}}, r"Slurm refused the job: .*`sinfo -o '%N %c %m %G'`|gres="),
+    ],
+)  # fmt: skip
+def test_what_cannot_start_is_said_at_once_and_nothing_is_left(slurm, cluster, options, words):
+    pool = slurm(**options)
+    with pytest.raises(StartError, match=words):
+        pool.start(lambda _: None)
+    assert cluster.is_empty()
+    assert not all_records()
+
+
+def test_a_batch_script_that_fails_says_its_words(slurm, cluster, access):
+    failing = (*access().before, "echo no such module >&2", "exit 7")
+    pool = slurm()
+    pool.context.spec = replace(pool.spec, slurm=replace(pool.spec.slurm, before=failing))
+    with pytest.raises(StartError, match="no such module"):
+        pool.start(lambda _: None)
+    assert cluster.is_empty()
+
+
+def test_a_pool_that_waits_says_why_and_an_interrupt_cancels_its_job(slurm, cluster):
+    other = cluster.say("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 600")
+    until(lambda: cluster.queue() == [f"{other} RUNNING"])
+    pool, told = slurm(), []
+    work = LOOP.start(pool.context.provider.acquire(pool.spec, pool.pool_id, told.append))
+    until(lambda: any("(Resources)" in text for text in phases(told)))
+    assert len(cluster.queue()) == 2
+    (record,) = all_records()
+    assert (record.pool_id, record.nodes) == (pool.pool_id, ())
+    work.give_up()
+    assert cluster.queue() == [f"{other} RUNNING"]
+    assert not all_records()
+    cluster.say("scancel", other)
+
+
+def test_a_job_whose_notebook_was_killed_while_it_waited_is_cancelled_by_the_next(
+    slurm, cluster, access
+):
+    maker = replace(MakerProcess.this(), since=1.0)
+    # Its id is not known: the answer to its submission never came.
+    JobRecord(pool_id="lost-123456", access=access(), maker=maker).write()
+    cluster.say("sbatch", "--hold", f"--job-name={job_name('lost-123456')}", "--wrap", "true")
+    assert len(cluster.queue()) == 1
+    pool, events = slurm(nodes=5), []
+    with pytest.raises(StartError, match="would never start"):
+        pool.start(events.append)
+    assert any(isinstance(each, Remark) and "lost-123456" in each.text for each in events)
+    assert cluster.is_empty()
+    assert not all_records()
+
+
+def test_a_pool_in_a_job_that_is_there_leaves_the_job_as_it_was(slurm, cluster, monkeypatch):
+    mine = cluster.say("sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 600")
+    until(lambda: cluster.queue() == [f"{mine} RUNNING"])
+    with pytest.raises(StartError, match="in no job of Slurm's"):
+        slurm(job={"job": "current"}).start(lambda _: None)
+    monkeypatch.setenv("SLURM_JOB_ID", mine)
+    with pytest.raises(StartError, match=f"nodes=3, and job {mine} has 2"):
+        slurm(nodes=3, job={"job": "current"}).start(lambda _: None)
+    pool = slurm(nodes=1, job={"job": "current"})
+    pool.start(lambda _: None)
+    assert values(pool, "import os\nos.environ['SLURM_JOB_ID']") == [mine]
+    pool.close()
+    assert cluster.queue() == [f"{mine} RUNNING"]
+    until(
+        lambda: (
+            cluster.say("squeue", "-h", "-s", "-j", mine, "-o", "%i") == f"{mine}.batch"
+            or not [
+                line
+                for line in cluster.say("squeue", "-h", "-s", "-o", "%i").split()
+                if not line.endswith(".batch")
+            ]
+        )
+    )
+    assert not all_records()
+    cluster.say("scancel", mine)
+
+
+@pytest.mark.extensive
+def test_from_a_machine_without_slurm_by_its_login_node(slurm, cluster, tmp_path, monkeypatch):
+    if ssh_lacks():
+        pytest.skip(ssh_lacks())
+    real = shutil.which("ssh")
+    with sshd(tmp_path / "sshd", cluster.environ) as server:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        own = f'#!/bin/sh\nexec {real} -F {server.client_config} "$@"\n'
+        (folder / "ssh").write_text(own)
+        (folder / "ssh").chmod(0o755)
+        server.say("Host login", f"HostName {server.address}", f"Port {server.port}")
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+        monkeypatch.delenv("SLURM_CONF")
+        pool = slurm(job={"login": "login"})
+        pool.start(lambda _: None)
+        where = "import os\nos.environ['SLURMD_NODENAME']"
+        assert values(pool, where) == ["c1", "c2"]
+        large = os.urandom(3 << 20)
+        assert values(pool, "big[::-1]", {"big": large}) == [large[::-1]] * 2
+        pool.close()
+        assert cluster.is_empty()
+        ssh = over_login("login", [])
+        subprocess.run([ssh[0], "-O", "exit", *ssh[1:-3], "login"], check=True)
+
+
+@pytest.mark.extensive
+def test_the_time_limit_is_told_before_and_said_afterwards(slurm, cluster):
+    """A limit below the notice's 120 s: Slurm sends the signal as soon as it looks, and ends the job later."""
+    pool, events = slurm(nodes=1, job={"extra": ("--time=1",)}), []
+    pool.start(lambda _: None)
+    body = """
+import time
+import skyward_nb as sky
+sky.on_preempt(lambda: print("saved", flush=True))
+time.sleep(600)
+"""
+    pool.look(lambda _: None)
+    with pytest.raises(PoolError, match="its time limit was reached: ask for more with ttl="):
+        pool.run(request(pool, body), events.append)
+    assert "saved" in "".join(each.text for each in events if isinstance(each, Output))
+
+
+@pytest.mark.extensive
+def test_a_job_with_a_higher_priority_takes_its_nodes(slurm, cluster):
+    pool = slurm()
+    pool.start(lambda _: None)
+
+    def watch(event):
+        if isinstance(event, Output) and "begun" in event.text and event.rank == 0:
+            cluster.say("sbatch", "--partition=vip", "-N2", "--exclusive", "--wrap", "sleep 1")
+
+    body = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+    pool.look(lambda _: None)
+    with pytest.raises(PoolError, match="it was preempted"):
+        pool.run(request(pool, body), watch)
+    until(cluster.is_empty)
+
+
+@pytest.mark.extensive
+def test_a_pool_that_nobody_comes_back_to_ends_its_job(slurm, cluster):
+    pool = slurm(idle=2.0)
+    pool.start(lambda _: None)
+    pool.leave()
+    until(cluster.is_empty)
+    with pytest.raises(PoolError, match="gone"):
+        found(pool).attach(lambda _: None)

@@ -1,0 +1,215 @@
+"""What Slurm is asked for, and what its answers mean: pure."""
+
+import pytest
+from options.lines import spec
+
+import skyward_nb as sky
+from skyward_nb.options.arguments import spec_for
+from skyward_nb.options.defaults import Default, with_defaults
+from skyward_nb.options.option_line import parse
+from skyward_nb.options.specs import check_fits
+from skyward_nb.providers.far.keeper import KEEPER
+from skyward_nb.providers.slurm import login_node
+from skyward_nb.providers.slurm.batch_script import arguments, batch_script, dry_run_lines
+from skyward_nb.providers.slurm.job_states import (
+    JobState,
+    read_states,
+    spell_end,
+    spell_waiting,
+    why_never,
+)
+from skyward_nb.providers.slurm.login_node import over_login
+from skyward_nb.reports.cost_approval import dry_lines
+from skyward_nb.words.errors import OptionError, PoolError
+
+
+def job(state="PENDING", reason="None", **fields):
+    whole = {"partition": "gpu", "submitted": "", "starts": "", "ends": "", "nodes": "", **fields}
+    return JobState(job="12", state=state, reason=reason, **whole)
+
+
+# ── options ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_only_what_is_asked_for_is_asked_of_slurm():
+    plain = arguments(spec("provider=slurm"), "p-1")
+    assert plain == [
+        "--parsable", "--no-requeue", "--chdir=/", "--export=NONE", "--job-name=skyward-p-1", "--nodes=1",
+        "--ntasks-per-node=1", "--signal=B:USR2@120",
+    ]  # fmt: skip
+    line = (
+        "provider=slurm nodes=4 accelerator=A100:8 partition=gpu account=lab qos=high ttl=2h cpus=16 "
+        "memory=64 constraint=a100&nvme reservation=class exclusive extra='--nice=10 --mail-type=END'"
+    )
+    asked = arguments(spec(line), "p-1")[len(plain) :]
+    assert [*asked, *arguments(spec(line), "p-1")[5:6]] == [
+        "--partition=gpu", "--account=lab", "--qos=high", "--constraint=a100&nvme", "--reservation=class",
+        "--gpus-per-node=a100:8", "--cpus-per-task=16", "--mem=65536M", "--time=120:00", "--exclusive",
+        "--nice=10", "--mail-type=END", "--nodes=4",
+    ]  # fmt: skip
+    # GPUs in Slurm's own words are not asked for twice, and simulated ones not at all.
+    for other in ("accelerator=A100:2 gres=gpu:2", "accelerator=A100:2 simulate"):
+        found = arguments(spec(f"provider=slurm {other}"), "p-1")
+        assert not [each for each in found if each.startswith("--gpus")]
+
+
+def test_sky_slurm_says_the_same_as_the_line():
+    line = spec(
+        "provider=slurm partition=gpu extra='--nice=10 --hold' module=cuda/12.4,python exclusive"
+    )
+    source = sky.Slurm(
+        partition="gpu",
+        extra=["--nice=10", "--hold"],
+        modules=["cuda/12.4", "python"],
+        exclusive=True,
+    )
+    assert spec_for("default", provider=source).slurm == line.slurm
+    assert spec("provider=slurm").idle == 1800
+    assert spec_for("default", provider=sky.Slurm(job=12)).slurm.job == "12"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("account=lab", "account= is about Slurm: it goes with provider=slurm"),
+        ("partition=gpu", "partition= is about Slurm"),
+        ("provider=slurm job=mine", "job=current, or the id of your job"),
+        ("provider=slurm job=current partition=gpu", "job=current is there: leave out one"),
+        ("provider=slurm login=me@c job=current", "login= is elsewhere: give its id"),
+        ("provider=slurm login=-oProxyCommand=x", "is no name that Slurm may have"),
+        ("provider=slurm extra=nice", "'nice' is no argument: write --name=value"),
+        ("provider=slurm account='a b'", "'a b' is no name that Slurm may have"),
+        ("provider=slurm region=us-east-1", "region= is about machines that are rented"),
+        ("provider=slurm hosts=a", "provider=slurm knows no hosts="),
+    ],
+)  # fmt: skip
+def test_what_is_refused(line, says):
+    with pytest.raises(OptionError) as raised:
+        spec(line)
+    assert says in str(raised.value)
+
+
+def test_partition_alone_still_cuts_gpus():
+    assert spec("accelerator=A100 mig=3g.40gb partition simulate").partition is True
+    assert spec("provider=slurm partition=gpu").partition is False
+
+
+def test_defaults_about_slurm_are_for_its_pools_alone():
+    known = [
+        Default("account", "lab", "here"),
+        Default("partition", "gpu", "here"),
+        Default("cpus", "4", "here"),
+    ]
+    there = with_defaults(parse("provider=slurm", scopes=("pool",)), known).pool
+    assert (there.account, there.partition, there.cpus.amount) == ("lab", "gpu", 4)
+    assert with_defaults(parse("nodes=2", scopes=("pool",)), known).pool.stated == ("nodes",)
+
+
+def test_a_pool_that_is_up_has_the_options_that_it_was_made_with():
+    up = spec("provider=slurm partition=gpu account=lab")
+    check_fits(up, parse("provider=slurm partition=gpu", scopes=("pool",)).pool)
+    with pytest.raises(
+        PoolError, match="is up with partition=gpu, and partition=cpu was asked for"
+    ):
+        check_fits(up, parse("provider=slurm partition=cpu", scopes=("pool",)).pool)
+
+
+def test_a_command_for_the_login_node_is_one_of_ssh(monkeypatch, tmp_path):
+    monkeypatch.setattr(login_node, "_TMP", tmp_path)
+    assert over_login(None, ["squeue", "a b"]) == ["squeue", "a b"]
+    words = over_login("me@login", ["squeue", "a b"])
+    assert (words[0], words[-3:]) == ("ssh", ["--", "me@login", "squeue 'a b'"])
+    assert "BatchMode=yes" in words
+    (folder,) = tmp_path.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o755)
+    with pytest.raises(PermissionError, match="is not a folder of yours alone"):
+        over_login("me@login", ["squeue"])
+
+
+# ── the script ──────────────────────────────────────────────────────────────────────────
+
+
+def test_the_script_loads_modules_runs_lines_and_starts_keepers():
+    source = sky.Slurm(modules=["cuda/12.4"], before=["ulimit -n 4096"])
+    script = batch_script(spec_for("default", provider=source), "p-1")
+    lines = script.splitlines()
+    assert lines[0] == "#!/bin/bash -l"
+    assert lines[2:4] == ["module load cuda/12.4 || exit", "ulimit -n 4096"]
+    assert KEEPER.replace("'", "'\"'\"'") in script
+    assert "/tmp/.skyward-p-1.$SLURMD_NODENAME" in script
+    assert batch_script(spec("provider=slurm"), "p-1").startswith("#!/bin/sh\n")
+
+
+def test_a_dry_run_shows_what_would_be_submitted():
+    shown = dry_lines(spec("provider=slurm nodes=2 partition=gpu"))
+    assert shown[1].startswith("    sbatch --parsable")
+    assert "--nodes=2" in shown[1]
+    assert any("srun" in line for line in shown)
+    assert len(shown) < 15
+    (there,) = dry_run_lines(spec("provider=slurm job=12"))
+    assert there == "on the nodes of job 12: nothing is submitted"
+
+
+# ── its answers ─────────────────────────────────────────────────────────────────────────
+
+
+def test_answers_of_squeue_are_read():
+    out = (
+        "12|PENDING|gpu|2026-11-25T14:02:09|N/A|N/A||Resources\n"
+        "13|PENDING|gpu|N/A|N/A|N/A||Nodes required for job are DOWN, DRAINED or a|b\n"
+        "a line of a login script\n"
+    )
+    first, second = read_states(out)
+    assert (first.submitted, first.starts, first.waits) == ("2026-11-25T14:02:09", "", True)
+    assert second.reason.endswith("a|b")
+
+
+def test_where_a_job_stands_is_said_in_plain_words():
+    waiting = job(reason="Priority", submitted="2026-11-25T14:02:09", starts="2026-11-26T03:30:00")
+    assert spell_waiting(waiting, 3, "2026-11-25") == (
+        "job 12 waits in the queue of gpu: jobs with a higher priority are before it (Priority); since 14:02; "
+        "Slurm expects it to start about 2026-11-26 03:30; 3 other jobs wait there"
+    )
+    assert "waits for nodes to become free (Resources)" in spell_waiting(job(reason="Resources"))
+    assert "your other jobs" in spell_waiting(job(reason="QOSMaxCpuPerUserLimit"))
+    assert (
+        spell_waiting(job(reason="SomethingNew"))
+        == "job 12 waits in the queue of gpu: SomethingNew"
+    )
+    assert spell_waiting(job("CONFIGURING")) == "job 12: its nodes boot"
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("PartitionNodeLimit", "partition gpu gives no job 8 nodes: ask for fewer with nodes="),
+        ("PartitionTimeLimit", "a shorter ttl="),
+        ("PartitionDown", "name another with partition="),
+        ("JobHeldUser", "scontrol release 12"),
+        ("JobHeldAdmin", "scontrol show job 12"),
+        ("BadConstraints", "constraint="),
+        ("QOSMaxWallDurationPerJobLimit", "a shorter ttl="),
+        ("QOSMaxNodePerJobLimit", "fewer nodes="),
+        ("InvalidAccount", "account="),
+    ],
+)
+def test_a_reason_that_never_passes_says_what_to_change(reason, says):
+    assert says in why_never(job(reason=reason), 8)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["None", "Priority", "Resources", "QOSMaxJobsPerUserLimit", "AssocGrpCpuLimit", "Licenses"],
+)
+def test_a_reason_that_may_pass_is_waited_for(reason):
+    assert not why_never(job(reason=reason), 8)
+
+
+def test_how_a_job_ended_is_said():
+    for state in ("PENDING", "RUNNING", "CONFIGURING"):
+        assert not spell_end(job(state))
+    assert spell_end(job("PREEMPTED")).startswith("job 12: it was preempted")
+    assert "ttl=" in spell_end(job("TIMEOUT"))
+    assert spell_end(job("NEW_WORD")) == "job 12: Slurm calls it NEW_WORD"
+    assert spell_end(None) == "Slurm's queue has its job no more"

@@ -1,0 +1,199 @@
+"""A real Slurm cluster of this machine: munged, slurmctld and two slurmd, all of one folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from waiting import until
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "squeue", "scancel", "scontrol")
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+_V1 = Path("/sys/fs/cgroup/freezer")
+
+
+def lacks() -> str:
+    """Why no cluster can be started here; "" where it can."""
+    missing = [each for each in PROGRAMS if shutil.which(each, path=PATH) is None]
+    return f"there is no Slurm here ({', '.join(missing)}): .ci/slurm installs it" * bool(missing)
+
+
+class Town:
+    """The cluster, as this user: as root with cgroups, if there are any, and with device files for GPUs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.is_root = os.getuid() == 0
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        for name in ("state", "run", "log", "spool-c1", "spool-c2", "munge", "gpus"):
+            (folder / name).mkdir(parents=True)
+        folder.chmod(0o755)
+        (folder / "munge").chmod(0o755)
+        key = folder / "munge" / "key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+        self.has_gpus = self.is_root and self._make_devices()
+        self.environ = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATH}
+        self._ports = _free_ports(3)
+        self._write()
+
+    def _make_devices(self) -> bool:
+        try:
+            for number, minor in enumerate((3, 5)):
+                os.mknod(self.folder / "gpus" / f"g{number}", 0o20666, os.makedev(1, minor))
+        except OSError:
+            return False
+        return True
+
+    def _write(self) -> None:
+        here, folder, user = socket.gethostname().partition(".")[0], self.folder, _user()
+        uses_cgroups = self.is_root and _V1.exists()
+        gres = " Gres=gpu:a100:2" * self.has_gpus
+        lines = f"""
+            ClusterName=town
+            SlurmctldHost={here}(127.0.0.1)
+            SlurmctldPort={self._ports[0]}
+            SlurmUser={user}
+            SlurmdUser={user}
+            AuthType=auth/munge
+            AuthInfo=socket={folder}/munge/socket
+            CredType=cred/munge
+            MpiDefault=none
+            ProctrackType=proctrack/{"cgroup" if uses_cgroups else "linuxproc"}
+            TaskPlugin=task/none
+            SwitchType=switch/none
+            SchedulerType=sched/backfill
+            SchedulerParameters=bf_interval=1,sched_min_interval=10000
+            SelectType=select/cons_tres
+            SelectTypeParameters=CR_Core_Memory
+            StateSaveLocation={folder}/state
+            SlurmdSpoolDir={folder}/spool-%n
+            SlurmctldPidFile={folder}/run/slurmctld.pid
+            SlurmdPidFile={folder}/run/slurmd-%n.pid
+            SlurmctldLogFile={folder}/log/slurmctld.log
+            SlurmdLogFile={folder}/log/slurmd-%n.log
+            SlurmdParameters=config_overrides
+            ReturnToService=2
+            InactiveLimit=0
+            KillWait=5
+            MinJobAge=30
+            JobAcctGatherType=jobacct_gather/none
+            AccountingStorageType=accounting_storage/none
+            PreemptType=preempt/partition_prio
+            PreemptMode=REQUEUE
+            NodeName=c1 NodeHostname={here} NodeAddr=127.0.0.1 Port={self._ports[1]} CPUs=4 RealMemory=4000{gres} State=UNKNOWN
+            NodeName=c2 NodeHostname={here} NodeAddr=127.0.0.1 Port={self._ports[2]} CPUs=4 RealMemory=4000{gres} State=UNKNOWN
+            PartitionName=debug Nodes=c[1-2] Default=YES MaxTime=INFINITE DefaultTime=00:10:00 DefMemPerCPU=200 State=UP PriorityTier=1 PreemptMode=REQUEUE
+            PartitionName=vip Nodes=c[1-2] MaxTime=01:00:00 DefMemPerCPU=200 State=UP PriorityTier=10
+            PartitionName=nogo Nodes=c[1-2] MaxTime=00:05:00 State=DOWN
+            """
+        lines += "GresTypes=gpu\n" * self.has_gpus
+        text = "\n".join(line.strip() for line in lines.splitlines() if line.strip())
+        (folder / "slurm.conf").write_text(f"{text}\n")
+        device = f"NodeName=c[1-2] Name=gpu Type=a100 File={folder}/gpus/g[0-1]\n"
+        (folder / "gres.conf").write_text(device * self.has_gpus)
+        cgroup = "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n"
+        (folder / "cgroup.conf").write_text(cgroup * uses_cgroups)
+
+    # ── its daemons ─────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        """Start all of it; returns when both nodes are idle."""
+        munge = self.folder / "munge"
+        self._begin(
+            "munged", "--foreground", "--force", f"--key-file={munge}/key",
+            f"--socket={munge}/socket", f"--pid-file={munge}/pid", f"--log-file={munge}/log",
+            f"--seed-file={munge}/seed",
+        )  # fmt: skip
+        until(lambda: (munge / "socket").exists())
+        self.start_controller("-c")
+        for node in ("c1", "c2"):
+            self._begin("slurmd", "-D", "-N", node, name=node)
+        until(lambda: self.say("sinfo", "-h", "-o", "%T", "-p", "debug").split() == ["idle"])
+
+    def start_controller(self, *words: str) -> int:
+        """Start slurmctld; its pid. Its state is that of before, unless `-c` says otherwise."""
+        self._begin("slurmctld", "-D", *words)
+        return self._running["slurmctld"].pid
+
+    def _begin(self, *words: str, name: str = "") -> None:
+        program = shutil.which(words[0], path=PATH) or words[0]
+        with (self.folder / "log" / f"{name or words[0]}.out").open("ab") as log:
+            self._running[name or words[0]] = subprocess.Popen(
+                [program, *words[1:]],
+                env={**os.environ, **self.environ},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def kill(self, name: str) -> None:
+        """Kill a daemon: `slurmctld`, `c1`, `c2`."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """Cancel all jobs and end all daemons."""
+        with contextlib.suppress(Exception):
+            self.say("scancel", "--user", _user())
+            until(lambda: not self.queue())
+        for process in reversed(self._running.values()):
+            process.send_signal(signal.SIGTERM)
+        for process in reversed(self._running.values()):
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running.clear()
+
+    # ── its commands ────────────────────────────────────────────────────────────────────
+
+    def say(self, *words: str) -> str:
+        """What a command prints; "" where it fails."""
+        done = subprocess.run(
+            words, env={**os.environ, **self.environ}, capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip() if not done.returncode else ""
+
+    def queue(self) -> list[str]:
+        """The jobs that take or want nodes: `ID STATE`."""
+        return self.say("squeue", "-h", "-o", "%i %T").splitlines()
+
+    def is_empty(self) -> bool:
+        """Whether no job wants or has nodes, by an answer of Slurm's."""
+        done = subprocess.run(
+            ["squeue", "-h", "-o", "%i"],
+            env={**os.environ, **self.environ}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return not done.returncode and not done.stdout.strip()
+
+
+def _user() -> str:
+    import pwd
+
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in held:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in held]
+
+
+@contextlib.contextmanager
+def town(folder: Path) -> Iterator[Town]:
+    """A cluster that is up."""
+    made = Town(folder)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
