@@ -189,6 +189,7 @@ class Rank:
         if isinstance(call, RankDone):
             return call
         before = self._namespace.watch(command)
+        prints = self._namespace.prints(command)
         value: object = None
         error: BaseException | None = None
         self._shell.shown = ()
@@ -213,6 +214,7 @@ class Rank:
             done,
             assigned=assigned,
             dropped=dropped,
+            altered=self._namespace.altered(prints),
             interrupted=errors.is_interrupt(error),
             profile=self._profile(recording, command, in_haste=error is not None),
         )

@@ -64,6 +64,7 @@ class SkyMagics(Magics):
         if self._session is not None:
             self._session.pools.close()
             self._session.values.close()
+            self._session.altered.close()
 
     def ready_joblib(self, info: ExecutionInfo) -> None:
         """Before the first cell that may use it: let joblib know its backend "skyward"."""

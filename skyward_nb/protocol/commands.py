@@ -160,6 +160,8 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     writes: tuple[str, ...] = ()
     sure: tuple[str, ...] = ()
     opaque: bool = False
+    alters: tuple[str, ...] = ()
+    """Names whose containers it may change in place, which is told in `RankDone.altered`."""
     sources: tuple[SourceFile, ...] = ()
     value_from: tuple[int, ...] = ()
     wants_value: bool = False
