@@ -81,7 +81,7 @@ class Rank:
         shell.connect(rank, self._uplink.emit)
         shell.listen = self._mailbox.open
         shell.calm = self._mailbox.close
-        debugging.install(shell.name_of)
+        debugging.install(shell.name_of, self._generators.line)
         _flush_at_exit(self._uplink)
         # All threads only where it dies of it anyway: to walk those of native code may crash.
         # A child process writes where it crashes to its own stderr.
@@ -195,7 +195,8 @@ class Rank:
         self._shell.shown = ()
         recording = self._recording(command)
         try:
-            with self._memory.held():
+            texts = (source.text for source in command.sources)
+            with self._memory.held(), debugging.patience_for(texts):
                 value = self._shell.run(command, call)
             self._settle(recording, command)
         except BaseException as raised:  # noqa: BLE001 - a user's code may raise anything

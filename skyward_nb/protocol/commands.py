@@ -220,7 +220,10 @@ class Resume(msgspec.Struct, frozen=True, tag=True):
 
 
 class FeedValue(msgspec.Struct, frozen=True, tag=True):
-    """To a rank that sent `ValueWanted`: the next value of the client's generator, or None at its end."""
+    """To a rank that sent `ValueWanted`: the next value of the client's generator, or None at its end.
+
+    The answer to a prompt is packed text; None where nobody can type.
+    """
 
     run: int
     ranks: tuple[int, ...]

@@ -281,11 +281,12 @@ class Yielded(msgspec.Struct, frozen=True, tag=True):
 
 
 class ValueWanted(msgspec.Struct, frozen=True, tag=True):
-    """A rank needs the next value of a generator among its call's arguments; answered by `FeedValue`."""
+    """A rank needs the next value of a generator among its call's arguments; or, with a `prompt`, a typed line."""
 
     run: int
     rank: int
     stream: int
+    prompt: str = ""
 
 
 class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -299,7 +300,6 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     Of the names that the cell writes, `assigned` were bound to new values other than modules, and
     `dropped` do not exist any more; `altered` were changed in place. Of those to pull, `missing` do not exist.
-
     `profile` is a `CommProfile`, if the run asked for one.
     """
 
