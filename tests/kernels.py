@@ -328,12 +328,12 @@ def _leaves_kernels() -> Iterator[None]:
 
 
 @contextmanager
-def kernel(**env: str) -> Iterator[Kernel]:
+def kernel(*, kernel_name: str = "python3", **env: str) -> Iterator[Kernel]:
     """A kernel with the extension loaded; shut down as a front end does it."""
     # Its sockets are files: a port that is free now may be another's when the kernel takes it.
     with tempfile.TemporaryDirectory(prefix="sky-kernel-") as folder:
         manager = KernelManager(
-            kernel_name="python3",
+            kernel_name=kernel_name,
             transport="ipc",
             ip=f"{folder}/ipc",
             connection_file=f"{folder}/kernel.json",

@@ -5,6 +5,7 @@ The script changes nothing there, except that it makes the folder for environmen
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class MachineFacts:
 
     `libc` is, for example, `glibc 2.36`; `cache` the user's folder for environments, if it could be made;
     `pythons` are CPythons and `uvs` copies of uv, in the order of PATH; `gpus` are NVIDIA's names of GPUs,
-    `driver` the version of their driver.
+    `driver` the version of their driver, `gpu_trouble` the words of nvidia-smi where it found none.
     """
 
     system: str
@@ -41,6 +42,7 @@ class MachineFacts:
     uvs: tuple[Tool, ...]
     gpus: tuple[str, ...]
     driver: str
+    gpu_trouble: str
     cores: int
     memory: int
     shm_free: int
@@ -53,8 +55,8 @@ say() { printf '%s=%s\n' "$1" "$2"; }
 printf '\nsky=facts\n'
 if command -v nvidia-smi >/dev/null 2>&1; then
   limit=$(command -v timeout) && limit="$limit 20"
-  ($limit nvidia-smi --query-gpu=driver_version,name --format=csv,noheader 2>/dev/null |
-    sed 's/^/gpu=/') &
+  ($limit nvidia-smi --query-gpu=driver_version,name --format=csv,noheader 2>&1 || echo "it ended with status $?") |
+    sed 's/^/gpu=/' &
 fi
 say system "$(uname -s)"
 say machine "$(uname -m)"
@@ -121,6 +123,8 @@ say end facts
 """
 
 _LIMIT = 60.0
+_GPU = re.compile(r"\d+\.[\d.]+, \S")
+_MOST_WORDS = 300
 
 
 async def probe(shell: Shell) -> MachineFacts:
@@ -157,7 +161,9 @@ def read_facts(out: bytes) -> MachineFacts | None:
     def word(name: str) -> str:
         return said.get(name, [""])[0]
 
-    gpus = [line.split(", ", 1) for line in said.get("gpu", ()) if ", " in line]
+    answers = said.get("gpu", ())
+    gpus = [line.split(", ", 1) for line in answers if _GPU.match(line)]
+    trouble = "" if gpus else " ".join(line.strip() for line in answers if line.strip())
     return MachineFacts(
         system=word("system"),
         machine=word("machine"),
@@ -171,6 +177,7 @@ def read_facts(out: bytes) -> MachineFacts | None:
         uvs=_tools(said.get("uv", ())),
         gpus=tuple(name.strip() for _, name in gpus),
         driver=gpus[0][0].strip() if gpus else "",
+        gpu_trouble=trouble[:_MOST_WORDS],
         cores=_number(word("cores")) or 1,
         memory=_number(word("memory")) * 1024,
         shm_free=_number(word("shm")) * 1024,
@@ -190,7 +197,8 @@ def described(facts: MachineFacts) -> Iterator[str]:
         found = ", ".join(f"{tool.version} ({tool.path})" for tool in tools)
         yield f"{name} {found}" if found else f"no {name}"
     driver = f", driver {facts.driver}" if facts.driver else ""
-    yield f"{spell_gpus(facts.gpus)}{driver}"
+    trouble = f": {facts.gpu_trouble}" if facts.gpu_trouble else ""
+    yield f"{spell_gpus(facts.gpus)}{driver}{trouble}"
     yield (
         f"free: {spell_size(facts.disk_free)} for {facts.cache}, "
         f"{spell_size(facts.shm_free)} in /dev/shm"

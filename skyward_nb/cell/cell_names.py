@@ -3,7 +3,7 @@
 Pure: source in, two sets of names out. `statements` and `expressions` follow the code in the order
 it runs: a name surely bound before its first use is not read from outside; in branches that may not
 run it is. The body of a function counts from the moment the function's name is used. Of IPython's
-magics (already transformed to calls) `magics` knows what in their text is Python.
+magics (already transformed to calls) `cell/magic_syntax` knows what in their text is Python.
 
 Blind spots, by nature: `eval`, `exec`, `globals()[...]`, what a star-import brings, and magics that
 are not known. They are told as such; what such code binds, a rank finds out by looking.

@@ -49,7 +49,7 @@ def line_magic(name: str, line: str) -> Magic:
     texts = tuple(_expressions(line))
     if name in _PLAIN:
         return Magic(texts=texts)
-    if name in _OF_OBJECTS:
+    if name in OF_OBJECTS:
         return Magic(texts=texts, mentions=line)
     if name == "sc":
         found = re.search(r"([^\W\d]\w*)\s*=", line)
@@ -175,6 +175,8 @@ _CODE: dict[str, _Reader] = {
     "memit": _code("r:t:i:coq"),
     "capture": _capture,
 }
+RUNS_PYTHON: frozenset[str] = frozenset(_CODE)
+"""Magics whose text, or the body below it, is Python of the cell."""
 _PLAIN = _words(
     """alias alias_magic autoawait autocall automagic autoreload aimport bookmark cd colors conda
     config dhist dirs doctest_mode env gui history hist killbgscripts load_ext logoff logon logstart
@@ -183,7 +185,8 @@ _PLAIN = _words(
     reload_ext save set_env sx system tb tensorboard unalias unload_ext uv who who_ls whos xmode
     connect_info clear autosave ldir lk ll lx lf"""
 )
-_OF_OBJECTS = _words("pinfo pinfo2 pdef pdoc pfile psource psearch")
+OF_OBJECTS: frozenset[str] = _words("pinfo pinfo2 pdef pdoc pfile psource psearch")
+"""Magics that tell of the object that they name."""
 _OF_NO_OBJECT = _words("run pylab reset reset_selective load loadpy rerun recall edit macro")
 _TEXT = _words("html HTML javascript Javascript js latex markdown svg SVG writefile file")
 _SCRIPTS = _words("script sh bash perl ruby pypy python python2 python3 cmd")

@@ -51,18 +51,20 @@ def compile_cell(
 ) -> Cell:
     """Compile the lines `body` that stand below the magic line of the cell `text`.
 
-    `transform` turns IPython's magics into Python, `transform_ast` applies what the user set
+    Or lines of a cell without one, with as many blank lines above them as there are in `text`. `transform` turns IPython's magics into Python, `transform_ast` applies what the user set
     up on syntax trees, `name_file(code, text)` gives the file name that tracebacks will carry.
     Raises SyntaxError with the line numbers of `text`.
     """
-    header = _header(text, body)
-    if not header:
+    in_place = _stands_in_place(text, body)
+    header = 0 if in_place else _header(text, body)
+    if not (header or in_place):
         text, header = f"%%sky_remote\n{body}", 1
     # IPython strips leading blank lines: keep them out of its sight and put them back.
     stripped = body.lstrip("\n")
     header += len(body) - len(stripped)
     code = "\n" * header + transform(stripped)
-    filename = name_file(code, text)
+    # Of a cell in which other lines stand, too, all lines are known by its name.
+    filename = name_file(text if in_place else code, text)
     tree = transform_ast(compile(code, filename, "exec", _FLAGS | ast.PyCF_ONLY_AST))
     last = tree.body[-1] if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     statements = tree.body[:-1] if last else tree.body
@@ -115,6 +117,16 @@ def _header(text: str, body: str) -> int:
             below = "\n".join(lines[number + 1 :])
             return number + 1 if line.startswith("%%") and below.strip() == body.strip() else 0
     return 0
+
+
+def _stands_in_place(text: str, body: str) -> bool:
+    """Whether each line of `body` stands at its own place in `text`: those of a magic's body are one too low."""
+    if not body.strip():
+        return False
+    there, lines = text.splitlines(), body.rstrip().splitlines()
+    return len(lines) <= len(there) and all(
+        line.rstrip() in ("", said.rstrip()) for line, said in zip(lines, there, strict=False)
+    )
 
 
 def _compile(tree: ast.Module | ast.Expression, filename: str) -> CodeType:

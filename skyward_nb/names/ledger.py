@@ -19,11 +19,11 @@ from typing import Any
 
 from skyward_nb.names.included_modules import roots
 from skyward_nb.names.name_cache import NameCache
-from skyward_nb.names.plan import ManifestRow, Plan, Sending, rows_of
-from skyward_nb.names.planner import Planner
+from skyward_nb.names.plan import ManifestRow, Plan, UnitForRanks, rows_of
 from skyward_nb.names.project_modules import ProjectModules
 from skyward_nb.names.rank_versions import RankVersions
 from skyward_nb.names.unit import ContentMark, Unit
+from skyward_nb.names.unit_packer import UnitPacker
 from skyward_nb.pickling.definitions import is_label
 from skyward_nb.pickling.diagnosis import kind_in_short
 from skyward_nb.pickling.payload import pack
@@ -107,22 +107,22 @@ class Ledger:
         def is_kept(name: str, value: object) -> bool:
             return self._mark_of(ranks, name, _identity(value)) is not None
 
-        planner = Planner(
+        packer = UnitPacker(
             namespace, self._known, is_kept, tell, self._modules.version, self._numbers.__next__
         )
-        units = planner.plan(reads, definitions)
-        sharers = planner.sharers() if units else []
-        sending: list[Sending] = []
+        units = packer.plan(reads, definitions)
+        sharers = packer.sharers() if units else []
+        sending: list[UnitForRanks] = []
         for group in self._alike(ranks, [*units, *sharers]):
-            lacking = planner.lacking(sharers, functools.partial(self._mark_of, group))
+            lacking = packer.lacking(sharers, functools.partial(self._mark_of, group))
             everyone = len(group) == self._world_size
             sending += [(unit, None if everyone else group) for unit in lacking]
         rows = rows_of(units, (unit for unit, _ in sending), self._is_assigned)
-        for name in planner.skipped:
+        for name in packer.skipped:
             rows[name] = ManifestRow(name, "kept on ranks", kind_in_short(namespace[name]))
-        assigned = {name for name in planner.absent if self._is_assigned(name)}
+        assigned = {name for name in packer.absent if self._is_assigned(name)}
         rows.update({name: ManifestRow(name, "kept on ranks") for name in assigned})
-        absent = planner.absent - assigned
+        absent = packer.absent - assigned
         # In the notebook, the name means a builtin now; ranks may keep any other absent name.
         meant = {name for name in absent if hasattr(builtins, name)}
         removed = sorted(meant & self._entries.keys())
@@ -130,10 +130,10 @@ class Ledger:
         used = {*files, *(file for unit in units for file in unit.bundle.files)}
         unknown = self._files.lacking(dict.fromkeys(sorted(used), True), ranks)
         found = (self._sources(file) for file in unknown)
-        modules = planner.modules | imports
-        submodules = self._modules.submodules(modules, planner.tokens | tokens)
+        modules = packer.modules | imports
+        submodules = self._modules.submodules(modules, packer.tokens | tokens)
         lacking_imports = tuple(self._imported.lacking(dict.fromkeys(submodules, True), ranks))
-        remarks = planner.remarks()
+        remarks = packer.remarks()
         return Plan(
             units=tuple(units),
             sending=tuple(sending),

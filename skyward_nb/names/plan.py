@@ -61,7 +61,7 @@ def _merged(first: ManifestRow, second: ManifestRow) -> ManifestRow:
     return ManifestRow(first.name, status, first.type_name, size, seconds)
 
 
-Sending = tuple[Unit, tuple[int, ...] | None]
+UnitForRanks = tuple[Unit, tuple[int, ...] | None]
 """A unit and the ranks that get it; None for all."""
 
 
@@ -70,7 +70,7 @@ class Plan:
     """Everything that a run sends, and its manifest (`rows`)."""
 
     units: tuple[Unit, ...] = ()
-    sending: tuple[Sending, ...] = ()
+    sending: tuple[UnitForRanks, ...] = ()
     removed: tuple[str, ...] = ()
     sources: tuple[SourceFile, ...] = ()
     modules: tuple[ModuleFile, ...] = ()

@@ -18,24 +18,24 @@ class ContentMark:
     """The mark of a rank under a label: the notebook's content from which the rank's value was made.
 
     `content` is a digest, or a word for an object without one. The objects of the value are in `parcel`,
-    under their numbers in the whole value, or at their `homes`; without a parcel, their places on the
+    under their numbers in the whole value, or at their `addresses`; without a parcel, their places on the
     rank are unknown.
     """
 
     content: str
     parcel: int = 0
-    homes: Mapping[int, Address] | None = None
+    addresses: Mapping[int, Address] | None = None
 
-    def home(self, number: int) -> Address | None:
+    def address_of(self, number: int) -> Address | None:
         """The address of an object on the ranks."""
-        if self.homes is None:
+        if self.addresses is None:
             return (self.parcel, number) if self.parcel else None
-        return self.homes.get(number)
+        return self.addresses.get(number)
 
     @cached_property
     def parcels(self) -> frozenset[int]:
         """The parcels that must be kept for it."""
-        held = {parcel for parcel, _ in (self.homes or {}).values()}
+        held = {parcel for parcel, _ in (self.addresses or {}).values()}
         return frozenset(held | {self.parcel} if self.parcel else held)
 
 
@@ -45,7 +45,7 @@ class Unit:
 
     `whole` is all of it, packed, and `content` identifies it. `objects` are those that other units could
     share, by id, with their numbers in the whole; None if there are very many. If it is sent, it goes as
-    `bundle` in `parcel`; its objects are then at their `homes`, and it `points_at` the parcels of objects
+    `bundle` in `parcel`; its objects are then at their `addresses`, and it `points_at` the parcels of objects
     that ranks have.
     """
 
@@ -57,7 +57,7 @@ class Unit:
     bundle: Bundle
     objects: dict[int, tuple[int, object]] | None = None
     parcel: int = 0
-    homes: dict[int, Address] | None = None
+    addresses: dict[int, Address] | None = None
     points_at: set[int] = field(default_factory=set)
 
     @property
@@ -68,7 +68,7 @@ class Unit:
     @property
     def mark(self) -> ContentMark:
         """The mark of ranks that got it."""
-        return ContentMark(self.content, self.parcel, self.homes)
+        return ContentMark(self.content, self.parcel, self.addresses)
 
     @property
     def is_definition(self) -> bool:

@@ -106,7 +106,9 @@ def pack_exception(error: BaseException, store: BlobStore) -> Packed | None:
     A very long text is shortened: such an exception has only a portrait.
     """
     is_long = len(text_of(error)) > MESSAGE
-    for form in (_Portrait(error, is_long=is_long),) if is_long else (error, _Portrait(error)):
+    for form in (
+        (_PicklableError(error, is_long=is_long),) if is_long else (error, _PicklableError(error))
+    ):
         try:
             packed = pack("the exception", form).stow(store)
             if type(unpack(packed, store)) is type(error):
@@ -132,7 +134,7 @@ def _rebuild(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, 
     return error
 
 
-class _Portrait:
+class _PicklableError:
     """Pickles as an exception of the same class, with the attributes that can travel."""
 
     def __init__(self, error: BaseException, *, is_long: bool = False) -> None:

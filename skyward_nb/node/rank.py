@@ -24,11 +24,11 @@ from skyward_nb.node.error_interpreter import ErrorInterpreter, plain_failure
 from skyward_nb.node.generator_channel import GeneratorChannel
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.memory_limit import MemoryLimit
-from skyward_nb.node.process_state import ProcessState
 from skyward_nb.node.rank_frameworks import RankFrameworks
 from skyward_nb.node.rank_namespace import NotRebuilt, RankNamespace
 from skyward_nb.node.rank_shell import RankShell
 from skyward_nb.node.result_packer import ResultPacker
+from skyward_nb.node.signal_guard import SignalGuard
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.pickling import reducers
 from skyward_nb.plugins.base import RankContext
@@ -87,7 +87,7 @@ class Rank:
         # A child process writes where it crashes to its own stderr.
         faulthandler.enable(stacks)
         os.register_at_fork(after_in_child=functools.partial(faulthandler.enable, 2))
-        self._process = ProcessState(stacks)
+        self._process = SignalGuard(stacks)
         self._mailbox.close()
         _seed_anew()
         self._frameworks = RankFrameworks(plugins)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from IPython.core.ultratb import SyntaxTB
 
 from skyward_nb.compat.ipython_private import theme_of
+from skyward_nb.notebook.every_cell import EveryCell
 
 if TYPE_CHECKING:
     from skyward_nb.notebook.function_pools import FunctionPools
@@ -36,6 +37,7 @@ class SkyMagics(Magics):
         super().__init__(shell)
         self._session: Session | None = None
         self._function_pools: FunctionPools | None = None
+        self.every_cell: EveryCell = EveryCell(shell)
         self.ipythons_debug: Any = shell.find_line_magic("debug")
         shell.events.register("pre_run_cell", self.ready_joblib)
 
@@ -45,7 +47,7 @@ class SkyMagics(Magics):
         if self._session is None:
             from skyward_nb.notebook.session import Session
 
-            self._session = Session(self.shell)
+            self._session = Session(self.shell, self.every_cell)
         return self._session
 
     @property
@@ -59,12 +61,35 @@ class SkyMagics(Magics):
 
     def close(self) -> None:
         """Take down what this notebook has up."""
+        self.every_cell.turn_off()
         if self.ready_joblib in self.shell.events.callbacks["pre_run_cell"]:
             self.shell.events.unregister("pre_run_cell", self.ready_joblib)
+        vars(getattr(self.shell, "kernel", self)).pop("do_inspect", None)
         if self._session is not None:
             self._session.pools.close()
             self._session.values.close()
             self._session.altered.close()
+
+    def look_into_ranks(self) -> None:
+        """Have the kernel's tooltips tell of names of ranks, too."""
+        kernel: Any = getattr(self.shell, "kernel", None)
+        if kernel is None:
+            return
+        inspect = kernel.do_inspect
+
+        def do_inspect(
+            code: str, cursor_pos: int, detail_level: int = 0, *args: Any, **kw: Any
+        ) -> Any:
+            found: Mapping[str, str] | None = None
+            if self._session is not None:
+                from skyward_nb.notebook.rank_names import inspected
+
+                found = inspected(self._session, code, cursor_pos, detail_level)
+            if found is None:
+                return inspect(code, cursor_pos, detail_level, *args, **kw)
+            return {"status": "ok", "found": True, "data": dict(found), "metadata": {}}
+
+        kernel.do_inspect = do_inspect
 
     def ready_joblib(self, info: ExecutionInfo) -> None:
         """Before the first cell that may use it: let joblib know its backend "skyward"."""
@@ -88,6 +113,14 @@ class SkyMagics(Magics):
             return None
         with _plain_errors():
             return self.session.run(parse(self._expanded(line)), cell)
+
+    @cell_magic
+    def local(self, line: str, cell: str) -> None:
+        """Run the cell in the notebook's own process, also where every cell runs on ranks (`%sky on`)."""
+        if line.strip():
+            raise UsageError(f"%%local takes no options: {line}")
+        # Where every cell runs on ranks, what stands below the line is run as a cell of its own.
+        self.shell.run_cell(cell).raise_error()
 
     @no_var_expand
     @line_magic
@@ -131,6 +164,21 @@ class SkyMagics(Magics):
         completions = [SimpleCompletion(text=each) for each in found]
         return {"completions": completions, "suppress": True, "ordered": True}
 
+    @context_matcher(  # pyright: ignore[reportUntypedFunctionDecorator] - IPython's own is untyped
+        identifier="skyward_nb_ranks", priority=90
+    )
+    def rank_names(self, context: CompletionContext) -> SimpleMatcherResult:
+        """What ranks have, for Tab in cells that run there; attributes of theirs are all that is offered."""
+        found: list[str] = []
+        is_all = False
+        if self._session is not None:
+            from skyward_nb.notebook.rank_names import completions
+
+            line = context.text_until_cursor
+            found, is_all = completions(self._session, context.full_text, line, context.token)
+        offered = [SimpleCompletion(text=each) for each in found]
+        return {"completions": offered, "suppress": is_all and bool(found), "ordered": True}
+
     def _pool_names(self) -> Iterator[str]:
         """The names of the notebook's pools, then of others on this machine; not looked up before they are needed."""
         from skyward_nb.pool.registry import entries
@@ -155,7 +203,8 @@ def load(shell: InteractiveShell) -> None:
             magic.__func__.__doc__ = _help()  # type: ignore[attr-defined]
         shell.register_magics(magics)
         shell.SyntaxTB = _QuietSyntaxTB(shell.SyntaxTB)
-        shell.Completer.custom_matchers.append(magics.completions)
+        shell.Completer.custom_matchers += [magics.completions, magics.rank_names]
+        magics.look_into_ranks()
         _tell_what_is_left(shell)
 
 
@@ -180,9 +229,11 @@ def unload(shell: InteractiveShell) -> None:
         leave(shell)
         if isinstance(shell.SyntaxTB, _QuietSyntaxTB):
             shell.SyntaxTB = shell.SyntaxTB.original
-        shell.Completer.custom_matchers.remove(magics.completions)
+        for matcher in (magics.completions, magics.rank_names):
+            shell.Completer.custom_matchers.remove(matcher)
         registry = shell.magics_manager
-        registry.magics["cell"].pop("sky_remote", None)
+        for name in ("sky_remote", "local"):
+            registry.magics["cell"].pop(name, None)
         registry.magics["line"].pop("sky", None)
         registry.magics["line"]["debug"] = magics.ipythons_debug
         registry.registry.pop("SkyMagics", None)
@@ -226,6 +277,13 @@ class _QuietSyntaxTB(SyntaxTB):
 
 def _loaded(shell: InteractiveShell) -> SkyMagics | None:
     return shell.magics_manager.registry.get("SkyMagics")
+
+
+def every_cell_of(shell: InteractiveShell) -> EveryCell:
+    """The state of `%sky on` of a shell with the extension."""
+    magics = _loaded(shell)
+    assert magics is not None
+    return magics.every_cell
 
 
 def _help() -> str:

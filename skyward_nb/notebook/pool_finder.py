@@ -86,7 +86,8 @@ class PoolFinder:
     def defaults(self, *, anew: bool = False) -> list[Default]:
         """Defaults of options; files are read again when asked to, as when a pool is made."""
         if self._defaults is None or anew:
-            self._defaults = read_defaults(Path.cwd(), os.environ, self.settings)
+            standing = self._pools.every_cell.defaults
+            self._defaults = read_defaults(Path.cwd(), os.environ, self.settings, standing)
         return self._defaults
 
     def name_of(self, asked: ParsedOptions) -> str:
@@ -120,6 +121,8 @@ class PoolFinder:
             lost.check(spec)
             return ResolvedPool(None, *self._readied(spec, asked, work))
         options = self._with_image(for_new_pool(asked, self.defaults(anew=True)))
+        if isinstance(work, Script):
+            options = work.for_new_pool(options)
         if not options.chooses_frameworks:
             return ResolvedPool(None, self._with_plugins(spec_of(PoolSpec(), options), work))
         is_asked = options.framework == AUTO

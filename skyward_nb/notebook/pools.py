@@ -14,6 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from skyward_nb.compat.ipykernel_private import shutdown_reply
 from skyward_nb.names.ledger import SourceFinder
 from skyward_nb.notebook.background import Background
+from skyward_nb.notebook.every_cell import EveryCell
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.registry import PoolEntry
 from skyward_nb.protocol.events import RankLost
@@ -78,7 +79,10 @@ class EndedPoolCost:
 class Pools:
     """The pools of one IPython shell, by name; `sources` finds the text of its cells."""
 
-    def __init__(self, shell: InteractiveShell, sources: SourceFinder) -> None:
+    def __init__(
+        self, shell: InteractiveShell, sources: SourceFinder, every_cell: EveryCell
+    ) -> None:
+        self.every_cell: EveryCell = every_cell
         self._shell = shell
         self._sources = sources
         self._pools: dict[str, Pool] = {}
@@ -116,7 +120,7 @@ class Pools:
 
     def close(self) -> None:
         """Take every pool down, but for those that are to outlive the notebook, or its restart."""
-        goes_on = _is_restarting(self._shell)
+        goes_on = _is_restarting(self._shell) and not self.every_cell.ends_at_restart
         for name, pool in self._pools.items():
             if goes_on or pool.spec.keep:
                 pool.leave()
@@ -214,7 +218,9 @@ class Pools:
 
     def displays(self, pool: Pool) -> PoolDisplays:
         """The displays of a pool's runs."""
-        return self._displays[pool.spec.name]
+        displays = self._displays[pool.spec.name]
+        displays.mark = self.every_cell.mark
+        return displays
 
     def look(self, pool: Pool) -> Mapping[int, RankLost]:
         """Handle events between cells; returns the lost ranks.
@@ -314,7 +320,10 @@ class Pools:
     def _enter(self, pool: Pool) -> None:
         name = pool.spec.name
         self._pools[name] = pool
-        pool.driver.is_left_by_interrupt = functools.partial(_is_restarting, self._shell, _LOOKS)
+        if pool.spec.keep or not self.every_cell.ends_at_restart:
+            pool.driver.is_left_by_interrupt = functools.partial(
+                _is_restarting, self._shell, _LOOKS
+            )
         self._displays[name] = PoolDisplays(pool)
         ids = self._ids.setdefault(name, [])
         if pool.pool_id not in ids:

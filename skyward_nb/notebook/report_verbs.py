@@ -1,4 +1,4 @@
-"""The verbs of `%sky` that report: `status`, `cost`, `logs`, `check`."""
+"""The verbs of `%sky` that report: `status`, `cost`, `logs`, `check`, `show`."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ def status(session: Session, line: str) -> None:
     lost = [each for each in session.pools.losses() if each.how and only in (None, each.spec.name)]
     if only and not there and not lost:
         live_pool(session, only)
+    if mark := session.pools.every_cell.mark:
+        print(on_words(mark))
     if not names and not there and not lost:
         print("no pool is up; a %%sky_remote cell or %sky up makes one")
     for each in lost:
@@ -50,6 +52,14 @@ def status(session: Session, line: str) -> None:
             print(said)
     for left in there:
         print(next(row_lines(row_of(left))))
+
+
+def on_words(mark: str) -> str:
+    """What to know while every cell runs on ranks."""
+    return (
+        f"{mark.replace('every cell', 'every cell runs on ranks', 1)}; %%local, magics and ! here; "
+        "%sky off ends it"
+    )
 
 
 def cost(session: Session, line: str) -> None:

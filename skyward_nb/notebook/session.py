@@ -21,6 +21,7 @@ from skyward_nb.notebook.altered_names import AlteredNames
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.cells import Cells, is_cell_file
 from skyward_nb.notebook.dry_runs import dry_run
+from skyward_nb.notebook.every_cell import EveryCell
 from skyward_nb.notebook.pool_finder import PoolFinder, ResolvedPool, Work
 from skyward_nb.notebook.pools import Pools
 from skyward_nb.notebook.run_handle import RunHandle
@@ -55,10 +56,10 @@ _GOES_ON = "The kernel is restarted, and the cell goes on on its ranks: %sky att
 class Session:
     """The runs of one IPython shell, on its `pools`."""
 
-    def __init__(self, shell: InteractiveShell) -> None:
+    def __init__(self, shell: InteractiveShell, every_cell: EveryCell | None = None) -> None:
         self.shell = shell
         self.cells: Cells = Cells(shell)
-        self.pools: Pools = Pools(shell, self.cells.source_of)
+        self.pools: Pools = Pools(shell, self.cells.source_of, every_cell or EveryCell(shell))
         self.finder: PoolFinder = PoolFinder(shell, self.cells, self.pools)
         self.values: ValueHistory = ValueHistory(shell)
         self.altered: AlteredNames = AlteredNames(shell, self.pools)
@@ -102,7 +103,10 @@ class Session:
             meant = self.finder.find(asked, display, work)
             spec = meant.spec
             check_profile(spec, options.profile)
-            name = work.name if isinstance(work, Script) else ""
+            name = ""
+            if isinstance(work, Script):
+                name = work.name
+                work.check_pool(spec)
             request = self._request(cell, options, spec, name)
             if options.dry_run:
                 dry_run(request, meant, display, self.cells.source_of)

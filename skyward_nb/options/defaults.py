@@ -1,9 +1,10 @@
-"""Defaults of options, from weakest: the user's file, the project's, the environment, the session.
+"""Defaults of options, from weakest: the user's file, the project's, the environment, the kernel, the session.
 
     ~/.config/skyward_nb/config.toml    nodes = 4
     pyproject.toml, the nearest above   [tool.skyward]
                                         nodes = 4
     environment                         SKYWARD_NODES=4
+    %sky on, a kernel's installation    nodes=4
     %sky config                         nodes=4
 
 The option line is the strongest. A pool's defaults count when it is made.
@@ -12,7 +13,7 @@ The option line is the strongest. A pool's defaults count when it is made.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,12 @@ class Default:
     source: str
 
 
-def defaults(folder: Path, environ: Mapping[str, str], session: Mapping[str, str]) -> list[Default]:
+def defaults(
+    folder: Path,
+    environ: Mapping[str, str],
+    session: Mapping[str, str],
+    kernel: Iterable[Default] = (),
+) -> list[Default]:
     """All defaults that hold in `folder`, the weakest first; an `OptionError` names the file."""
     found: list[Default] = []
     user = platformdirs.user_config_path("skyward_nb") / "config.toml"
@@ -58,6 +64,7 @@ def defaults(folder: Path, environ: Mapping[str, str], session: Mapping[str, str
         variable = _PREFIX + name.upper()
         if variable in environ:
             found.append(Default(name, environ[variable], variable))
+    found += kernel
     return found + [Default(name, text, "%sky config") for name, text in session.items()]
 
 

@@ -20,6 +20,8 @@ VERBS = {
     "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
     "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
     "run": ("[option ...] FILE [ARG ...]", "run a script, or -m MODULE, on the ranks of a pool"),
+    "torchrun": (
+        "[option] FILE [ARG ...]", "torchrun with its own options, on nodes of a pool"),
     "logs": ("[POOL] [run=] [rank=]", "output of a run; node=: of machines; lines=, save=, follow"),
     "show": ("[POOL] [run=]", "a run's picture once more, in full (the last run)"),
     "attach": ("[POOL] [detach]", "attach to a pool that another kernel left, and to its run"),
@@ -28,6 +30,8 @@ VERBS = {
     "restart": ("[POOL]", "a new generation: new ranks without names"),
     "sweep": ("", "remove what dead pools have left: processes, values, machines"),
     "config": ("[option=value ...]", "set defaults of this session; alone: show all defaults"),
+    "on": ("[option=value ...]", "run every cell on ranks; %%local, magics and ! stay here"),
+    "off": ("", "run cells here again"),
     "help": ("[VERB]", "this text, or the help of one verb"),
 }
 # fmt: on
@@ -122,7 +126,8 @@ def complete(
         found = [each for each in offered if each.startswith(token)]
         return found + _of_verb(words[1], key, used, names)
     is_up = words[:2] == ["%sky", "up"]
-    scopes = ("pool",) if words[:1] == ["%sky"] else ("pool", "cell")
+    takes_all = words[:1] != ["%sky"] or words[:2] == ["%sky", "on"]
+    scopes = ("pool", "cell") if takes_all else ("pool",)
     found = [
         f"{dashes}{option.name}{'' if option.is_flag else '='}"
         for option in OPTIONS

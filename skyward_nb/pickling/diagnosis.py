@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from skyward_nb.compat.torch_private import MODULE_TABLES
-from skyward_nb.pickling.kinds import Unpicklable
+from skyward_nb.pickling.process_bound import Unpicklable
 from skyward_nb.words.errors import PayloadError
 
 _MOST = 2_000_000

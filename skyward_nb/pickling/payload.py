@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from skyward_nb.pickling import definitions, kinds, object_table, reducers
+from skyward_nb.pickling import definitions, object_table, reducers
+from skyward_nb.pickling.constant_types import is_constant_type
 from skyward_nb.pickling.diagnosis import explain
 from skyward_nb.pickling.object_table import Address
 from skyward_nb.pickling.pickle_scan import NotPlain
@@ -93,7 +94,7 @@ class Bundle:
                     continue
                 kind = type(value)
                 if (is_constant := constant.get(kind)) is None:
-                    is_constant = constant[kind] = kinds.is_constant(kind)
+                    is_constant = constant[kind] = is_constant_type(kind)
                 if not is_constant and not (kind is types.FunctionType and _is_named(value)):
                     found[id(value)] = number, value
             return found

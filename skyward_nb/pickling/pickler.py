@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import cloudpickle
 
 from skyward_nb.compat import cloudpickle_private
-from skyward_nb.pickling import definitions, kinds, reducers
+from skyward_nb.pickling import definitions, process_bound, reducers
 from skyward_nb.pickling.home_namespace import Home, home
 from skyward_nb.pickling.object_table import Address
 from skyward_nb.words.source_code import parse
 
-Way = Callable[[Any], Any]
-_ways: dict[type, Way | None] = {}
+Reducer = Callable[[Any], Any]
+_reducers: dict[type, Reducer | None] = {}
 
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ class Pickler(_Pickler):
             self.modules.add(obj.__name__)
             return NotImplemented
         try:
-            way = _ways[kind]
+            way = _reducers[kind]
         except KeyError:
-            way = reducers.way_of(kind)
+            way = reducers.reducer_of(kind)
             if kind.__module__ in sys.modules and kind.__module__ != "__main__":
-                _ways[kind] = way
+                _reducers[kind] = way
         return NotImplemented if way is None else way(obj)
 
     def _tensor(self, tensor: Any) -> Any:
@@ -256,8 +256,8 @@ def _to_dill(obj: object) -> bytes:
 
     class Honest(dill.Pickler):
         def save(self, obj: object, save_persistent_id: bool = True) -> None:
-            if (why := kinds.refusal(type(obj))) is not None:
-                raise kinds.Unpicklable(why)
+            if (why := process_bound.refusal(type(obj))) is not None:
+                raise process_bound.Unpicklable(why)
             super().save(obj, save_persistent_id)
 
     file = io.BytesIO()

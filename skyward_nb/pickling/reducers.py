@@ -15,9 +15,9 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from skyward_nb.compat import jax_private, torch_private
-from skyward_nb.pickling.kinds import OPEN_FILE, Unpicklable, families, refusal
+from skyward_nb.pickling.process_bound import OPEN_FILE, Unpicklable, families, refusal
 
-Way = Callable[[Any], Any]
+Reducer = Callable[[Any], Any]
 
 
 running: frozenset[int] = frozenset()
@@ -28,13 +28,13 @@ why_not_gathered = ""
 _listing: list[Any] | None = None
 
 
-def way_of(kind: type) -> Way | None:
+def reducer_of(kind: type) -> Reducer | None:
     """The way of objects of this kind, None where pickle's own will do."""
     if (why := refusal(kind)) is not None:
         return _standard_stream if issubclass(kind, io.IOBase) else functools.partial(_refuse, why)
     if (way := _EXACT.get((kind.__module__, kind.__name__))) is not None:
         return way
-    return next((_WAYS[family] for family in families(kind) if family in _WAYS), None)
+    return next((_REDUCERS[family] for family in families(kind) if family in _REDUCERS), None)
 
 
 def _refuse(why: str, _: object) -> Any:
@@ -310,7 +310,7 @@ def _make_keras(make: Callable[[Any], Any], archive: Any) -> Any:
     return make(io.BytesIO(archive))
 
 
-_WAYS: dict[tuple[str, str], Way] = {
+_REDUCERS: dict[tuple[str, str], Reducer] = {
     ("functools", "_lru_cache_wrapper"): _cached_function,
     ("functools", "cached_property"): _cached_property,
     ("weakref", "WeakKeyDictionary"): _weak_dictionary,
@@ -325,4 +325,4 @@ _WAYS: dict[tuple[str, str], Way] = {
     ("pyarrow", "ChunkedArray"): _arrow_array,
     ("keras", "KerasSaveable"): _keras_object,
 }
-_EXACT: dict[tuple[str, str], Way] = {("numpy", "ndarray"): _numpy_array}
+_EXACT: dict[tuple[str, str], Reducer] = {("numpy", "ndarray"): _numpy_array}

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from skyward_nb.pickling import reducers
-from skyward_nb.pickling.kinds import Unpicklable
 from skyward_nb.pickling.pickle_scan import ONLY, NotPlain
 from skyward_nb.pickling.plain_values import (
     EXTENSION,
@@ -20,6 +19,7 @@ from skyward_nb.pickling.plain_values import (
     checked,
     dtype_of,
 )
+from skyward_nb.pickling.process_bound import Unpicklable
 
 _PLAIN = {
     type(None), bool, int, float, str, bytes, bytearray, list, tuple, dict, set, frozenset,
@@ -120,12 +120,12 @@ def _of_tensor(tensor: Any) -> tuple[Any, ...]:
 
 
 def _of_spread(value: Any) -> tuple[Any, ...]:
-    _, (whole,) = reducers.way_of(type(value))(value)  # type: ignore[misc]
+    _, (whole,) = reducers.reducer_of(type(value))(value)  # type: ignore[misc]
     return "itself", whole
 
 
 def _of_jax(array: Any) -> tuple[Any, ...]:
-    make, parts = reducers.way_of(type(array))(array)  # type: ignore[misc]
+    make, parts = reducers.reducer_of(type(array))(array)  # type: ignore[misc]
     if make is reducers.make_jax:
         return "jax", *parts
     if make is reducers.itself:
@@ -168,7 +168,8 @@ def _of_index(index: Any) -> tuple[Any, ...]:
     if isinstance(index, pandas.MultiIndex):
         codes = [list(map(int, each)) for each in index.codes]
         return "levels", list(index.levels), codes, list(index.names)
-    return "index", _of_column(index.array), index.name
+    freq = getattr(index, "freqstr", None)
+    return "index", _of_column(index.array), index.name, *(() if freq is None else (freq,))
 
 
 def _of_arrow(value: Any) -> tuple[Any, ...]:
@@ -193,7 +194,7 @@ def _of_arrow(value: Any) -> tuple[Any, ...]:
 
 _WAYS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "builtins.complex": lambda value: ("complex", value.real, value.imag),
-    "collections.OrderedDict": lambda value: ("ordered", list(value.items())),
+    "collections.OrderedDict": lambda value: ("ordered", dict(value)),
     "torch.Tensor": _of_tensor,
     "torch.Parameter": _of_tensor,
     "torch.DTensor": _of_spread,

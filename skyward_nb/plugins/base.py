@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -146,6 +147,18 @@ def check_people(info: InstanceInfo, options: dict[str, str]) -> None:
             f"other people may log in to this machine ({named}), and TensorFlow's server of a rank "
             "takes connections from all users of the pool's other machines: they could run code as you. If you trust them, add trust_local_users"
         )
+
+
+def check_platform(framework: str, package: str, info: InstanceInfo) -> None:
+    """Raise RuntimeError where a framework found no GPU on a rank that has one, unless CPU was asked for."""
+    on_cpu = os.environ.get("JAX_PLATFORMS", "").split(",")[0] == "cpu"
+    if on_cpu or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return
+    raise RuntimeError(
+        f"rank {info.rank} of node {info.node} has a GPU ({info.accelerator or 'accelerator'}), and {framework} "
+        f'would compute on the CPU: its build is one for CPUs, or does not fit the driver. Install "{package}" '
+        "there (pip= on other machines), or ask for accelerator=none"
+    )
 
 
 def nccl_kept_to(interface: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ from skyward_nb.plugins.base import (
     PlainPlugin,
     RankContext,
     check_mesh,
+    check_platform,
     nccl_kept_to,
     own_interface,
 )
@@ -179,6 +180,8 @@ def _meet(info: InstanceInfo, options: dict[str, str], group: JaxGroup) -> None:
     import jax
 
     per_rank = int(options.get("devices", "1"))
+    if info.real_accelerators and jax.default_backend() == "cpu":
+        check_platform("JAX", "jax[cuda13]", info)
     found = jax.device_count()
     if found != info.world_size * per_rank:
         raise RuntimeError(f"{info.world_size} ranks of {per_rank} devices, but JAX sees {found}")

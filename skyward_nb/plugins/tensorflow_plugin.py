@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from skyward_nb.compat import tensorflow_private
-from skyward_nb.plugins.base import PlainPlugin, RankContext, check_people
+from skyward_nb.plugins.base import PlainPlugin, RankContext, check_people, check_platform
 from skyward_nb.plugins.collectives import frames_of_thread, waits_in
 from skyward_nb.plugins.tensorflow_cluster import BARRIER_KEY, SUM_KEY, Cluster, quiet, workers
 from skyward_nb.runtime.process_group import entered
@@ -117,6 +117,8 @@ def _share_out(place: RankContext) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(max(2, place.threads))
     with quiet():
         gpus = tf.config.list_physical_devices("GPU") if place.info.real_accelerators else []
+        if place.info.real_accelerators and not gpus:
+            check_platform("TensorFlow", "tensorflow[and-cuda]", place.info)
         own = own_share(gpus, place.info)
         tf.config.set_visible_devices(own, "GPU")
         for gpu in own:

@@ -193,7 +193,7 @@ class RunExecutor:
             lacking = [RankLost(began.generation, rank, why) for rank in self.never_begun]
             # No more events come from machines that had ended before the pool was attached.
             for lost in [*lacking, *self._state.losses_of(state)]:
-                self._driver.carry_out(map(Send, state.died(lost, self._context.pace.now())))
+                self._driver.carry_out(map(Send, state.on_lost(lost, self._context.pace.now())))
         return run
 
     # ── waited for ──────────────────────────────────────────────────────────────────────

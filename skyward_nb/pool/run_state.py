@@ -141,26 +141,26 @@ class RunState:
             return [end for end in raised if not end.waited_in]
         return raised
 
-    def hear(self, event: object, now: float) -> list[Command]:
-        """Handle an event; not a death, which may be of another generation: see `died`."""
+    def handle(self, event: object, now: float) -> list[Command]:
+        """Handle an event; not a death, which may be of another generation: see `on_lost`."""
         match event:
             case RankDone():
-                return self.finished(event, now)
+                return self.on_done(event, now)
             case NotKilled():
-                return self.not_killed(event, now)
+                return self.on_not_killed(event, now)
             case ShardedResult():
-                return self.spread(event)
+                return self.on_sharded_result(event)
             case CommunicationCut():
-                return self.cut(event)
+                return self.on_communication_cut(event)
             case RunInterrupted():
-                self.stopping(event, now)
+                self.on_interrupted(event, now)
             case Stack():
-                self.told(event, now)
+                self.on_stack(event, now)
             case _:
                 pass
         return []
 
-    def finished(self, event: RankDone, now: float) -> list[Command]:
+    def on_done(self, event: RankDone, now: float) -> list[Command]:
         """Handle a rank's end of the run."""
         if event.run != self.run or event.rank not in self.running:
             return []
@@ -181,7 +181,7 @@ class RunState:
         is_joined = self.was_cut and event.rank not in self._has_cut
         return [*self._gather(), *(self._cut((event.rank,), also_idle=True) if is_joined else ())]
 
-    def not_killed(self, event: NotKilled, now: float) -> list[Command]:
+    def on_not_killed(self, event: NotKilled, now: float) -> list[Command]:
         """Handle ranks that had ended before they were to be killed: their ends count."""
         if event.run != self.run:
             return []
@@ -189,10 +189,10 @@ class RunState:
         for rank in event.ranks:
             self.killed.discard(rank)
             if (late := self._ended_late.pop(rank, None)) is not None:
-                commands += self.finished(late, now)
+                commands += self.on_done(late, now)
         return commands
 
-    def spread(self, event: ShardedResult) -> list[Command]:
+    def on_sharded_result(self, event: ShardedResult) -> list[Command]:
         """Handle a result that is sharded over ranks."""
         if event.run == self.run and event.rank in self.running:
             self._spread[event.rank] = event.parts
@@ -214,7 +214,7 @@ class RunState:
         self._spread.clear()
         return [Gather(self.run, waiting, why)]
 
-    def died(self, event: RankLost, now: float) -> list[Command]:
+    def on_lost(self, event: RankLost, now: float) -> list[Command]:
         """Handle a rank's death."""
         if event.asked and event.rank in self.done:
             # It came to its end; the beginning of the next generation ended its process.
@@ -228,7 +228,7 @@ class RunState:
         self._trouble(now)
         return self._gather()
 
-    def cut(self, event: CommunicationCut) -> list[Command]:
+    def on_communication_cut(self, event: CommunicationCut) -> list[Command]:
         """Handle the answer to `CutCommunication`."""
         if event.run != self.run:
             return []
@@ -248,7 +248,7 @@ class RunState:
         others = tuple(rank for rank in self._everyone if rank not in {*self.running, *self.lost})
         return self._cut(others, also_idle=True)
 
-    def told(self, event: Stack, now: float) -> None:
+    def on_stack(self, event: Stack, now: float) -> None:
         """Handle the stacks of a rank that is to stop; after a timeout, the first ones count."""
         if not (self._stopping or self.timed_out):
             return  # somebody has a look at a run that goes on
@@ -265,7 +265,7 @@ class RunState:
             return self._kill()
         return self._stop(now, by_person=True)
 
-    def stopping(self, event: RunInterrupted, now: float) -> None:
+    def on_interrupted(self, event: RunInterrupted, now: float) -> None:
         """Handle the confirmation of an interrupt, by this client or by an earlier one, which this one continues."""
         if event.run != self.run:
             return

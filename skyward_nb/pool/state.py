@@ -210,7 +210,9 @@ class PoolState:
         if not running and isinstance(event, RankLost) and event.generation == self.generation:
             self._miss(event)  # runs that are over do not need it
         if isinstance(event, CommunicationCut):
-            actions += (Send(each) for run in self._unsettled for each in run.cut(event))
+            actions += (
+                Send(each) for run in self._unsettled for each in run.on_communication_cut(event)
+            )
         return actions
 
     def next_due(self) -> float | None:
@@ -239,14 +241,14 @@ class PoolState:
                 if run.is_call and event.rank not in run.ranks:
                     self._miss(event)
                     return []
-                return run.died(event, now)
+                return run.on_lost(event, now)
             case RankLost(generation=generation) if generation == self.generation:
                 self._miss(event)
                 if event.rank in run.ranks and event.rank in self.ended_ranks:
-                    return run.died(replace(event, generation=run.generation), now)
+                    return run.on_lost(replace(event, generation=run.generation), now)
                 return []
             case _:
-                return run.hear(event, now)
+                return run.handle(event, now)
 
     def _miss(self, event: RankLost) -> None:
         """Note the loss of a rank in no run, or in a run that does not use it."""

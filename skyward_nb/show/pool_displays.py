@@ -59,6 +59,8 @@ class PoolDisplays:
         self._lost = 0
         self.untold: str = ""
         """Why the pool was lost, in words, if that was seen between cells."""
+        self.mark: str = ""
+        """What the pictures say beside the pool's name, of the kernel that shows them."""
         pool.closing.before_close.append(self._book.close)
         self._leave: Callable[[], None] = lambda: None
         pool.closing.before_close.append(self.rest)
@@ -86,10 +88,11 @@ class PoolDisplays:
             if among and display.first_run:
                 display.again(ranks)
                 return
+            about = (pool.spec.name, pool.spec.provider, *pool.spec.framework)
             display.running(
                 among or ranks,
                 title,
-                " · ".join([pool.spec.name, pool.spec.provider, *pool.spec.framework]),
+                " · ".join(filter(None, (*about, self.mark))),
                 run=f"{pool.pool_id}/{number}",
                 number=number,
                 nodes={info.rank: info.node for info in pool.infos},

@@ -83,11 +83,14 @@ def test_uvs_and_gpus(tmp_path):
     assert (found.gpus, found.driver) == (("NVIDIA H200", "NVIDIA H200"), "570.86.15")
 
 
-def test_a_driver_that_fails_is_no_gpu(tmp_path):
-    program(tmp_path / "path", "nvidia-smi", "echo NVIDIA-SMI has failed; exit 9")
+def test_a_driver_that_fails_is_no_gpu_and_its_words_are_kept(tmp_path):
+    said = "echo NVIDIA-SMI has failed, as no driver answers >&2; exit 9"
+    program(tmp_path / "path", "nvidia-smi", said)
     path = f"{tmp_path}/path:{os.environ['PATH']}"
     found = asyncio.run(probe(shell_at(tmp_path / "home", PATH=path)))
     assert (found.gpus, found.driver) == ((), "")
+    assert found.gpu_trouble == "NVIDIA-SMI has failed, as no driver answers it ended with status 9"
+    assert f"no GPU: {found.gpu_trouble}" in list(described(found))
 
 
 def test_another_cache_and_one_that_cannot_be(tmp_path):

@@ -45,8 +45,8 @@ WORDS = {
     ("runtime/transformers_bars.py", "_per_second"): "an end of names of metrics",
     ("runtime/transformers_bars.py", "_runtime"): "an end of names of metrics",
     ("runtime/transformers_bars.py", "_time"): "an end of names of metrics",
-    ("pickling/kinds.py", "_ctypes"): "by the name of its class a kind of object is known",
-    ("pickling/kinds.py", "_Pointer"): "by the name of its class a kind of object is known",
+    ("pickling/process_bound.py", "_ctypes"): "by the name of its class a kind of object is known",
+    ("pickling/process_bound.py", "_Pointer"): "by the name of its class a kind of object is known",
     (
         "pickling/reducers.py",
         "_lru_cache_wrapper",

@@ -13,9 +13,11 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from docs.blocks import ROOT, Block, blocks, blocks_of, not_shown, pages
 from skyward_nb.cli.command_table import read
+from skyward_nb.kernel.kernelspecs import read as installation
 from skyward_nb.options.option_help import VERBS
 from skyward_nb.options.option_line import parse, parse_script, parse_settings, parse_verb
 from skyward_nb.options.option_table import BY_NAME, TAKES
+from skyward_nb.options.torchrun_line import read_torchrun
 
 BLOCKS = [(page, block) for page in pages() for block in blocks_of(page)]
 EVERY = pytest.mark.parametrize(
@@ -30,6 +32,7 @@ LONG = {
     "docs/howto/environments.md": "notebook/test_image.py",
     "docs/howto/functions.md": "functions/test_running.py",
     "docs/howto/hangs.md": "notebook/test_check.py",
+    "docs/howto/kernel.md": "kernel/test_pool_kernel.py",
     "docs/howto/profiling.md": "notebook/test_profile.py",
     "docs/howto/scripts.md": "cli/test_run.py",
     "docs/howto/workshops.md": "notebook/test_first_hour.py",
@@ -101,11 +104,15 @@ def understand_sh(code: str) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for line in code.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
-        if words[:1] == ["skyward-nb"] and words[1] != "run":
+        if words[:2] == ["skyward-nb", "torchrun"]:
+            read("torchrun", list(read_torchrun(words[2:], "").pool_words))
+        elif words[:1] == ["skyward-nb"] and words[1] != "run":
             read(words[1], words[2:])
         elif words[:1] == ["skyward-nb"]:
             script = next(i for i, word in enumerate(words) if word.endswith(".py"))
             read("run", words[2:script])
+        elif words[:4] == ["python", "-m", "skyward_nb.kernel", "install"]:
+            assert installation(words[4:]).options
         elif words[:1] == ["make"]:
             assert {word for word in words[1:] if "=" not in word} <= targets, line
 

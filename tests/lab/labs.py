@@ -23,6 +23,7 @@ import psutil
 
 import skyward_nb
 from lab.apart import Apart
+from skyward_nb.kernel import kernelspecs
 
 # Of Lab, what asks other machines for something, what only costs time here, and what then misses
 # one of these and says so.
@@ -132,6 +133,8 @@ def _make_root(folder: Path) -> Path:
     disabled = {"disabledExtensions": dict.fromkeys(_DISABLED, True)}
     _write(folder / "config/labconfig/page_config.json", disabled)
     _write(folder / "path/kernels/python3/kernel.json", spec)
+    pool = kernelspecs.spec(kernelspecs.read(["--nodes", "2", "--prefix", str(folder)]))
+    _write(folder / f"path/kernels/{kernelspecs.NAME}/kernel.json", {**pool, "env": spec["env"]})
     root = folder / "root"
     root.mkdir()
     return root

@@ -188,13 +188,15 @@ class NotebookPage:
         return path
 
 
-def write_notebook(path: Path) -> None:
+def write_notebook(
+    path: Path, kernel_name: str = "python3", display_name: str = "Python 3"
+) -> None:
     """Write a notebook of the cells `LOAD` and `DOWN`."""
     cells = [nbformat.v4.new_code_cell(each) for each in ("%load_ext skyward_nb", "%sky down")]
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {
-        "name": "python3",
-        "display_name": "Python 3",
+        "name": kernel_name,
+        "display_name": display_name,
         "language": "python",
     }
     nbformat.write(notebook, path)

@@ -13,11 +13,13 @@ from providers.ssh_hosts import RANK, kept_of, names, parts
 from sshds import lacks
 
 from skyward_nb.pool import registry
-from skyward_nb.protocol.events import Step
+from skyward_nb.protocol.events import Phase, Step
 from skyward_nb.providers.ssh import host_selection, host_setup
+from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import HostError, HostNotReady, PoolError
 from skyward_nb.words.hosts import parse_hosts
 from skyward_nb.words.image import Image
+from skyward_nb.words.spec import PoolSpec
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
 IS_FOR_POOLS = True
@@ -221,3 +223,62 @@ def test_nothing_is_left_of_a_start_that_is_interrupted(ssh, server):
         ssh()
     thread.join()
     assert started.is_set()
+
+
+class _Rented:
+    """A machine whose driver is there at the third look; the two before find none."""
+
+    name = place = "gpu1"
+
+    def __init__(self, shell, ready, script):
+        self._shell, self._ready, self.looks = shell, ready, 0
+        script(
+            f'[ -f {ready} ] && echo "580.82.07, NVIDIA L4" || '
+            '{ echo "NVIDIA-SMI has failed: no driver"; exit 9; }'
+        )
+
+    async def connect(self):
+        pass
+
+    async def run(self, *args, **kwargs):
+        self.looks += 1
+        if self.looks == 3:
+            self._ready.touch()
+        return await self._shell.run(*args, **kwargs)
+
+
+def _spec(provider):
+    return PoolSpec(
+        name="gpus", provider=provider, accelerator=Accelerator("L4"), framework=("jax",)
+    )
+
+
+@pytest.fixture
+def rented(tmp_path):
+    from bootstrap.homes import program, shell_at
+
+    path = f"{tmp_path}/path:{os.environ['PATH']}"
+    shell = shell_at(tmp_path / "home", PATH=path)
+    return _Rented(
+        shell, tmp_path / "ready", lambda text: program(tmp_path / "path", "nvidia-smi", text)
+    )
+
+
+def test_the_driver_of_a_rented_machine_is_waited_for_and_its_tool_is_quoted(rented, monkeypatch):
+    monkeypatch.setattr(host_selection, "_DRIVER_PAUSE", 0)
+    told = []
+    (found,), faults = asyncio.run(host_selection.choose(_spec("aws"), [rented], told.append))
+    assert (found.facts.gpus, rented.looks, faults) == (("NVIDIA L4",), 3, {})
+    waits = [
+        each.text
+        for each in told
+        if isinstance(each, Phase) and "waiting for the GPUs" in each.text
+    ]
+    assert len(waits) == 2
+    assert "it has no GPU (nvidia-smi there says: NVIDIA-SMI has failed: no driver" in waits[0]
+
+
+def test_a_host_of_ones_own_is_not_waited_for(rented):
+    with pytest.raises(HostError, match="nvidia-smi there says: NVIDIA-SMI has failed"):
+        asyncio.run(host_selection.choose(_spec("ssh"), [rented], lambda _: None))
+    assert rented.looks == 1

@@ -9,8 +9,10 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from skyward_nb.bootstrap.cuda_builds import driver_fault
 from skyward_nb.bootstrap.machine_facts import MachineFacts, described, probe, spell_gpus
 from skyward_nb.bootstrap.remote_shell import ShellGone
+from skyward_nb.bootstrap.requirements import image_of
 from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.ssh.line import HostLine
@@ -22,6 +24,8 @@ from skyward_nb.words.spec import PoolSpec
 
 _GRACE = 1.0
 _SLOW = 2.0
+_DRIVER_PATIENCE, _DRIVER_PAUSE = 300.0, 5.0
+"""Seconds in which the driver of a rented machine may come up after the machine, and between two looks."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,8 @@ async def _healthy(spec: PoolSpec, line: HostLine, tell: Tell) -> MachineFacts:
         note(tell, line, "login", f"{line.place}, after {time.monotonic() - began:.2f} s")
         facts = await probe(line)
         note(tell, line, "machine", "\n".join(described(facts)))
+        if spec.provider == "aws" and _too_few_gpus(spec, facts):
+            facts = await _with_driver(spec, line, facts, tell)
         if lack := _lack(spec, facts):
             raise HostNotReady(line.name, lack)
     except Unreachable as fault:
@@ -121,6 +127,19 @@ async def _healthy(spec: PoolSpec, line: HostLine, tell: Tell) -> MachineFacts:
     return facts
 
 
+async def _with_driver(
+    spec: PoolSpec, line: HostLine, facts: MachineFacts, tell: Tell
+) -> MachineFacts:
+    """The facts of a rented machine once its GPUs are there: its driver comes up after its sshd."""
+    until = time.monotonic() + _DRIVER_PATIENCE
+    while (lack := _too_few_gpus(spec, facts)) and time.monotonic() < until:
+        tell(Phase(f"waiting for the GPUs of {line.name}: {lack}"))
+        await asyncio.sleep(_DRIVER_PAUSE)
+        facts = await probe(line)
+        note(tell, line, "machine", spell_gpus(facts.gpus))
+    return facts
+
+
 def note(tell: Tell, line: HostLine, part: str, text: str, nodes: tuple[int, ...] = ()) -> None:
     """Report each line of a text as a log entry of a host."""
     for word in node_log_entries(line.name, part, text, time.time(), nodes):
@@ -128,14 +147,21 @@ def note(tell: Tell, line: HostLine, part: str, text: str, nodes: tuple[int, ...
 
 
 def _lack(spec: PoolSpec, facts: MachineFacts) -> str:
-    """Why a host has too few accelerators; "" if it has enough."""
+    """Why a host has too few accelerators, or none that the frameworks can use; "" if it has enough."""
+    if spec.accelerator is None or spec.simulate:
+        return ""
+    return _too_few_gpus(spec, facts) or driver_fault(image_of(spec).pip, facts.driver)
+
+
+def _too_few_gpus(spec: PoolSpec, facts: MachineFacts) -> str:
     asked = spec.accelerator
     if asked is None or spec.simulate:
         return ""
     fitting = [gpu for gpu in facts.gpus if is_called(gpu, asked.name)]
     if len(fitting) >= asked.count:
         return ""
-    return f"accelerator={asked} was asked for, and it has {spell_gpus(facts.gpus)}"
+    said = f" (nvidia-smi there says: {facts.gpu_trouble})" if facts.gpu_trouble else ""
+    return f"accelerator={asked} was asked for, and it has {spell_gpus(facts.gpus)}{said}"
 
 
 def _progress(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from functools import partial
 
+from skyward_nb.bootstrap.cuda_builds import with_cuda
 from skyward_nb.bootstrap.environment import Environment, PhaseReporter, ready
 from skyward_nb.bootstrap.machine_facts import spell_gpus
 from skyward_nb.bootstrap.package import Package
@@ -119,6 +121,8 @@ async def _ready(
 ) -> Environment:
     """Make one host ready, and report and note each phase."""
     line = healthy.line
+    if spec.accelerator is not None and not spec.simulate:
+        image = replace(image, pip=with_cuda(image.pip, healthy.facts.driver))
     began: dict[str, float] = {}
     noted = partial(note, tell, line, nodes=(node,))
 

@@ -39,7 +39,7 @@ class _Pour:
 
 
 class ValueChannel(ChannelSession):
-    """A `Way` and a `Pouring`; one thread at a time may use each direction."""
+    """Bytes of values both ways (`ByteStream`, `PushReceiver`); one thread at a time may use each direction."""
 
     def __init__(self, gate: BulkGate, gone: Callable[[], None]) -> None:
         super().__init__(gate.sealer)

@@ -1,27 +1,20 @@
-"""What is known of kinds of objects: which are bound to their process, and which never change.
+"""Types of objects that are bound to their process, and why: most reasons why a value cannot be pickled.
 
-A kind of another package is known by the name of its module: nothing is imported here for that.
+A type of another package is known by the name of its module: nothing is imported here for that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import datetime
-import decimal
-import enum
-import fractions
 import io
 import mmap
-import pathlib
 import pickle
-import re
 import select
 import socket
 import subprocess
 import threading
 import types
-import uuid
 import weakref
 from collections.abc import Iterator
 
@@ -81,29 +74,3 @@ def refusal(kind: type) -> str | None:
 def families(kind: type) -> Iterator[tuple[str, str]]:
     """(package, class) of a kind and of what it derives from."""
     return ((str(cls.__module__).partition(".")[0], cls.__name__) for cls in type.mro(kind))
-
-
-_CONSTANT = (
-    str, bytes, int, float, complex, bool, type(None), tuple, frozenset, range, slice, type,
-    types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.MappingProxyType,
-    type(...), pickle.PickleBuffer, enum.Enum, datetime.date, datetime.time, datetime.timedelta,
-    datetime.tzinfo, decimal.Decimal, fractions.Fraction, pathlib.PurePath, re.Pattern, uuid.UUID,
-)  # fmt: skip
-_CONSTANT_ELSEWHERE = {
-    ("numpy", "dtype"), ("numpy", "generic"), ("numpy", "ufunc"),
-    ("torch", "dtype"), ("torch", "device"), ("torch", "layout"), ("torch", "memory_format"),
-    ("pandas", "ExtensionDtype"), ("pyarrow", "DataType"), ("pyarrow", "Schema"),
-}  # fmt: skip
-
-
-_constant_kinds: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
-
-
-def is_constant(kind: type) -> bool:
-    """Whether objects of this kind never change, so that sharing one does not matter."""
-    known = _constant_kinds.get(kind)
-    if known is None:
-        known = _constant_kinds[kind] = issubclass(kind, _CONSTANT) or any(
-            family in _CONSTANT_ELSEWHERE for family in families(kind)
-        )
-    return known

@@ -29,7 +29,7 @@ MarkOf = Callable[[str, str], ContentMark | None]
 """The mark of all ranks of a group under a label, if all have this content."""
 
 
-class Planner:
+class UnitPacker:
     """Packs what one run needs. Raises `PayloadError` for the first name that cannot travel.
 
     `skip` says which names ranks keep, `tell` gets the names of values that may take a moment,
@@ -261,11 +261,11 @@ class Planner:
         lost = False
         for key, number in other.numbers_of(unit).items():
             if key not in addresses:
-                home = mark.home(number)
-                if home is None:
+                address = mark.address_of(number)
+                if address is None:
                     lost = True
                 else:
-                    addresses[key] = home
+                    addresses[key] = address
         if lost and not unit.is_definition:
             self._apart[unit.labels[0]] = other.shown
 
@@ -290,12 +290,12 @@ class Planner:
         if unit.bundle is unit.whole:
             return
         sent = {} if unit.bundle.is_large else unit.bundle.objects()
-        unit.homes = {}
+        unit.addresses = {}
         for key, (number, _) in (unit.objects or {}).items():
             if key in addresses:
-                unit.homes[number] = addresses[key]
+                unit.addresses[number] = addresses[key]
             elif key in sent:
-                unit.homes[number] = (unit.parcel, sent[key][0])
+                unit.addresses[number] = (unit.parcel, sent[key][0])
 
     def _lone_views(self, unit: Unit, addresses: Collection[int]) -> set[int]:
         """Memory of which one tensor of the unit is a small view, and no other unit has a view."""

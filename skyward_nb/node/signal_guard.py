@@ -18,7 +18,7 @@ _NAMES: dict[int, str] = {
 _STOPPING = frozenset({signal.SIGINT, signal.SIGURG, STACK_SIGNAL})
 
 
-class ProcessState:
+class SignalGuard:
     """Signals and the user of a rank; stacks are written to the descriptor `stacks`."""
 
     def __init__(self, stacks: int) -> None:
