@@ -389,6 +389,7 @@ def _trouble_shown(display: RunDisplay, interrupted: str = "") -> Generator[None
         raise
     except SkyError as error:
         if display.drawn:
+            display.error_follows = True
             display.fail(error)
         raise
 

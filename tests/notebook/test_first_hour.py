@@ -101,6 +101,15 @@ def test_a_list_that_ranks_changed_in_place_is_told_once_where_the_notebook_read
     notebook.run("del lst, d")
 
 
+@pytest.mark.parametrize("code", ["%%sky_remote {}\n1", "%sky up {}"])
+def test_why_a_pool_does_not_start_is_said_once(notebook, code):
+    ran = notebook.run(code.format("pool=tiny memory_limit=5MB"))
+    assert ran.error[0] == "StartError"
+    assert ran.traceback.count("memory_limit=5MB is too small: a rank holds") == 1
+    assert "StartError" in ran.html
+    assert "is too small" not in ran.html
+
+
 def test_pip_runs_once_on_a_machine_each_time_it_is_asked_for(notebook):
     ran = notebook.run("%%sky_remote\n%pip --version")
     assert len(re.findall(r"\[[01]\] pip \d", ran.picture)) == 1, ran.picture
