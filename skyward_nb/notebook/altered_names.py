@@ -37,10 +37,13 @@ class AlteredNames:
                     del ledger.altered[written]  # the notebook goes on with a value of its own
 
     def _names(self, text: str) -> CellNames | None:
+        code = self._shell.transform_cell(text)
+        if code.startswith("get_ipython().run_cell_magic("):
+            return None  # it runs on ranks: `%sky on`
         with warnings.catch_warnings(), contextlib.suppress(SyntaxError):
             warnings.simplefilter("ignore")  # the cell itself tells them
             tree = compile(
-                self._shell.transform_cell(text),
+                code,
                 "<cell>",
                 "exec",
                 ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
