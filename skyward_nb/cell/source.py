@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from skyward_nb.cell.alterations import altered_names
 from skyward_nb.cell.cell_names import CellNames, names_of
 
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -26,7 +27,8 @@ class Cell:
     `text` is the whole cell as the person sees it, its magic line included; line n of the code
     is line n of it. `body` are its statements, `last` the expression it ends with, if it does;
     either is a coroutine's code where it awaits. `has_value` is false behind a semicolon. Of its
-    decorators `sky.integrations.NAME(...)`, `integrations` are the names and the literal arguments.
+    decorators `sky.integrations.NAME(...)`, `integrations` are the names and the literal arguments. It may
+    change in place what the names in `alters` stand for.
     """
 
     text: str
@@ -36,6 +38,7 @@ class Cell:
     has_value: bool
     names: CellNames
     integrations: tuple[tuple[str, dict[str, Any]], ...] = ()
+    alters: frozenset[str] = frozenset()
 
 
 def compile_cell(
@@ -72,6 +75,7 @@ def compile_cell(
         last=_compile(ast.Expression(last.value), filename) if last else None,
         has_value=last is not None and not _silenced(code),
         names=names_of(tree, transform),
+        alters=altered_names(tree, stripped),
         integrations=tuple(_integrations(tree)) if "integrations" in code else (),
     )
 

@@ -55,6 +55,27 @@ def collectives_begun(group: Any) -> int:
     return group._get_sequence_number_for_group()
 
 
+@contextmanager
+def limits_of_collectives(limit: timedelta) -> Generator[None]:
+    """Meanwhile collectives of the groups there are have this time limit; where torch cannot, their own."""
+    module = group_module()
+    change: Any = getattr(module, "_set_pg_timeout", None)
+    before: list[tuple[Any, timedelta]] = []
+    for group, _ in groups() if change else ():
+        # Of one that has several backends the limits are equal: they come from one argument.
+        options = [group._get_backend(device).options for device in group._device_types]
+        before += [(group, each._timeout) for each in options[:1] if hasattr(each, "_timeout")]
+    try:
+        for group, _ in before:
+            change(limit, group)
+        yield
+    finally:
+        there = {id(group) for group, _ in groups()}
+        for group, limit_before in before:
+            if id(group) in there:
+                change(limit_before, group)
+
+
 def timeout_of(backend: str) -> timedelta:
     """The default time limit of collectives of this backend."""
     return group_module()._get_default_timeout(backend)

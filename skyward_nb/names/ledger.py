@@ -70,6 +70,8 @@ class Ledger:
         self._imported: RankVersions[bool] = RankVersions()
         self._modules = ProjectModules(roots(includes))
         self._told: set[tuple[object, ...]] = set()
+        self.altered: dict[str, set[int]] = {}
+        """By name, the ranks that changed its container in place since it was sent."""
         self._parcels: set[int] = set()
         self._unused: defaultdict[int, set[int]] = defaultdict(set)
         self._gone: defaultdict[int, set[str]] = defaultdict(set)
@@ -221,6 +223,7 @@ class Ledger:
                 entry.definition = weakref.ref(value) if is_label(label) else None
                 entry.marks.update(dict.fromkeys(given, mark))
                 entry.digest = unit.bundle.digest
+                self.altered.pop(label, None)
                 entry.is_assigned = False
                 entry.owners.clear()
             self._parcels |= mark.parcels
@@ -251,10 +254,14 @@ class Ledger:
                 there = [rank for rank in owners if rank in marks]
                 marks.update({rank: ContentMark(marks[rank].content) for rank in there})
         for rank, end in done.items():
+            for name in end.altered:
+                if not self._is_assigned(name):
+                    self.altered.setdefault(name, set()).add(rank)
             for name in end.dropped:
                 if (entry := self._entries.get(name)) is not None:
                     entry.marks.pop(rank, None)
                     entry.owners.discard(rank)
+                    entry.is_assigned &= bool(entry.marks or entry.owners)
             if end.rejected is not None and plan is not None:
                 self._reject(rank, end.rejected, plan)
 
@@ -279,8 +286,13 @@ class Ledger:
     def bound_here(self, name: str, value: object, ranks: Iterable[int]) -> None:
         """Note that the notebook got `value` under `name` from these ranks: it is not sent back."""
         mark, entry = self._new_mark(name, value), self._entries[name]
+        self.altered.pop(name, None)
         entry.is_assigned = True
         entry.marks.update(dict.fromkeys({*ranks, *entry.owners}, mark))
+
+    def sent_among(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of these names whose newest value came from the notebook, or comes now."""
+        return tuple(name for name in names if not self._is_assigned(name))
 
     def needed(self) -> set[str]:
         """Digests of the content of all names that ranks have from the notebook."""
@@ -301,11 +313,12 @@ class Ledger:
         entry = self._entries[name]
         entry.is_assigned = True
         entry.owners.update(ranks)
+        self.altered.pop(name, None)
 
     def forget(self) -> None:
         """Note that ranks begin anew and have nothing."""
         self._known = NameCache()
-        for each in (self._entries, self._parcels, self._unused, self._gone):
+        for each in (self.altered, self._entries, self._parcels, self._unused, self._gone):
             each.clear()
         for given in (self._imported, self._files, self._modules):
             given.forget()

@@ -11,6 +11,9 @@ from skyward_nb.runtime import event_sink
 from skyward_nb.runtime.remote_generators import CallerAnswer
 from skyward_nb.store.blobs import BlobStore
 
+KEYBOARD = -1
+"""The number of the stream of typed lines."""
+
 
 class GeneratorChannel:
     """A rank's `runtime.remote_generators.CallerChannel`."""
@@ -39,6 +42,13 @@ class GeneratorChannel:
         if answer.thrown is not None:
             raise unpack(answer.thrown, self._store)
         return None if answer.sent is None else unpack(answer.sent, self._store)
+
+    def line(self, prompt: str) -> str | None:
+        """A line that a person types at the caller's; None where nobody can."""
+        run = event_sink.run()
+        self._uplink.emit(ValueWanted(run, self._rank, KEYBOARD, prompt or " "))
+        fed = self._mailbox.receive(run, FeedValue)
+        return None if fed.value is None else str(unpack(fed.value, self._store))
 
     def ask(self, stream: int) -> object:
         """The next value of a generator that stayed at home; raises StopIteration at its end."""

@@ -81,7 +81,7 @@ class Rank:
         shell.connect(rank, self._uplink.emit)
         shell.listen = self._mailbox.open
         shell.calm = self._mailbox.close
-        debugging.install(shell.name_of)
+        debugging.install(shell.name_of, self._generators.line)
         _flush_at_exit(self._uplink)
         # All threads only where it dies of it anyway: to walk those of native code may crash.
         # A child process writes where it crashes to its own stderr.
@@ -189,12 +189,14 @@ class Rank:
         if isinstance(call, RankDone):
             return call
         before = self._namespace.watch(command)
+        prints = self._namespace.prints(command)
         value: object = None
         error: BaseException | None = None
         self._shell.shown = ()
         recording = self._recording(command)
         try:
-            with self._memory.held():
+            texts = (source.text for source in command.sources)
+            with self._memory.held(), debugging.patience_for(texts):
                 value = self._shell.run(command, call)
             self._settle(recording, command)
         except BaseException as raised:  # noqa: BLE001 - a user's code may raise anything
@@ -213,6 +215,7 @@ class Rank:
             done,
             assigned=assigned,
             dropped=dropped,
+            altered=self._namespace.altered(prints),
             interrupted=errors.is_interrupt(error),
             profile=self._profile(recording, command, in_haste=error is not None),
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from skyward_nb.node.alteration_watch import altered, prints_of
 from skyward_nb.node.error_interpreter import text_of
 from skyward_nb.node.imports import ProjectFinder, import_all
 from skyward_nb.node.rank_shell import RankShell
@@ -138,6 +139,14 @@ class RankNamespace:
             if name in assigned or name not in namespace:
                 object_table.let_go(parcels)
         return tuple(assigned), tuple(name for name in before if name not in namespace)
+
+    def prints(self, command: Run) -> dict[str, object]:
+        """What tells later whether the run changed containers in place that it may change."""
+        return prints_of(command.alters, self._shell.user_ns) if command.alters else {}
+
+    def altered(self, prints: dict[str, object]) -> tuple[str, ...]:
+        """The names whose containers have changed since."""
+        return altered(prints, self._shell.user_ns) if prints else ()
 
     def variables(self) -> tuple[Variable, ...]:
         """All names, with sizes."""

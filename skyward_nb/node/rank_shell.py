@@ -232,6 +232,7 @@ class RankShell(InteractiveShell):
                 debugging.keep(self.from_the_cell(error.__traceback__))
             raise
         finally:
+            debugging.end_tracing()
             self.events.trigger("post_execute")
         return value
 

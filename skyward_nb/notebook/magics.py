@@ -68,6 +68,7 @@ class SkyMagics(Magics):
         if self._session is not None:
             self._session.pools.close()
             self._session.values.close()
+            self._session.altered.close()
 
     def look_into_ranks(self) -> None:
         """Have the kernel's tooltips tell of names of ranks, too."""

@@ -39,6 +39,7 @@ def bring_up(session: Session, asked: ParsedOptions) -> Pool:
             session.pools.become(pool, meant.spec, display)
     except SkyError as error:
         if display.drawn:
+            display.error_follows = True
             display.fail(error)
         raise
     except KeyboardInterrupt:

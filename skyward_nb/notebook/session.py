@@ -17,6 +17,7 @@ from msgspec import UNSET
 
 from skyward_nb.cell.source import Cell
 from skyward_nb.functions.notebook_names import NotebookNames
+from skyward_nb.notebook.altered_names import AlteredNames
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.cells import Cells, is_cell_file
 from skyward_nb.notebook.dry_runs import dry_run
@@ -61,6 +62,7 @@ class Session:
         self.pools: Pools = Pools(shell, self.cells.source_of, every_cell or EveryCell(shell))
         self.finder: PoolFinder = PoolFinder(shell, self.cells, self.pools)
         self.values: ValueHistory = ValueHistory(shell)
+        self.altered: AlteredNames = AlteredNames(shell, self.pools)
         set_home(shell.user_ns)
 
     def display(self, title: str = "", *, quiet: bool = False) -> RunDisplay:
@@ -387,6 +389,7 @@ def _trouble_shown(display: RunDisplay, interrupted: str = "") -> Generator[None
         raise
     except SkyError as error:
         if display.drawn:
+            display.error_follows = True
             display.fail(error)
         raise
 

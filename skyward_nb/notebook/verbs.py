@@ -153,6 +153,7 @@ def restart(session: Session, line: str) -> None:
     try:
         pool.restart(functools.partial(displays.give_aside, display))
     except (SkyError, KeyboardInterrupt) as error:
+        display.error_follows = True
         display.fail(error, silent="Interrupted; no rank is ready")
         raise
     pool.clean()

@@ -160,6 +160,8 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     writes: tuple[str, ...] = ()
     sure: tuple[str, ...] = ()
     opaque: bool = False
+    alters: tuple[str, ...] = ()
+    """Names whose containers it may change in place, which is told in `RankDone.altered`."""
     sources: tuple[SourceFile, ...] = ()
     value_from: tuple[int, ...] = ()
     wants_value: bool = False
@@ -218,7 +220,10 @@ class Resume(msgspec.Struct, frozen=True, tag=True):
 
 
 class FeedValue(msgspec.Struct, frozen=True, tag=True):
-    """To a rank that sent `ValueWanted`: the next value of the client's generator, or None at its end."""
+    """To a rank that sent `ValueWanted`: the next value of the client's generator, or None at its end.
+
+    The answer to a prompt is packed text; None where nobody can type.
+    """
 
     run: int
     ranks: tuple[int, ...]

@@ -281,11 +281,12 @@ class Yielded(msgspec.Struct, frozen=True, tag=True):
 
 
 class ValueWanted(msgspec.Struct, frozen=True, tag=True):
-    """A rank needs the next value of a generator among its call's arguments; answered by `FeedValue`."""
+    """A rank needs the next value of a generator among its call's arguments; or, with a `prompt`, a typed line."""
 
     run: int
     rank: int
     stream: int
+    prompt: str = ""
 
 
 class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -298,8 +299,7 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     destroyed the one that the pool had formed, and formed none.
 
     Of the names that the cell writes, `assigned` were bound to new values other than modules, and
-    `dropped` do not exist any more. Of the names to pull, `missing` do not exist.
-
+    `dropped` do not exist any more; `altered` were changed in place. Of those to pull, `missing` do not exist.
     `profile` is a `CommProfile`, if the run asked for one.
     """
 
@@ -310,6 +310,7 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     missing: tuple[str, ...] = ()
     assigned: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    altered: tuple[str, ...] = ()
     unsendable: tuple[Unsendable, ...] = ()
     rejected: Rejected | None = None
     variables: tuple[Variable, ...] = ()

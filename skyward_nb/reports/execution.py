@@ -37,6 +37,7 @@ from skyward_nb.protocol.events import (
     ValueWanted,
     Yielded,
 )
+from skyward_nb.reports.keyboard import answer
 from skyward_nb.reports.run_notes import stalled
 from skyward_nb.reports.source_lines import sources
 from skyward_nb.show.display import RunDisplay
@@ -88,6 +89,9 @@ class Execution:
             self.display.show_plan(event)
             return
         self._look_for_hangs(event)
+        if isinstance(event, ValueWanted) and event.prompt:
+            self._ask(event)
+            return
         handler = None if event is None else self.handlers.get(type(event))
         if handler is not None:
             handler(event)
@@ -113,6 +117,22 @@ class Execution:
             ranks = self._hang.ranks_to_ask(self.run.state.running, now)
             if ranks:
                 self.pool.driver.inspect(ranks)
+
+    def _ask(self, wanted: ValueWanted) -> None:
+        """Have a person type for a rank at a breakpoint; the run's clock stands still meanwhile."""
+        if self._run is not None and self._run.state.is_stopping:
+            return  # it is interrupted
+        rank = wanted.rank
+        with self._displays.lock:
+            words = (
+                f"rank {rank} is at a breakpoint: n, s, p NAME, w as in pdb, c to go on, q to quit"
+            )
+            self.display.change(hang=words)
+            self.display.show()
+        answer(self.pool, wanted)
+        with self._displays.lock:
+            self.display.change(hang="")
+        self._hang.progressed(time.monotonic())
 
     def _show_hang(self, halt: StalledRun | None) -> None:
         if halt is not None or self.display.hang:

@@ -1,7 +1,8 @@
-"""A rank without a keyboard: what `breakpoint()` and `input()` say there, and pdb over the frames of its last stop.
+"""A rank's debugger: pdb at a `breakpoint()`, whose lines are typed in the notebook, and over the frames of a stop.
 
-A stopped run's frames are kept until the next cell or call begins there; `%sky debug` looks at them, one
-pdb command at a time.
+At a breakpoint the rank asks the notebook for each line, and the run's clock stands still meanwhile. A stopped
+run's frames are kept until the next cell or call begins there; `%sky debug` looks at them, one pdb command at a
+time. `input()` says where to ask.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ import builtins
 import io
 import os
 import pdb  # noqa: T100 - it is what is offered
+import re
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NoReturn
 
+from skyward_nb.compat import torch_private
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.words.bounds import cut
 
@@ -45,13 +52,16 @@ _GO_ON = frozenset(
         "tbreak",
     ]
 )
+_STOPS = re.compile(r"\b(?:breakpoint|set_trace)\(")
+_PATIENCE = timedelta(days=7)
+_NOT_THE_USERS = (str(Path(__file__).parent.parent), "<frozen ")
 _AT_END = "this rank's code has ended, and cannot go on: where, up, down, list, p EXPRESSION and args look at it"
 _INPUT = (
     "input() on rank {}, which has no keyboard: ask in a cell of the notebook, `answer = input()`, and "
     "use that name in the cell for the ranks, to which it is sent"
 )
 _BREAKPOINT = (
-    "breakpoint() stopped rank {0}, which has no keyboard: `%sky debug rank={0}` looks at its frames and "
+    "breakpoint() stopped rank {0}, and nobody can type here: `%sky debug rank={0}` looks at its frames and "
     "names, until the next cell"
 )
 
@@ -81,15 +91,89 @@ class _FramePdb(pdb.Pdb):
         return cut(self._text.getvalue().rstrip("\n"), _MOST_LETTERS, _MOST_LINES)
 
 
+class _Interrupted(BaseException):
+    """An interrupt while a line was awaited, under a name that pdb lets pass."""
+
+
+class _Keyboard(io.StringIO):
+    """What pdb reads: it asks with what pdb wrote since the last line."""
+
+    def __init__(self, written: io.StringIO) -> None:
+        super().__init__()
+        self._written = written
+
+    def readline(self, _size: int = -1, /) -> str:
+        """The next line; raises RuntimeError where nobody can type."""
+        try:
+            said = _ask(cut(_taken(self._written), _MOST_LETTERS, _MOST_LINES))
+        except KeyboardInterrupt as interrupt:
+            raise _Interrupted from interrupt
+        if said is None:
+            sys.settrace(None)
+            raise RuntimeError(_BREAKPOINT.format(instance_info().pool_rank))
+        return f"{said}\n"
+
+
+class _LivePdb(pdb.Pdb):
+    """pdb of code that runs; cells have the names that people know, and our own frames are passed over."""
+
+    def __init__(self, place_of: Callable[[str], str]) -> None:
+        written = io.StringIO()
+        super().__init__(
+            skip=["skyward_nb.*", "IPython.*"],
+            stdin=_Keyboard(written),
+            stdout=written,
+            nosigint=True,
+            readrc=False,
+        )
+        self.use_rawinput = False
+        self.prompt = ""
+        self._place_of = place_of
+
+    def format_stack_entry(self, frame_lineno: tuple[FrameType, int], lprefix: str = ": ") -> str:
+        """One frame: its place, its function and its line."""
+        words = super().format_stack_entry(frame_lineno, lprefix)
+        file = frame_lineno[0].f_code.co_filename
+        return words.replace(self.canonic(file), self._place_of(file), 1)
+
+    def interaction(self, frame: FrameType | None, traceback: TracebackType | None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Read and obey lines until one has the code go on; raises KeyboardInterrupt."""
+        try:
+            super().interaction(frame, traceback)
+        except _Interrupted:
+            sys.settrace(None)
+            raise KeyboardInterrupt from None
+
+    def get_stack(
+        self, f: FrameType | None, t: TracebackType | None
+    ) -> tuple[list[tuple[FrameType, int]], int]:
+        """The frames of the user's code alone."""
+        stack, _ = super().get_stack(f, t)
+        own = [each for each in stack if not each[0].f_code.co_filename.startswith(_NOT_THE_USERS)]
+        return own, max(0, len(own) - 1)
+
+
+def _taken(written: io.StringIO) -> str:
+    text = written.getvalue()
+    written.seek(0)
+    written.truncate()
+    return text.rstrip("\n")
+
+
+_ask: Callable[[str], str | None] = lambda _: None  # noqa: E731 - replaced on ranks
+_live: _LivePdb | None = None
 _trace: TracebackType | None = None
 _place_of: Callable[[str], str] = str
 _pdb: _FramePdb | None = None
 
 
-def install(place_of: Callable[[str], str]) -> None:
-    """From now on `breakpoint()` and `input()` of this process say what to do; `place_of` names files."""
-    global _place_of
-    _place_of = place_of
+def install(place_of: Callable[[str], str], ask: Callable[[str], str | None]) -> None:
+    """From now on `breakpoint()` opens pdb, and `input()` says what to do.
+
+    `place_of` names files, `ask` shows a text and returns the line that a person typed, None where nobody can.
+    """
+    global _place_of, _ask
+    _place_of, _ask = place_of, ask
     builtins.input = _no_input
     sys.breakpointhook = _stop
     pdb.set_trace = _stop
@@ -99,6 +183,21 @@ def keep(trace: TracebackType | None) -> None:
     """Keep the frames of a run that was stopped; None: let those go that are kept."""
     global _trace, _pdb
     _trace, _pdb = trace, None
+
+
+def patience_for(texts: Iterable[str]) -> AbstractContextManager[None]:
+    """While code of these texts runs, collectives of torch wait for a rank that may stand at a breakpoint."""
+    if any(_STOPS.search(text) for text in texts):
+        return torch_private.limits_of_collectives(_PATIENCE)
+    return nullcontext()
+
+
+def end_tracing() -> None:
+    """Trace no more: a breakpoint ends with its run."""
+    global _live
+    if _live is not None:
+        _live = None
+        sys.settrace(None)
 
 
 def begin() -> str:
@@ -146,7 +245,12 @@ def _no_input(_prompt: object = "", /) -> NoReturn:
 
 
 def _stop(*args: object, **keywords: object) -> object:
+    global _live
     chosen = os.environ.get("PYTHONBREAKPOINT", "")
     if chosen not in ("", "pdb.set_trace"):  # 0, or a debugger of the user's own
         return sys.__breakpointhook__(*args, **keywords)  # noqa: T100 - as the user chose
-    raise RuntimeError(_BREAKPOINT.format(instance_info().pool_rank))
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError(_BREAKPOINT.format(instance_info().pool_rank))
+    _live = _live or _LivePdb(_place_of)
+    _live.set_trace(sys._getframe().f_back)
+    return None

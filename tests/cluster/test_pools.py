@@ -161,6 +161,28 @@ def torch_trains(book):
 
 
 @pytest.mark.extensive
+def test_a_rank_on_a_host_is_debugged_at_a_breakpoint_and_after_an_error(hosts, notebook):
+    with notebook(hosts(2)) as book:
+        client = book.kernel.client
+
+        def typed(code, *lines):
+            message = book.kernel.begin(code)
+            for line in lines:
+                client.get_stdin_msg(timeout=120)
+                client.input(line)
+            return book.kernel.finish(message, 60)
+
+        ran = typed(
+            book.code("import os\nx = 20\nif os.environ['RANK'] == '1': breakpoint()\nx += 1\nx"),
+            "p x + 2", "x = 30", "c",
+        )  # fmt: skip
+        assert "22" in ran.stdout.splitlines()
+        assert ran.result == "[0] 21\n[1] 31"
+        assert book.cell("y = 5\n1 / 0").status == "error"
+        assert "5" in typed("%sky debug rank=1", "p y", "q").stdout.splitlines()
+
+
+@pytest.mark.extensive
 def test_limits_of_ranks_hold_on_hosts(hosts, notebook):
     with notebook(hosts(2)) as book:
         book.options += " memory_limit=300MB cpu_limit=1"

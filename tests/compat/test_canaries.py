@@ -37,6 +37,7 @@ _FUNCTIONS = "functions that travel by value"
 _CLASSES = "classes that travel by value"
 _CELLS = "cells by the numbers that people know"
 _GROUPS = "process groups that are cut and formed anew"
+_BREAKPOINTS = "collectives that wait for a rank at a breakpoint"
 _FSDP = "gradients that an interrupted step has left"
 _TENSORS = "tensors that travel"
 _SIMULATION = "CUDA devices that are the CPU"
@@ -130,6 +131,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("torch.distributed.distributed_c10d:_abort_process_group", _GROUPS, "group"),
         Part("torch.distributed.distributed_c10d:_get_default_timeout", _GROUPS, "backend"),
         Part("torch.distributed.distributed_c10d:_new_process_group_helper", _GROUPS),
+        Part("torch.distributed.distributed_c10d:_set_pg_timeout", _BREAKPOINTS, "timeout group"),
         Part(
             "torch.distributed.distributed_c10d:init_process_group",
             _GROUPS,
@@ -256,9 +258,12 @@ ELSEWHERE = {
     "torch": {
         "_C",
         "_autograd",
+        "_device_types",
+        "_get_backend",
         "_get_sequence_number_for_group",
         "_hooks",
         "_internal",
+        "_timeout",
     },
     "keras": {"_use_cached_eval_dataset"},
     "tqdm": {"_wrapped"},

@@ -1,7 +1,10 @@
 """Code on ranks that asks for a keyboard, and pdb over the frames of a rank that stopped."""
 
+import time
+
 import pytest
 from kernels import ready
+from later import needs
 
 FAILS = """%%sky_remote
 import skyward_nb as sky
@@ -87,14 +90,65 @@ def test_frames_go_with_the_next_cell(failed):
     assert "one rank is debugged at a time" in failed.run("%sky debug rank=0-1").stderr
 
 
-def test_breakpoint_stops_and_says_what_to_type(notebook):
-    ran = notebook.run("%%sky_remote ranks=0\ninside = 3\nbreakpoint()\nnever = 1")
+def test_at_a_breakpoint_pdb_is_typed_in_the_notebook_and_no_time_passes(notebook):
+    code = """%%sky_remote timeout=5s
+import skyward_nb as sky
+def step(batch):
+    scale = batch * 10
+    if sky.rank() == 1:
+        breakpoint()
+    scale += 1
+    return scale
+step(sky.rank() + 4)
+"""
+    message = notebook.begin(code)
+    shown = []
+    for line in ("p scale", "w", "scale = 7", "n", "up", "c"):
+        shown.append(notebook.client.get_stdin_msg(timeout=60)["content"]["prompt"])
+        if line == "w":
+            time.sleep(6)  # longer than the run may take, and than a machine may be silent
+        notebook.client.input(line)
+    ran = notebook.finish(message)
+    assert shown == ["rank 1> "] * 6
+    assert ran.result == "[0] 41\n[1] 8"
+    assert "(7)step()\n-> scale += 1\n50\n" in ran.stdout
+    assert "forge" not in ran.stdout
+    assert "has not answered" not in ran.picture
+    assert notebook.run("%%sky_remote\nsky.rank()").result == "[0] 0\n[1] 1", (
+        "nothing is traced any more"
+    )
+
+
+def test_all_ranks_at_a_breakpoint_are_asked_in_turn(notebook):
+    asked, ran = typed(notebook, "%%sky_remote\nx = 1\nbreakpoint()\nx = 2\nx", "n", "n", "c", "c")
+    assert sorted(asked) == ["rank 0> "] * 2 + ["rank 1> "] * 2
+    assert ran.result == "[0-1] 2"
+
+
+def test_q_ends_the_run(notebook):
+    _, ran = typed(notebook, "%%sky_remote ranks=0\nbreakpoint()\nnever = 1", "q")
+    assert "BdbQuit on rank 0 of 2" in ran.picture, "IPython itself says no more of it"
+    assert notebook.run("%%sky_remote ranks=0\n'never' in globals()").result == "[0] False"
+
+
+def test_an_interrupt_at_a_breakpoint_ends_the_run(notebook):
+    message = notebook.begin("%%sky_remote ranks=0\nkept = 5\nbreakpoint()\n")
+    notebook.client.get_stdin_msg(timeout=60)
+    notebook.interrupt()
+    ran = notebook.finish(message)
+    assert ran.error[0] == "KeyboardInterrupt"
+    assert notebook.run("%%sky_remote ranks=0\nkept").result == "[0] 5"
+
+
+def test_where_nobody_can_type_a_breakpoint_says_what_to_do(notebook):
+    notebook.client.allow_stdin = False
+    try:
+        ran = notebook.run("%%sky_remote ranks=0\ninside = 3\nbreakpoint()\nnever = 1")
+    finally:
+        notebook.client.allow_stdin = True
     assert ran.error[0] == "RuntimeError"
     assert "`%sky debug rank=0` looks at its frames" in ran.traceback
     assert "Cell In[" in ran.traceback
-    _, ran = typed(notebook, "%debug", "p inside", "q")
-    assert "-> breakpoint()" in ran.stdout
-    assert "3" in ran.stdout.splitlines()
     off = "import os; os.environ['PYTHONBREAKPOINT'] = '0'; breakpoint(); del os.environ['PYTHONBREAKPOINT']"
     assert notebook.run(f"%%sky_remote\n{off}").status == "ok"
 
@@ -111,3 +165,26 @@ def test_an_error_of_the_notebook_is_debugged_by_ipython(notebook):
     notebook.run("def here(): mine = 12; 1 / 0\nhere()")
     asked, _ = typed(notebook, "%debug", "p mine", "q")
     assert asked[0].startswith("ipdb>")
+
+
+@needs("torch")
+@pytest.mark.extensive
+def test_a_collective_waits_for_a_rank_at_a_breakpoint_beyond_its_limit():
+    code = """%%sky_remote
+import torch, skyward_nb as sky
+if sky.rank():
+    breakpoint()
+total = torch.ones(1)
+torch.distributed.all_reduce(total)
+total.item()
+"""
+    with ready("%sky up nodes=2 framework=torch collective_timeout=2s") as running:
+        message = running.begin(code)
+        running.client.get_stdin_msg(timeout=60)
+        time.sleep(4)
+        running.client.input("c")
+        assert running.finish(message).result == "[0-1] 2.0"
+        late = "%%sky_remote\nimport time\nif sky.rank(): time.sleep(20)\ntorch.distributed.all_reduce(total)"
+        assert "waited in all_reduce for rank 1" in running.run(late).traceback, (
+            "the limit holds again"
+        )

@@ -83,6 +83,33 @@ def test_ipythons_own_open_is_not_sent_and_the_users_is(notebook):
     notebook.run("del open")
 
 
+def test_a_list_that_ranks_changed_in_place_is_told_once_where_the_notebook_reads_its_own(notebook):
+    notebook.run("lst, d = [1], {}")
+    assert notebook.run("%%sky_remote\nif sky.rank():\n    lst.append(2)\nlen(d)").status == "ok"
+    assert notebook.run("print(len(d))").stdout == "0\n"
+    said, value = notebook.run("print(lst)").stdout.splitlines()
+    assert said.startswith("lst: rank 1 changed its copy in place") and "%sky pull lst" in said
+    assert value == "[1]"
+    assert notebook.run("print(lst)").stdout == "[1]\n"
+    notebook.run("%%sky_remote\nlst.append(3)")
+    notebook.run("lst = [4]")
+    assert notebook.run("print(lst)").stdout == "[4]\n", "another one"
+    notebook.run("%%sky_remote\nlst.append(5)")
+    notebook.run("%sky pull lst")
+    assert notebook.run("print(lst[0])").stdout == "[4, 5]\n", "theirs is here"
+    notebook.run("%%sky_remote\ndel lst, d")
+    notebook.run("del lst, d")
+
+
+@pytest.mark.parametrize("code", ["%%sky_remote {}\n1", "%sky up {}"])
+def test_why_a_pool_does_not_start_is_said_once(notebook, code):
+    ran = notebook.run(code.format("pool=tiny memory_limit=5MB"))
+    assert ran.error[0] == "StartError"
+    assert ran.traceback.count("memory_limit=5MB is too small: a rank holds") == 1
+    assert "StartError" in ran.html
+    assert "is too small" not in ran.html
+
+
 def test_pip_runs_once_on_a_machine_each_time_it_is_asked_for(notebook):
     ran = notebook.run("%%sky_remote\n%pip --version")
     assert len(re.findall(r"\[[01]\] pip \d", ran.picture)) == 1, ran.picture
