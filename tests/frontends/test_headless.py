@@ -54,7 +54,7 @@ def execute(program: str, folder: Path, cells: list[str], kernel: str = "python3
 def test_a_notebook_keeps_its_finished_pictures(program, tmp_path):
     code, said, written = execute(program, tmp_path, CELLS)
     assert code == 0, said
-    outputs = [each for each in written.cells if "sky.rank" in each.source][0].outputs
+    outputs = next(each for each in written.cells if "sky.rank" in each.source).outputs
     shown = [each for each in outputs if each.output_type == "display_data"]
     assert len(shown) == 1
     assert "hello from 1" in shown[0].data["text/html"]
