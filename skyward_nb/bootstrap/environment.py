@@ -77,7 +77,7 @@ backend=${backend-"--torch-backend=${UV_TORCH_BACKEND:-auto}"}
 "$new/bin/python" -c 'import msgspec, xxhash, psutil, IPython' </dev/null || exit 43
 echo sky=packages
 "$uv" pip freeze --quiet --python "$new/bin/python" </dev/null || exit 43
-mv "$new" "$final" || exit 44
+in_place || exit 44
 """
 
 

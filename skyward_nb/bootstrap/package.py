@@ -23,7 +23,7 @@ _OLD = 90
 
 _UNPACK = """
 if [ -d "$final" ]; then touch "$final"; exit 0; fi
-mkdir "$new" && tar -xzf - -C "$new" && mv "$new" "$final" || exit 3
+mkdir "$new" && tar -xzf - -C "$new" && in_place || exit 3
 find "$folder" -mindepth 1 -maxdepth 1 -type d -mtime "+$old" -exec rm -rf {} +
 """
 

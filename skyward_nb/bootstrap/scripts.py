@@ -5,7 +5,8 @@ from __future__ import annotations
 LOCK = r"""
 folder=$(dirname "$final")
 name=$(basename "$final")
-new=$folder/.new-$name.$$
+here=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || uname -n)
+new=$folder/.new-$name.$here.$(od -An -N8 -tx8 /dev/urandom 2>/dev/null | tr -d ' ')$$
 locked=
 mkdir -p "$folder" || exit 3
 lock() {
@@ -36,14 +37,22 @@ leave() {
   rm -rf "$new"
   [ -z "$locked" ] || rm -rf "$locked"
 }
+in_place() {
+  [ -d "$final" ] && return
+  mv "$new" "$final" || return
+  # Of two hosts that renamed at once, the second one's folder is within that of the first.
+  rm -rf "$final/${new##*/}"
+}
 trap leave EXIT
 trap 'exit 129' HUP INT TERM PIPE
 lock
-rm -rf "$folder/.new-$name".*
+rm -rf "$folder/.new-$name.$here".*
 find "$folder" -mindepth 1 -maxdepth 1 -name '.new-*' -mtime +1 -exec rm -rf {} +
 """
 """Begins a script that makes the folder `$final`: the rest of it runs under a lock, and makes `$new`.
 
-Unfinished folders of earlier scripts are removed first; `$new`, if it is not renamed, at the end, with its
+Several hosts may share the folder, and locks of files may hold for one host alone: so names have the boot and
+chance in them, and `in_place` renames `$new` unless another host was first. This host's unfinished folders
+of earlier scripts are removed first, others' after a day; `$new`, if it is not renamed, at the end, with its
 size in the output.
 """

@@ -50,7 +50,7 @@ if [ ! -x "$new/uv" ]; then
 fi
 "$new/uv" --version >/dev/null || exit 5
 rm -rf "$new/wheel" "$new"/uv-* "$new/uv.tar.gz"
-mv "$new" "$final" || exit 3
+in_place || exit 3
 """
 
 

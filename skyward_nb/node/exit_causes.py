@@ -55,8 +55,8 @@ class _Life:
     pid: int
     groups: tuple[Path, ...] = ()
     held: int | None = None
-    hung_up: str = ""
-    """Why it closed the connection while it lived, in words."""
+    known: str = ""
+    """Why it was ended, or closed its connection, while it lived; in words."""
 
 
 @dataclass
@@ -99,7 +99,12 @@ class ExitCauses:
         """A rank's connection was closed: by itself, unless it was about to end anyway."""
         life = self._lives.get(rank)
         if life is not None and (found := processes.stat(life.pid)) is not None and not found.ends:
-            life.hung_up = CHANGED_USER if _has_other_user(life.pid) else HUNG_UP
+            life.known = CHANGED_USER if _has_other_user(life.pid) else HUNG_UP
+
+    def ended_for(self, rank: int, why: str) -> None:
+        """A rank is about to be killed for what it does."""
+        if (life := self._lives.get(rank)) is not None:
+            life.known = why
 
     def how(self, rank: int, code: int, *, asked: bool, said: str = "", crash: str = "") -> str:
         """How a rank ended that had this exit code, or minus the signal that killed it.
@@ -120,7 +125,7 @@ class ExitCauses:
 
     def _how(self, life: _Life, code: int, *, asked: bool) -> str:
         if code >= 0:
-            return life.hung_up or f"exited with code {code}"
+            return life.known or f"exited with code {code}"
         name = name_of(-code)
         if (why := _CRASHES.get(-code)) is not None:
             return f"crashed: {name}, {why}"
@@ -128,7 +133,7 @@ class ExitCauses:
             return f"killed by {name}: {why}"
         if -code != signal.SIGKILL or asked:
             return f"killed by {name}"
-        return life.hung_up or f"killed by {name}{self._evidence(life)}"
+        return life.known or f"killed by {name}{self._evidence(life)}"
 
     # ── memory that ran out ─────────────────────────────────────────────────────────────
 

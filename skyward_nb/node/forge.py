@@ -37,12 +37,17 @@ _UNTIL_SEEN = 5.0
 
 
 class ForkRank(msgspec.Struct, frozen=True, tag=True):
-    """Fork a rank; its sockets, its pipes and perhaps its rendezvous socket come along."""
+    """Fork a rank; its sockets, its pipes and perhaps its rendezvous socket come along.
+
+    It runs on these `cpus` (none: on all), and its code holds at most so many bytes of `memory`.
+    """
 
     place: InstanceInfo
     env: dict[str, str]
     plugins: tuple[PluginUse, ...]
     threads: int
+    memory: int | None = None
+    cpus: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return masked_repr(self)
@@ -262,9 +267,12 @@ class Forge:
             private.close()
         begin_as_logged_in()
         os.environ.update(birth.env)
+        if birth.cpus:
+            os.sched_setaffinity(0, birth.cpus)
         _share_cores(birth)
         connection, stdout, stderr, control, stacks, *rendezvous = descriptors
-        place = RankContext(birth.place, birth.threads, rendezvous[0] if rendezvous else None)
+        socket_of_head = rendezvous[0] if rendezvous else None
+        place = RankContext(birth.place, birth.threads, socket_of_head, birth.memory)
         rank = Rank(
             place,
             birth.plugins,

@@ -13,6 +13,7 @@ from skyward_nb.node import forge
 from skyward_nb.node.exit_causes import ENDED, ExitCauses
 from skyward_nb.node.forge_connection import ForgeConnection
 from skyward_nb.node.gpus import gpu_of
+from skyward_nb.node.memory_watch import MemoryWatch
 from skyward_nb.node.outbox import Outbox
 from skyward_nb.node.rank_connection import RankConnection
 from skyward_nb.node.reserved_ports import ReservedPorts
@@ -23,6 +24,7 @@ from skyward_nb.protocol.commands import Interrupt, Kill, MachineReclaimed, Refo
 from skyward_nb.protocol.events import NotKilled, RankLost, ReclaimNotice, RunInterrupted, Stack
 from skyward_nb.protocol.frames import frame
 from skyward_nb.words.info import InstanceInfo
+from skyward_nb.words.rank_limits import spell_excess
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _HANG_UP = 0.5
@@ -43,6 +45,7 @@ class LocalRanks:
         self._one_ended = asyncio.Event()
         self._causes = ExitCauses()
         self._sampler = Sampler()
+        self._memory = MemoryWatch(lambda: self.pids, self._end_for_memory)
         self.generation: int = 0
         self.notice: ReclaimNotice | None = None
         """The notice that the machine is reclaimed, if it came."""
@@ -83,6 +86,16 @@ class LocalRanks:
         while self._by_rank:
             self._one_ended.clear()
             await self._one_ended.wait()
+
+    def limit_memory(self, limit: int | None) -> None:
+        """From now on, end each rank that holds more bytes; None: none."""
+        self._memory.begin(limit)
+
+    def _end_for_memory(self, rank: int, held: int, limit: int) -> None:
+        connection = self._by_rank.get(rank)
+        if connection is not None and connection.living_pid is not None:
+            self._causes.ended_for(rank, spell_excess(held, limit))
+            self._signal(connection, signal.SIGKILL)
 
     async def fork(self, order: forge.ForkRank, *resources: socket.socket) -> None:
         """Have a rank forked; it gets the descriptors, which are closed here."""
@@ -166,6 +179,7 @@ class LocalRanks:
         """Hang up on all, and have the forge end them and itself."""
         for connection in self._by_rank.values():
             connection.close()
+        self._memory.end()
         await self._forge.close()
         self._sampler.close()
 

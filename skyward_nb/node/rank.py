@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import faulthandler
 import functools
 import os
@@ -22,6 +23,7 @@ from skyward_nb.node.control_thread import ControlThread
 from skyward_nb.node.error_interpreter import ErrorInterpreter, plain_failure
 from skyward_nb.node.generator_channel import GeneratorChannel
 from skyward_nb.node.mailbox import Mailbox
+from skyward_nb.node.memory_limit import MemoryLimit
 from skyward_nb.node.rank_frameworks import RankFrameworks
 from skyward_nb.node.rank_namespace import NotRebuilt, RankNamespace
 from skyward_nb.node.rank_shell import RankShell
@@ -64,6 +66,7 @@ class Rank:
     ) -> None:
         self._pid = os.getpid()
         self._place = place
+        self._memory = MemoryLimit(place.memory_limit, self._pid)
         self._shell = shell
         self._store = store
         rank = place.info.rank
@@ -118,6 +121,9 @@ class Rank:
         except Exception as error:  # noqa: BLE001 - whatever a framework raises is told
             self._refuse(error)
             return False
+        if why := self._memory.why_too_small():
+            self._uplink.emit(RankRefused(self.info.generation, self.info.rank, why, ""))
+            return False
         self._capture.repair()
         self._uplink.emit(RankReady(self.info.generation, self.info.rank, os.getpid()))
         return True
@@ -134,7 +140,7 @@ class Rank:
         """Leave the process group and form that of a new generation; names and values stay."""
         before = self.info
         info = next(place for place in order.places if place.rank == before.rank)
-        self._place = RankContext(info, self._place.threads)
+        self._place = dataclasses.replace(self._place, info=info, rendezvous_fd=None)
         try:
             self._frameworks.leave()
             self._control.begin_anew()
@@ -142,7 +148,7 @@ class Rank:
                 self._frameworks.add(order.plugins, info, order.env)
             if info.is_head and self._frameworks.plugins:
                 rendezvous = self._control.rendezvous(info.generation, _PATIENCE)
-                self._place = RankContext(info, self._place.threads, rendezvous)
+                self._place = dataclasses.replace(self._place, rendezvous_fd=rendezvous)
         except Exception as error:  # noqa: BLE001 - whatever a framework raises is told
             self._refuse(error)
             return False
@@ -188,7 +194,8 @@ class Rank:
         self._shell.shown = ()
         recording = self._recording(command)
         try:
-            value = self._shell.run(command, call)
+            with self._memory.held():
+                value = self._shell.run(command, call)
             self._settle(recording, command)
         except BaseException as raised:  # noqa: BLE001 - a user's code may raise anything
             error = errors.closed_after(raised)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import zlib
 from pathlib import Path
 
 from skyward_nb.node import forge
@@ -17,6 +18,7 @@ from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.protocol.commands import Fork
 from skyward_nb.protocol.events import RankRefused, Step
 from skyward_nb.words.info import environment
+from skyward_nb.words.rank_limits import own_cpus
 
 
 class RankSpawner:
@@ -58,15 +60,16 @@ class RankSpawner:
         uses = await asyncio.to_thread(with_slices, order, self._folder)
         await self._ranks.begin_generation(order.generation, order.places)
         self._forge.list_processes()
+        self._ranks.limit_memory(order.limits.memory)
         threads = max(1, (os.cpu_count() or 1) // len(order.places))
-        for place in order.places:
+        for number, place in enumerate(order.places):
             env = environment(place) | devices_of(place, {each.node for each in order.places})
             for use in uses[place.node]:
                 env |= find_plugin(use.name).env(place, use.options)
             env |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"} | order.env
             rendezvous = self._ports.take_rendezvous() if place.is_head else None
             await self._ranks.fork(
-                forge.ForkRank(place, env, uses[place.node], threads),
+                forge.ForkRank(place, env, uses[place.node], *_share(order, number, threads)),
                 *(() if rendezvous is None else (rendezvous,)),
             )
 
@@ -81,3 +84,15 @@ class RankSpawner:
             self._outbox.tell(Step(nodes, "imports", names))
             await self._forge.imported.wait()
             self._outbox.tell(Step(nodes, "imports", names, done=True))
+
+
+def _share(order: Fork, number: int, threads: int) -> tuple[int, int | None, tuple[int, ...]]:
+    """Threads, memory and processors of the rank of this number on this machine."""
+    limits = order.limits
+    if limits.cpus is None:
+        return threads, limits.memory, ()
+    there = sorted(os.sched_getaffinity(0))
+    # Each pool begins at a processor of its own: people who share a machine should share all of it.
+    begin = zlib.crc32(order.places[0].job_id.encode()) % len(there)
+    own = own_cpus(there, number, limits.cpus, begin)
+    return min(threads, len(own)), limits.memory, own

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 import psutil
@@ -95,6 +95,11 @@ class Sampler:
         seen = {pid for family in families.values() for pid in family}
         self._processes = {pid: one for pid, one in self._processes.items() if pid in seen}
         return found
+
+    def families(self, ranks: Mapping[int, int]) -> dict[int, list[int]]:
+        """By rank, its process and those that it started; `ranks` are their processes."""
+        found = self._families({*ranks.values()})
+        return {rank: found[pid] for rank, pid in ranks.items()}
 
     def _follow(self, last: _Record | None, spent: dict[int, CpuTime]) -> _Record:
         now = self._clock()

@@ -22,14 +22,7 @@ def _keras(
     return choices.keras(backend=backend)
 
 
-_CHOICES: dict[str, Callable[..., PluginChoice]] = {
-    "torch": choices.torch,
-    "jax": choices.jax,
-    "keras": _keras,
-    "tensorflow": choices.tensorflow,
-    "huggingface": choices.huggingface,
-    "transformers": choices.transformers,
-}
+_CHOICES: dict[str, Callable[..., PluginChoice]] = choices.OF_FRAMEWORKS | {"keras": _keras}
 
 
 def plugins_of(cell: Cell, names: Mapping[str, Any]) -> tuple[PluginChoice, ...]:

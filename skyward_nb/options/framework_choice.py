@@ -18,16 +18,7 @@ from typing import Any, cast
 from skyward_nb.cell.cell_names import cell_names
 from skyward_nb.words.frameworks import FRAMEWORKS, WORDS
 
-_ROOTS = {
-    "torch": ("torch", "lightning", "pytorch_lightning"),
-    "jax": ("jax", "jaxlib", "flax", "optax", "equinox", "haiku"),
-    "tensorflow": ("tensorflow", "tf_keras"),
-    "keras": ("keras",),
-    "huggingface": (
-        "transformers", "accelerate", "datasets", "peft", "trl", "diffusers", "sentence_transformers",
-    ),
-}  # fmt: skip
-_FRAMEWORK_OF = {root: name for name, roots in _ROOTS.items() for root in roots}
+_FRAMEWORK_OF = {package: each.name for each in FRAMEWORKS for package in each.packages}
 
 Found = dict[str, str]
 """Frameworks, each with the reason for it."""

@@ -13,7 +13,7 @@ from skyward_nb.words.frameworks import AUTO, WORDS, parse_frameworks
 from skyward_nb.words.hosts import TRUST, parse_host
 from skyward_nb.words.masking import masked_text
 from skyward_nb.words.spec import Simulate
-from skyward_nb.words.units import near_words
+from skyward_nb.words.units import near_words, read_size
 
 Reader = Callable[[str, str], Any]
 """Reads (option's name, text)."""
@@ -72,6 +72,16 @@ def trust(option: str, text: str) -> tuple[str, ...]:
     if {"known", "first"} <= {*words}:
         raise OptionError(option, f"{option}={text}: host keys are known ones, or the first")
     return words
+
+
+def size_or_none(option: str, text: str) -> int | None:
+    """Bytes; None for `none`."""
+    return None if text.lower() == "none" else read_size(option, text)
+
+
+def count_or_none(option: str, text: str) -> int | None:
+    """A whole number of 1 or more; None for `none`."""
+    return None if text.lower() == "none" else count(option, text)
 
 
 def count(option: str, text: str) -> int:

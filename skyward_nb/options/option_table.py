@@ -110,6 +110,9 @@ OPTIONS: tuple[Option, ...] = (
     _pool("pip", '"torch numpy>=2"', "packages of the ranks, as pip takes them", readers.packages),
     _pool("apt", '"ffmpeg git"', "Debian packages of the nodes", readers.packages),
     _pool("env", "K=V,...", "environment variables of the ranks", readers.env),
+    _pool("memory_limit", "2GB|none", "most memory of each rank with what it starts (none)", readers.size_or_none),
+    _pool("cpu_limit", "2|none", "most CPUs of each rank, and threads of its frameworks (none)",
+          readers.count_or_none),
     _pool("idle", "10m", "lifetime without a client (10m; on other machines 30m)", read_duration),
     _pool("ttl", "4h", "maximum lifetime, even mid-run", read_duration),
     _flag("pool", "keep", "the pool survives its notebook or script, for `idle`"),
@@ -173,6 +176,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "attach": ("pool", "detach"),
     "logs": ("run", "rank", "node", "lines", "save", "follow", "pool"),
     "run": RUN_TAKES,
+    "torchrun": tuple(each for each in RUN_TAKES if each != "ranks"),
     "show": ("run", "pool"),
     "debug": ("rank", "pool"),
 }

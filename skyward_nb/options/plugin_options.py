@@ -14,11 +14,6 @@ from skyward_nb.words.frameworks import with_what_they_need
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
-_BARE = (
-    known.torch, known.jax, known.keras, known.tensorflow, known.huggingface, known.transformers,
-    known.joblib, known.sklearn,
-)  # fmt: skip
-"""Plugins that may be written without brackets."""
 _Place = tuple[str, str]
 """(option, variable of it), for which two plugins may state different values."""
 
@@ -80,14 +75,16 @@ def _choice(choice: Any) -> PluginChoice:
     """A plugin written with brackets, or without."""
     if isinstance(choice, PluginChoice):
         return choice
-    for each in _BARE:
+    for each in known.WITHOUT_ARGUMENTS:
         if choice is each:
             return each()
     shown = repr(choice) if isinstance(choice, str) else type(choice).__name__
+    names = [
+        f"{each.__name__}()" for each in known.WITHOUT_ARGUMENTS if each is not known.transformers
+    ]
     raise OptionError(
         "plugins",
-        f"plugins= takes sky.plugins.torch(), jax(), keras(), tensorflow(), huggingface(), "
-        f"mig(profile), joblib() and sklearn(), not {shown}",
+        f"plugins= takes sky.plugins.{', '.join(names)} and mig(profile), not {shown}",
     )
 
 

@@ -24,7 +24,7 @@ from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.keras_plugin import settled
 from skyward_nb.plugins.plugin_table import find_plugin, uses_of
 from skyward_nb.protocol.commands import PluginUse
-from skyward_nb.words.errors import OptionError, PoolError
+from skyward_nb.words.errors import OptionError, PoolError, spell_size
 from skyward_nb.words.frameworks import lacking, with_what_they_need
 from skyward_nb.words.image import Image, checked_env
 from skyward_nb.words.info import InstanceInfo, environment
@@ -336,6 +336,8 @@ def _spell(value: object, option: str = "") -> str:
             return ",".join(map(str, value))
         case dict():
             return ",".join(f"{key}={item}" for key, item in masked(value).items()) or "none"
+        case int() if option == "memory_limit":
+            return spell_size(value).replace(" ", "")
         case float() if option in ("max_cost", "max_hourly_cost"):
             return f"{value:g}"
         case float():

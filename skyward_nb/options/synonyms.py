@@ -16,9 +16,8 @@ VERB_ALIASES = {"ls": "status", "ps": "status", "list": "status", "-h": "help", 
 _GPUS = "accelerator=A100:2 asks each node for so many GPUs, by their name"
 _RANKS = "nodes=4 makes four ranks, and ranks_per_node= more of them on each node"
 _POOL = "pool=NAME names the pool"
-_LIMITS = (
-    "there are no limits of single ranks; cpus= and memory= choose the size of rented machines"
-)
+_MEMORY = "memory_limit=2GB limits each rank; memory= chooses the size of rented machines"
+_CPUS = "cpu_limit=2 limits each rank; cpus= chooses the size of rented machines"
 OPTION_HINTS = {
     **dict.fromkeys(("gpu", "gpus", "num_gpus", "ngpus", "devices"), _GPUS),
     **dict.fromkeys(
@@ -36,7 +35,8 @@ OPTION_HINTS = {
         _RANKS,
     ),
     **dict.fromkeys(("name", "cluster_name"), _POOL),
-    **dict.fromkeys(("memory_limit", "cpu_limit", "mem_limit"), _LIMITS),
+    **dict.fromkeys(("mem", "mem_limit", "max_memory", "ram"), _MEMORY),
+    **dict.fromkeys(("cpu", "cores", "num_cpus", "max_cpus", "threads"), _CPUS),
     "device": "accelerator=A100 asks for GPUs, and accelerator=none for ranks on CPU",
     "background": "detach runs the cell in the background",
     "force": "replace takes down a pool that is up with other options, and makes the new one",

@@ -23,12 +23,14 @@ class RankContext:
     """What a plugin may know when it readies a rank: its place, and this process's means.
 
     `threads` is its share of the machine's processors, one at least; `rendezvous_fd` is, on the
-    head, a socket bound to the rendezvous port and not yet listening.
+    head, a socket bound to the rendezvous port and not yet listening. Cells may hold `memory_limit`
+    bytes (None: no limit).
     """
 
     info: InstanceInfo
     threads: int
     rendezvous_fd: int | None = None
+    memory_limit: int | None = None
 
 
 class Plugin(Protocol):

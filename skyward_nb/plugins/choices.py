@@ -6,7 +6,7 @@ Each states in Python what an option line states in words. Nothing of a framewor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -128,6 +128,14 @@ def mig(profile: str, *, partition: bool = False) -> PluginChoice:
     if name is None:
         raise OptionError("mig", "sky.plugins.mig takes a profile such as '3g.40gb'")
     return PluginChoice("mig", PoolOptions(mig=name, partition=partition or UNSET))
+
+
+OF_FRAMEWORKS: dict[str, Callable[..., PluginChoice]] = {
+    each.__name__: each for each in (torch, jax, keras, tensorflow, huggingface, transformers)
+}
+"""The functions for frameworks, by the names that `sky.plugins` and `sky.integrations` have for them."""
+WITHOUT_ARGUMENTS = (*OF_FRAMEWORKS.values(), joblib, sklearn)
+"""Those that need no argument, and so may be written without brackets."""
 
 
 def _of_backend(backend: Any) -> PoolOptions:

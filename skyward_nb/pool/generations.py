@@ -105,7 +105,9 @@ class Generations:
         waiting = set(range(self._spec.world_size))
 
         def fork(places: tuple[InstanceInfo, ...]) -> Fork:
-            return Fork(self._state.generation, places, self._plugins, self._spec.variables)
+            spec = self._spec
+            number = self._state.generation
+            return Fork(number, places, self._plugins, spec.variables, spec.limits)
 
         soon = time.monotonic() + _SOON
         for event in self._lines.pump(watch, None, interrupts=stubborn):

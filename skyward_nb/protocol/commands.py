@@ -7,6 +7,7 @@ import msgspec
 from skyward_nb.protocol.message_parts import Client, Endpoint, Packed, RunCard
 from skyward_nb.words.info import LOOPBACK, InstanceInfo
 from skyward_nb.words.masking import masked_repr
+from skyward_nb.words.rank_limits import RankLimits
 
 
 class Attach(msgspec.Struct, frozen=True, tag=True):
@@ -94,6 +95,7 @@ class Fork(msgspec.Struct, frozen=True, tag=True):
     places: tuple[InstanceInfo, ...]
     plugins: tuple[PluginUse, ...] = ()
     env: dict[str, str] = {}
+    limits: RankLimits = RankLimits()
 
     def __repr__(self) -> str:
         return masked_repr(self)

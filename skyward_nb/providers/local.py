@@ -29,7 +29,7 @@ from skyward_nb.providers.orphans import end_processes, is_ours
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.system import mig_partition, nvidia_smi
 from skyward_nb.system.processes import noted
-from skyward_nb.words.errors import AcceleratorError, StartError
+from skyward_nb.words.errors import AcceleratorError, OptionError, StartError
 from skyward_nb.words.image import Image
 from skyward_nb.words.mig import advice, is_called, most_of, slices_of, visible_cards
 from skyward_nb.words.simulation import on_cpu
@@ -171,6 +171,11 @@ class LocalProvider:
 
     def check(self, spec: PoolSpec) -> None:
         """Raise `AcceleratorError` for accelerators that this machine lacks, and what `check_image` raises."""
+        if str(spec.limits) and sys.platform != "linux":
+            raise OptionError(
+                "memory_limit",
+                f"{spec.limits}: ranks have limits on Linux alone; leave it out here",
+            )
         if spec.image != Image():
             from skyward_nb.providers.installed import check_image  # seldom, and takes a moment
 

@@ -39,6 +39,7 @@ from skyward_nb.reports.run_notes import (
     deaths,
     halt_of,
     of_a_collective_timeout,
+    of_a_memory_limit,
     of_an_old_group,
     run_notes,
     stalled,
@@ -114,7 +115,8 @@ class RunEnding:
         self, timeout: float | None, value_of: Callable[[], T], *, ends: bool = True
     ) -> T:
         outcome = self._outcome
-        notes = (*self._run_notes(), *outcome.plan.notes, *self._spilled())
+        limit = of_a_memory_limit(outcome.failed, deaths(outcome), self._pool.spec.memory_limit)
+        notes = (*limit, *self._run_notes(), *outcome.plan.notes, *self._spilled())
         # Not with the rest, which an exception carries, too.
         if profiles := profiles_of(outcome.done, self._store):
             number, _, run = self._display.view.run.rpartition("/")

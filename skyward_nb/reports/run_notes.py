@@ -12,13 +12,19 @@ from skyward_nb.hangs.hang import StalledRun, doing, sentence, spell_span
 from skyward_nb.hangs.rank_locations import RankLocation, Source, SourceLocation, whereabouts
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.protocol.events import RankDone, RankLost
+from skyward_nb.protocol.message_parts import Failure
 from skyward_nb.words.frameworks import made_again, with_what_they_need
+from skyward_nb.words.rank_limits import spell_memory
 from skyward_nb.words.ranks import count_ranks, ranks_by
 
 _OLD_GROUP = re.compile("not initialized in the world|Received incompatible devices")
 _TIMED_OUT = re.compile(r"[Tt]imed out waiting (\d+)ms|Timeout\(ms\)=(\d+)")
 _OLD_LINES = re.compile("Connection closed by peer|Connection reset by peer|Broken pipe")
 """What the lines of an old group say, and those of one that was cut in the run itself."""
+_NO_MEMORY = re.compile(
+    "can't allocate memory|Cannot allocate memory|RESOURCE_EXHAUSTED|std::bad_alloc|OOM when"
+)
+"""What torch, the system, JAX, C++ and TensorFlow say where an allocation fails."""
 _IN_PLACE = re.compile(r"(reduce|gather|scatter|broadcast|all_to_all|recv|backward|wait)\w*$")
 """Collectives of torch that fill tensors the caller has: one that is cut has filled a part of them."""
 
@@ -67,6 +73,36 @@ def of_an_old_group(
         "this may belong to a process group that was cut before: the process group was formed again "
         f"(generation {generation}), so wrap models (DDP, FSDP), and make groups and meshes, anew",
     )
+
+
+def of_a_memory_limit(
+    failures: Iterable[RankDone], died: Mapping[int, RankLost], limit: int | None
+) -> tuple[str, ...]:
+    """What to do where ranks wanted more memory than their limit, or were ended for it."""
+    if limit is None:
+        return ()
+    short = [end.rank for end in failures if end.failure and _wants_memory(end.failure)]
+    ended = [
+        loss
+        for loss in died.values()
+        if spell_memory(limit) in loss.how or _NO_MEMORY.search(loss.how)
+    ]
+    notes: list[str] = []
+    if short:
+        notes.append(
+            f"{count_ranks(short)} reached {spell_memory(limit)}; what is needed no more is freed by "
+            "`del NAME` in a cell of the ranks"
+        )
+    if short or ended:
+        more = (
+            f"for more: {spell_memory(2 * limit)} replace on the line of a cell makes the pool anew"
+        )
+        notes.append(more)
+    return tuple(notes)
+
+
+def _wants_memory(failure: Failure) -> bool:
+    return "MemoryError" in failure.type_name or bool(_NO_MEMORY.search(failure.message))
 
 
 def of_a_collective_timeout(

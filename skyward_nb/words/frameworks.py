@@ -15,10 +15,11 @@ from skyward_nb.words.errors import OptionError
 class Framework(msgspec.Struct, frozen=True):
     """A framework by `name`; it runs on one of its `variants`, or on what it `needs`.
 
-    `again` says, by variant or "", which objects users must make again after the ranks formed a new group.
+    Code that imports one of `packages` needs it. `again` says, by variant or "", which objects users must make again after the ranks formed a new group.
     """
 
     name: str
+    packages: tuple[str, ...]
     aliases: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
@@ -28,6 +29,7 @@ class Framework(msgspec.Struct, frozen=True):
 FRAMEWORKS = (
     Framework(
         "torch",
+        ("torch", "lightning", "pytorch_lightning"),
         ("pytorch",),
         again={
             "": "models wrapped for the old group (DDP, FSDP, sky.parallelize) must be made again"
@@ -35,6 +37,7 @@ FRAMEWORKS = (
     ),
     Framework(
         "jax",
+        ("jax", "jaxlib", "flax", "optax", "equinox", "haiku"),
         again={
             "": "meshes, functions compiled for them, and arrays that are spread over ranks, must be "
             "made again"
@@ -42,6 +45,7 @@ FRAMEWORKS = (
     ),
     Framework(
         "tensorflow",
+        ("tensorflow", "tf_keras"),
         ("tf",),
         again={
             "": "an earlier strategy still works if all ranks called the same functions with it, "
@@ -50,10 +54,24 @@ FRAMEWORKS = (
     ),
     Framework(
         "keras",
+        ("keras",),
         variants=("jax", "torch", "tensorflow"),
         again={"jax": "Keras models must be made again"},
     ),
-    Framework("huggingface", ("transformers", "hf"), needs=("torch",)),
+    Framework(
+        "huggingface",
+        (
+            "transformers",
+            "accelerate",
+            "datasets",
+            "peft",
+            "trl",
+            "diffusers",
+            "sentence_transformers",
+        ),
+        ("transformers", "hf"),
+        needs=("torch",),
+    ),
 )
 """In the order of their setup."""
 

@@ -109,6 +109,8 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     pip: Stated[tuple[str, ...]] = UNSET
     apt: Stated[tuple[str, ...]] = UNSET
     env: Stated[dict[str, str]] = UNSET
+    memory_limit: Stated[int | None] = UNSET
+    cpu_limit: Stated[int | None] = UNSET
     cluster: Stated[bool] = UNSET
     volumes: Stated[tuple[Volume, ...]] = UNSET
     idle: Stated[float] = UNSET

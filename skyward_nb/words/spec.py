@@ -14,6 +14,7 @@ from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
 from skyward_nb.words.offers import Need, Spot
+from skyward_nb.words.rank_limits import RankLimits
 from skyward_nb.words.volume import Volume
 
 Simulate = Literal["", "yes", "cuda"]
@@ -29,7 +30,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     asked for an answer; with `keep` it outlives its notebook. `framework` has words of `frameworks.WORDS`, to
     which cells and functions add those that they need where it `adds_frameworks`; `collective_timeout` None
     means the framework's own. `mig` is the profile of slices that ranks get instead of whole accelerators;
-    `partition` makes the slices. `env` has variables beside those of the `image`; without `cluster`, each node
+    `partition` makes the slices. `memory_limit` (bytes) and `cpu_limit` (processors) hold for each rank. `env` has variables beside those of the `image`; without `cluster`, each node
     stands alone. With `trust_local_users`, TensorFlow joins machines that other people may log in to; with
     `only_values`, values of ranks are read as numbers, text, arrays and tables alone. `ssh` has the hosts of
     provider=ssh, `aws` the access of provider=aws, whose machines have these `cpus` and GB of `memory` and cost
@@ -64,6 +65,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     mesh: Axes = ()
     image: Image = Image()
     env: dict[str, str] = {}
+    memory_limit: int | None = None
+    cpu_limit: int | None = None
     cluster: bool = True
     volumes: tuple[Volume, ...] = ()
     idle: float = 600.0
@@ -84,6 +87,11 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     def variables(self) -> dict[str, str]:
         """Variables of the ranks: the image's, and over them those of `env`."""
         return {**self.image.env, **self.env}
+
+    @property
+    def limits(self) -> RankLimits:
+        """The limits of each rank."""
+        return RankLimits(self.memory_limit, self.cpu_limit)
 
     @property
     def slots(self) -> int:
@@ -116,4 +124,6 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(",".join(self.framework))
         if self.mesh:
             parts.append(f"mesh {spell_mesh(self.mesh)}")
+        if limits := str(self.limits):
+            parts.append(limits)
         return f"{', '.join(parts)} ({self.provider})"

@@ -33,6 +33,9 @@ PYTHON = Tool(
 """The Python that this one is an environment of."""
 
 
+BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+"""What tells this machine from others that share a home with it."""
+
 UV = Tool(version(), find_uv_bin())
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from bootstrap.homes import (
+    BOOT,
     MINOR,
     PYTHON,
     UV,
@@ -219,7 +220,7 @@ def made_once(index, tmp_path_factory):
 def test_one_that_lost_its_python_is_made_anew_and_what_a_kill_left_is_removed(made_once):
     host, facts, made, _, home = made_once
     Path(made.python).unlink()
-    half = envs(home) / f".new-{made.digest}.1"
+    half = envs(home) / f".new-{made.digest}.{BOOT}.1"
     half.mkdir()
     again, told = make_ready(host, Image(), facts)
     assert again == made

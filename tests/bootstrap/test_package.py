@@ -6,7 +6,7 @@ import subprocess
 import tarfile
 
 import pytest
-from bootstrap.homes import PYTHON, facts_of, shell_at
+from bootstrap.homes import BOOT, PYTHON, facts_of, shell_at
 
 from skyward_nb.bootstrap.package import Package, place, ship
 from skyward_nb.words.errors import HostNotReady
@@ -53,7 +53,7 @@ def test_several_at_once_make_one(tmp_path):
 
 def test_what_was_left_half_sent_is_removed(shell, tmp_path):
     package = Package()
-    half = tmp_path / f"home/.cache/skyward_nb/code/.new-{package.digest}.1/skyward_nb"
+    half = tmp_path / f"home/.cache/skyward_nb/code/.new-{package.digest}.{BOOT}.1/skyward_nb"
     half.mkdir(parents=True)
     folder = asyncio.run(ship(shell, facts_of(shell), package))
     assert not half.exists()

@@ -160,6 +160,17 @@ def torch_trains(book):
     assert len({each[1] for each in found}) == 1
 
 
+@pytest.mark.extensive
+def test_limits_of_ranks_hold_on_hosts(hosts, notebook):
+    with notebook(hosts(2)) as book:
+        book.options += " memory_limit=300MB cpu_limit=1"
+        assert book.values("len(os.sched_getaffinity(0))") == [1, 1]
+        ran = book.cell("x = bytearray(1_000_000_000)")
+        assert ran.status == "error"
+        assert "ranks 0-1 reached memory_limit=300MB" in ran.traceback
+        assert book.values("os.getuid()") == [4001] * 2
+
+
 @needs_jax
 @pytest.mark.extensive
 def test_jax_computes_across_hosts(hosts, notebook):

@@ -58,6 +58,8 @@ def test_no_accelerator_and_one_without_a_name():
         ("gpus=2", "accelerator=A100:2"),
         ("workers=4", "nodes=4 makes four ranks"),
         ("name=class", "pool=NAME"),
+        ("cores=2", "cpu_limit=2 limits each rank"),
+        ("mem_limit=2GB", "memory_limit=2GB limits each rank"),
         ("device=cpu", "accelerator=none"),
     ],
 )

@@ -12,7 +12,11 @@ from skyward_nb.words.errors import StartError
     ("framework", "package"),
     [
         pytest.param("jax", "jax[cuda13]", marks=needs("jax")),
-        pytest.param("tensorflow", "tensorflow[and-cuda]", marks=needs("tensorflow")),
+        pytest.param(
+            "tensorflow",
+            "tensorflow[and-cuda]",
+            marks=[needs("tensorflow"), pytest.mark.extensive],
+        ),
     ],
 )
 def test_a_build_for_cpus_is_refused_on_a_gpu(framework, package, make, tmp_path, monkeypatch):

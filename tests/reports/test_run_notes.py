@@ -14,10 +14,12 @@ from skyward_nb.reports.rank_failures import failures_of
 from skyward_nb.reports.run_notes import (
     halt_of,
     of_a_collective_timeout,
+    of_a_memory_limit,
     of_an_old_group,
     run_notes,
     whereabouts_of,
 )
+from skyward_nb.words.rank_limits import spell_excess
 
 FAILURE = Failure(type_name="ValueError", message="m", value=None, at=None, traceback=())
 SLEEPS = RankLocation(
@@ -230,3 +232,36 @@ def test_of_a_script_nothing_is_told_that_only_code_after_it_needs():
         failed(1), stopped(0, "all_reduce"), was_reformed=True, waited_in={0: "all_reduce"}
     )
     assert told(cut) == ("communication was cut to stop rank 0, which waited in all_reduce",)
+
+
+# ── limits of memory ────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("type_name", "message"),
+    [
+        ("MemoryError", ""),
+        ("_ArrayMemoryError", "Unable to allocate 22.4 GiB for an array with shape (3000000000,)"),
+        (
+            "RuntimeError",
+            "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory",
+        ),
+        ("JaxRuntimeError", "RESOURCE_EXHAUSTED: Out of memory allocating 3600000000 bytes."),
+        ("OSError", "[Errno 12] Cannot allocate memory"),
+    ],
+)
+def test_an_allocation_that_failed_is_told_with_the_limit(type_name, message):
+    failure = replace(FAILURE, type_name=type_name, message=message)
+    ends = [RankDone(run=1, rank=1, failure=failure), failed(2)]
+    said, more = of_a_memory_limit(ends, {}, 2_000_000_000)
+    assert said.startswith("rank 1 reached memory_limit=2GB; ")
+    assert more == "for more: memory_limit=4GB replace on the line of a cell makes the pool anew"
+    assert of_a_memory_limit(ends, {}, None) == ()
+    assert of_a_memory_limit([failed(2)], {}, 2_000_000_000) == ()
+
+
+@pytest.mark.parametrize("how", [spell_excess(2_300_000_000, 2_000_000_000), "std::bad_alloc"])
+def test_a_rank_that_was_ended_for_its_memory_has_a_way_on(how):
+    (more,) = of_a_memory_limit([], {1: lost(1, how)}, 2_000_000_000)
+    assert more.startswith("for more: memory_limit=4GB replace")
+    assert of_a_memory_limit([], {1: lost(1)}, 2_000_000_000) == ()

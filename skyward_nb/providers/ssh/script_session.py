@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import posixpath
+import secrets
 import shlex
 from collections.abc import Callable, Iterable
 
@@ -128,9 +129,11 @@ _MEANS = {
 def upload_script(path: str, mode: int) -> str:
     """A script that writes its stdin, without `UPLOAD_END`, to a file there, all or nothing."""
     target = shlex.quote(path)
-    new = shlex.quote(f"{posixpath.dirname(path)}/.{posixpath.basename(path)}.new")
+    # Hosts may share the folder: a process's number alone would not tell them apart.
+    name = f".{posixpath.basename(path)}.new.{secrets.token_hex(8)}"
+    new = shlex.quote(f"{posixpath.dirname(path)}/{name}")
     return (
-        f"LC_ALL=C; export LC_ALL; new={new}.$$; trap 'rm -f \"$new\"' EXIT; trap 'exit 1' HUP INT TERM; "
+        f"LC_ALL=C; export LC_ALL; new={new}; trap 'rm -f \"$new\"' EXIT; trap 'exit 1' HUP INT TERM; "
         'cat > "$new" || exit 1; '
         f'test "$(tail -c 3 "$new")" = {UPLOAD_END.decode()} || exit 1; '
         'size=$(wc -c < "$new"); '
