@@ -180,7 +180,9 @@ def test_the_live_picture_is_no_white_slab_in_vs_code(browser):
     assert around == "rgba(0, 0, 0, 0)"
     assert page.evaluate(style % "s.color", ".widget-html-content") == "rgb(204, 204, 204)"
     # Its variables of JupyterLab are those of a light theme.
-    done = '<body class="vscode-dark" style="--jp-border-color2: #e0e0e0">STYLE<div class="sky-run">'
+    done = (
+        '<body class="vscode-dark" style="--jp-border-color2: #e0e0e0">STYLE<div class="sky-run">'
+    )
     page.set_content(done.replace("STYLE", style_sheet.STYLE))
     assert page.evaluate(style % "s.borderColor", ".sky-run") == "rgba(128, 128, 128, 0.35)"
     page.close()
