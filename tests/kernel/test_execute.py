@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from later import Later
 
 from skyward_nb.kernel import kernelspecs
@@ -14,6 +15,7 @@ from skyward_nb.kernel import kernelspecs
 nbformat = Later("nbformat")
 
 
+@pytest.mark.extensive
 def test_a_notebook_without_magic_lines_is_executed(prefix, tmp_path, no_leaks):
     words = ["--prefix", str(prefix), "--nodes", "2", "--name", "two"]
     kernelspecs.install(kernelspecs.read(words))
