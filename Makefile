@@ -11,7 +11,7 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-
 # Tests start thousands of processes that import the package: what is compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all gpu soak soak-kernel chaos durations messages check format lint types imports schema labextension docs pictures release notebooks bench faults cloud-faults minors deps constraints clean
+.PHONY: demo test test-all test-frontends gpu soak soak-kernel chaos durations messages check format lint types imports schema labextension docs pictures release notebooks bench faults cloud-faults minors deps constraints clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
@@ -21,6 +21,10 @@ test: tools  ## what the tests need, and the tests
 
 test-all: tools  ## every test there is, every fault and every call of AWS that can go wrong
 	$(PYTEST) --all
+
+test-frontends: tools  ## JupyterLab 4.4, Notebook 7, nbclassic, papermill, nbconvert, jupyter execute, in environments of their own
+	.ci/frontends $(BIN)/uv $(BIN)/python
+	$(BIN)/python -m pytest --all tests/frontends
 
 gpu: $(STAMPS)/gpu  ## the tests that need an NVIDIA GPU; where there is none each is skipped, with its reason
 	$(BIN)/python -m pytest -m gpu -rs

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from cluster.box import Box, why_no_boxes
 from leaks import leaves_nothing
@@ -43,27 +41,9 @@ def go(notebook: pages.NotebookPage) -> Iterator[Path]:
 
 @pytest.fixture(scope="package")
 def browser(lab: labs.LabServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """Chromium with a profile of its own.
-
-    It ends with this folder: Playwright keeps an event loop running in this thread as long as it
-    lives, over which tests that use asyncio would stumble.
-    """
-    from playwright.sync_api import sync_playwright
-
-    before = set(psutil.Process().children(recursive=True))
-    home = tmp_path_factory.mktemp("chromium")
-    # Profile, certificates and caches: whatever it writes, it writes here.
-    env = {**os.environ, "HOME": str(home), "TMPDIR": str(home)}
-    command = lab.apart.command(pages.chromium(), home / "chromium")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=command, args=pages.browser_flags(), env=env
-        )
+    """Chromium with a profile of its own, which ends with this folder."""
+    with pages.chromium_at(lab.apart, tmp_path_factory.mktemp("chromium")) as chromium:
         yield chromium
-        started = set(psutil.Process().children(recursive=True)) - before
-        chromium.close()
-    left = psutil.wait_procs(started, timeout=10)[1]
-    assert not left, f"left behind: {left}"
 
 
 @pytest.fixture(scope="package")

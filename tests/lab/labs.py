@@ -55,6 +55,7 @@ _SERVER_CONFIG = {
     },
     # A kernel that a test forgot is seen as a leak, not culled.
     "MappingKernelManager": {"cull_idle_timeout": 0},
+    "JupyterNotebookApp": {"expose_app_in_browser": True},
     "LabApp": {
         "expose_app_in_browser": True,
         "news_url": None,
@@ -100,14 +101,16 @@ class LabServer:
 
 
 @contextmanager
-def lab_server(folder: Path, apart: Apart) -> Iterator[LabServer]:
-    """JupyterLab below `folder`, ended and gone when the block is left."""
+def lab_server(
+    folder: Path, apart: Apart, python: str = sys.executable, module: str = "jupyterlab"
+) -> Iterator[LabServer]:
+    """JupyterLab below `folder`, or another `module` of an environment, ended and gone when the block is left."""
     token = secrets.token_hex(16)
     log = folder / "server.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            apart.words(sys.executable, "-m", "jupyterlab", "--no-browser"),
-            cwd=_make_root(folder),
+            apart.words(python, "-m", module, "--no-browser"),
+            cwd=_make_root(folder, python, _DISABLED if module == "jupyterlab" else ()),
             env=_environment(folder, token),
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -122,12 +125,12 @@ def lab_server(folder: Path, apart: Apart) -> Iterator[LabServer]:
         _end(process)
 
 
-def _make_root(folder: Path) -> Path:
+def _make_root(folder: Path, python: str, without: tuple[str, ...]) -> Path:
     """Fill the server's folders: its settings, its kernel, and an empty root for notebooks."""
     package = str(Path(skyward_nb.__file__).parents[1])
     search = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
     spec = {
-        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "argv": [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         "display_name": "Python 3",
         "language": "python",
         "env": {"PYTHONPATH": search},
@@ -137,7 +140,7 @@ def _make_root(folder: Path) -> Path:
         port = free.getsockname()[1]
     served = {**_SERVER_CONFIG["ServerApp"], "port": port, "root_dir": str(folder / "root")}
     _write(folder / "config/jupyter_server_config.json", {**_SERVER_CONFIG, "ServerApp": served})
-    disabled = {"disabledExtensions": dict.fromkeys(_DISABLED, True)}
+    disabled = {"disabledExtensions": dict.fromkeys(without, True)}
     _write(folder / "config/labconfig/page_config.json", disabled)
     _write(folder / "path/kernels/python3/kernel.json", spec)
     # As it is in this tree, whatever was built when the package was installed.
@@ -145,7 +148,10 @@ def _make_root(folder: Path) -> Path:
     extensions.mkdir()
     (extensions / "skyward-nb").symlink_to(BUILT)
     pool = kernelspecs.spec(kernelspecs.read(["--nodes", "2", "--prefix", str(folder)]))
-    _write(folder / f"path/kernels/{kernelspecs.NAME}/kernel.json", {**pool, "env": spec["env"]})
+    _write(
+        folder / f"path/kernels/{kernelspecs.NAME}/kernel.json",
+        {**pool, "argv": [python, *pool["argv"][1:]], "env": spec["env"]},
+    )
     root = folder / "root"
     root.mkdir()
     return root

@@ -5,16 +5,20 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 from later import Later
 
+from lab.apart import Apart
 from lab.labs import LabServer
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page, Request
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request
 
 nbformat = Later("nbformat")
 
@@ -73,6 +77,32 @@ def browser_flags() -> list[str]:
     ]
 
 
+@contextmanager
+def chromium_at(apart: Apart, home: Path) -> Iterator[Browser]:
+    """Chromium with a profile of its own below `home`.
+
+    It ends with the block: Playwright keeps an event loop running in this thread as long as it lives,
+    over which tests that use asyncio would stumble.
+    """
+    from playwright.sync_api import sync_playwright
+
+    before = set(psutil.Process().children(recursive=True))
+    # Profile, certificates and caches: whatever it writes, it writes here.
+    env = {**os.environ, "HOME": str(home), "TMPDIR": str(home)}
+    program = chromium()
+    assert program is not None
+    command = apart.command(program, home / "chromium")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=command, args=browser_flags(), env=env
+        )
+        yield launched
+        started = set(psutil.Process().children(recursive=True)) - before
+        launched.close()
+    left = psutil.wait_procs(started, timeout=10)[1]
+    assert not left, f"left behind: {left}"
+
+
 @dataclass
 class NotebookPage:
     """One notebook, open in a page of its own."""
@@ -80,6 +110,8 @@ class NotebookPage:
     server: LabServer
     context: BrowserContext
     name: str
+    # One document and nothing around it: lighter than the whole of Lab, and the same notebook.
+    route: str = "doc/tree"
     page: Page = field(init=False)
     console_errors: list[str] = field(default_factory=list[str])
     """What the page reported as errors. A plain notebook reports none, so nothing is left out."""
@@ -99,8 +131,7 @@ class NotebookPage:
         self.wait_idle()
 
     def _goto(self) -> None:
-        # One document and nothing around it: lighter than the whole of Lab, and the same notebook.
-        self.page.goto(f"{self.server.url}doc/tree/{self.name}?token={self.server.token}")
+        self.page.goto(f"{self.server.url}{self.route}/{self.name}?token={self.server.token}")
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":

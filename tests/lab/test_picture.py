@@ -167,8 +167,8 @@ def test_what_was_saved_is_seen_when_it_is_opened_again(notebook, train, go):
 # What VS Code puts around widgets, and what it says of it, in a dark theme.
 VSCODE = """<style>.cell-output-ipywidget-background {background: white !important; padding: 4px}
 body {background: #1f1f1f; color: black; --vscode-editor-foreground: #cccccc}
-.widget-html-content {color: black}</style>
-<div class="cell-output-ipywidget-background"><div class="sky-live"><div class="widget-html">
+.widget-html-content, .widget-box {color: black}</style>
+<div class="cell-output-ipywidget-background"><div class="widget-box sky-live"><div class="widget-html">
 <div class="widget-html-content">STYLE</div></div></div></div>"""
 
 
@@ -179,6 +179,12 @@ def test_the_live_picture_is_no_white_slab_in_vs_code(browser):
     around = page.evaluate(style % "s.backgroundColor", ".cell-output-ipywidget-background")
     assert around == "rgba(0, 0, 0, 0)"
     assert page.evaluate(style % "s.color", ".widget-html-content") == "rgb(204, 204, 204)"
+    # Its variables of JupyterLab are those of a light theme.
+    done = (
+        '<body class="vscode-dark" style="--jp-border-color2: #e0e0e0">STYLE<div class="sky-run">'
+    )
+    page.set_content(done.replace("STYLE", style_sheet.STYLE))
+    assert page.evaluate(style % "s.borderColor", ".sky-run") == "rgba(128, 128, 128, 0.35)"
     page.close()
 
 

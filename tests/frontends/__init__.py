@@ -1,0 +1,1 @@
+"""Front ends in environments of their own; `make test-frontends` runs them."""

@@ -1,0 +1,60 @@
+"""A notebook in nbclassic, driven by its own `Jupyter.notebook`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lab.pages import NotebookPage
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+_ADD = """source => {
+  const notebook = Jupyter.notebook;
+  notebook.insert_cell_at_bottom('code').set_text(source);
+  return notebook.ncells() - 1;
+}"""
+_IDLE = """() => {
+  const notebook = window.Jupyter?.notebook;
+  return notebook?._fully_loaded && notebook.kernel?.is_connected() && !notebook.kernel_busy
+    && !notebook.get_cells().some(cell => cell.element.hasClass('running'));
+}"""
+
+
+class ClassicPage(NotebookPage):
+    """The same steps as in JupyterLab."""
+
+    def add_cell(self, source: str) -> int:
+        """Add a cell at the end; returns its index."""
+        return self.page.evaluate(_ADD, source)
+
+    def run_cell(self, index: int, *, wait: bool = True) -> None:
+        """Run a cell, and wait until it is over unless told otherwise."""
+        self.page.evaluate("index => { Jupyter.notebook.execute_cells([index]); }", index)
+        if wait:
+            self.wait_idle()
+
+    def wait_idle(self) -> None:
+        """Wait until no cell runs and the kernel is idle."""
+        self.page.wait_for_function(_IDLE, polling=50)
+
+    @property
+    def running(self) -> bool:
+        """Whether a cell runs."""
+        return not self.page.evaluate(_IDLE)
+
+    def interrupt(self) -> None:
+        """Press the square button."""
+        self.page.evaluate("Jupyter.notebook.kernel.interrupt()")
+
+    def output(self, index: int) -> Locator:
+        """The output area of a cell."""
+        cell = self.page.locator(".cell").nth(index)
+        cell.scroll_into_view_if_needed()
+        return cell.locator(".output_wrapper")
+
+    def output_text(self, index: int) -> str:
+        """What is to be read under a cell."""
+        return "\n".join(
+            each.inner_text() for each in self.output(index).locator(".output_subarea").all()
+        )
