@@ -54,7 +54,7 @@ class CellPool(WholePool):
         self._cells = cells
         self._stage = CallDisplay(quiet=False)
         self._runner: Runner | None = None
-        self._starting = threading.RLock()
+        self._entering = threading.Lock()
         self._workers = Workers(1, f"skyward-{name}")
         super().__init__(CallService(self._ready, self._workers, self._stage.draw_later))
 
@@ -68,10 +68,10 @@ class CellPool(WholePool):
         return self._cells.run_script(self.name, script, options)
 
     def _live(self) -> Runner:
-        with self._starting:
-            pool, displays = self._cells.bring_up(self.name)
-            if pool.driver.runs_a_cell:
-                pool.driver.busy()
+        pool, displays = self._cells.bring_up(self.name)
+        if pool.driver.runs_a_cell:
+            pool.driver.busy()
+        with self._entering:
             if self._runner is None or self._runner.pool is not pool:
                 self._stage.share(displays)
                 self._workers.most = pool.spec.world_size

@@ -26,7 +26,9 @@ class FunctionPools:
 
     def get(self, name: str) -> CellPool:
         """The pool of this name: always the same object."""
-        return self._known.setdefault(name, CellPool(name, self))
+        if name not in self._known:
+            self._known[name] = CellPool(name, self)
+        return self._known[name]
 
     def spec_of(self, name: str) -> PoolSpec:
         """The spec of the pool of this name, or which it would have; raises `OptionError`."""
