@@ -11,7 +11,7 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-
 # Tests start thousands of processes that import the package: what is compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all gpu soak soak-kernel chaos durations messages check format lint types imports schema docs pictures release notebooks bench faults cloud-faults minors deps constraints clean
+.PHONY: demo test test-all gpu soak soak-kernel chaos durations messages check format lint types imports schema labextension docs pictures release notebooks bench faults cloud-faults minors deps constraints clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
@@ -59,6 +59,9 @@ imports: $(STAMPS)/lint
 
 schema: $(STAMPS)/demo  ## the JSON schema of the record for front ends, made from its types
 	$(BIN)/python -m skyward_nb.picture.record > skyward_nb/picture/run.schema.json
+
+labextension: $(STAMPS)/test  ## the browser's half of the Lab extension, built of its TypeScript with Node of the system or of PyPI
+	.ci/labextension $(BIN)/python
 
 docs: $(STAMPS)/docs  ## the documentation site in build/docs; warnings are errors. `make notebooks docs`: its gallery with outputs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs

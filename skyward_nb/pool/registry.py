@@ -81,6 +81,7 @@ def remove(entry: PoolEntry) -> None:
     if not entry.is_here:
         _answers(entry)
         _path(entry).unlink(missing_ok=True)
+        progress_file(entry).unlink(missing_ok=True)
 
 
 def conducted(entry: PoolEntry, client: Client) -> None:
@@ -114,6 +115,13 @@ def _path(entry: PoolEntry) -> Path:
     if entry.is_here:
         return runtime_root() / entry.pool_id / _FILE
     return far_root() / f"{entry.pool_id}.json"
+
+
+def progress_file(entry: PoolEntry) -> Path:
+    """The file with which the display of a pool's run tells others how far it is; gone with the entry."""
+    if entry.is_here:
+        return runtime_root() / entry.pool_id / "run.now"
+    return far_root() / f"{entry.pool_id}.now"
 
 
 def _silence(entry: PoolEntry) -> Path:
@@ -207,8 +215,8 @@ def condition(entry: PoolEntry) -> AgentStatus | None:
 def conditions(listed: Iterable[PoolEntry]) -> list[tuple[PoolEntry, AgentStatus]]:
     """Those of these pools that answer, with their status; all are asked at once."""
     listed = list(listed)
-    if not listed:
-        return []
+    if len(listed) < 2:  # a thread takes longer than an agent needs to answer
+        return [(entry, now) for entry in listed if (now := condition(entry)) is not None]
     with ThreadPoolExecutor(max_workers=len(listed)) as threads:
         found = zip(listed, threads.map(condition, listed), strict=True)
         return [(entry, now) for entry, now in found if now is not None]

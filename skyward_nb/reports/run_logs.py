@@ -105,7 +105,7 @@ def print_log(
 
     shown, left_out = last_lines(noted(), count, most)
     _print_left_out(kept, left_out if count is None else 0)
-    sys.stdout.writelines(f"{_spell(line)}\n" for line in shown)
+    sys.stdout.writelines(f"{spell_line(line)}\n" for line in shown)
     if silent := _silent(kept, ranks, spoke):
         print(silent)
 
@@ -133,10 +133,10 @@ def follow_log(
     there = (seen for line in iter(lambda: next(lines, None), None) for seen in _as_seen(line))
     shown, left_out = last_lines(there, count, most)
     _print_left_out(kept, left_out if count is None else 0)
-    sys.stdout.writelines(f"{_spell(line)}\n" for line in shown)
+    sys.stdout.writelines(f"{spell_line(line)}\n" for line in shown)
     sys.stdout.flush()
     for line in lines:
-        sys.stdout.writelines(f"{_spell(seen)}\n" for seen in (_as_seen(line) if line else ()))
+        sys.stdout.writelines(f"{spell_line(seen)}\n" for seen in (_as_seen(line) if line else ()))
         if line is None:
             sys.stdout.flush()
 
@@ -151,7 +151,7 @@ def log_json(kept: StoredRun, ranks: Collection[int] | None, count: int | None) 
     yield "]}"
 
 
-def _spell(line: LogLine) -> str:
+def spell_line(line: LogLine) -> str:
     """A line with its rank, as it is printed."""
     return f"… {line.text} …" if line.rank is None else f"[{line.rank}] {line.text}".rstrip()
 
@@ -186,7 +186,7 @@ def save_log(kept: StoredRun, ranks: Collection[int] | None, path: Path) -> str:
 
     Raises `OptionError` when there is such a file, or it cannot be written.
     """
-    count, size = save_lines(map(_spell, log_lines(kept, ranks)), path)
+    count, size = save_lines(map(spell_line, log_lines(kept, ranks)), path)
     return f"{count:,} lines, {spell_size(size)}, of run {kept.name} are in {path}"
 
 

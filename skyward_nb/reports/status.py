@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from skyward_nb.picture.record import Cost, cost_of
+from skyward_nb.pool.client_names import spell_client
 from skyward_nb.reports.found_pools import FoundPool
 from skyward_nb.words.offers import spell_dollars
 from skyward_nb.words.units import clock
 
 if TYPE_CHECKING:
     from skyward_nb.pool.pool import Pool
-    from skyward_nb.protocol.events import RankLost
+    from skyward_nb.pool.registry import PoolEntry
+    from skyward_nb.protocol.events import AgentStatus, RankLost
     from skyward_nb.view.run_view import RunView
     from skyward_nb.words.spec import PoolSpec
 
@@ -94,9 +96,30 @@ def row_of(left: FoundPool) -> PoolRow:
         run=began and RunRow(began.run, began.card.what, began.card.began, now.running),
         where=left.where(),
         doing=left.doing(),
-        ranks=tuple(
-            RankRow(rank, rank // spec.slots, now.pids.get(rank)) for rank in sorted(now.ranks)
-        ),
+        ranks=tuple(_rank_rows(spec, now)),
+        cost=entry.bill and cost_of(entry.bill, time.time()),
+    )
+
+
+def _rank_rows(spec: PoolSpec, now: AgentStatus) -> Iterator[RankRow]:
+    """The ranks of a pool; where some have begun, those that are missing have ended."""
+    for rank in range(spec.world_size) if now.ranks else ():
+        lost = "" if rank in now.ranks else "ended"
+        yield RankRow(rank, rank // spec.slots, now.pids.get(rank), lost)
+
+
+def unasked_row(entry: PoolEntry) -> PoolRow:
+    """The row of a pool as its entry has it: its agents, on other machines, are not asked."""
+    client = entry.client if entry.is_used else None
+    return PoolRow(
+        **_shape(entry.spec),
+        id=entry.pool_id,
+        notebook=entry.notebook,
+        program=entry.program,
+        started=entry.started,
+        generation=0,
+        client=client and ClientRow(client.pid, client.host, client.notebook, client.program),
+        where=f"in use by {spell_client(client)}" if client else "left on other machines",
         cost=entry.bill and cost_of(entry.bill, time.time()),
     )
 

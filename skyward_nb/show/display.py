@@ -15,6 +15,7 @@ from skyward_nb.names.plan import Plan
 from skyward_nb.picture.wording import sent_words
 from skyward_nb.protocol.events import Display, Event, Output, Phase, Progress
 from skyward_nb.show.canvas import Canvas
+from skyward_nb.show.run_progress import ProgressFile
 from skyward_nb.view.folding import fold, trimmed
 from skyward_nb.view.run_view import DisplayedObject, OutputLine, RankView, RunState, RunView
 from skyward_nb.words.offers import Bill
@@ -59,6 +60,8 @@ class RunDisplay:
         self.drawn: bool = False
         self.keep: Callable[[Output | Display], None] = lambda _: None
         """Called with all output and displays of ranks."""
+        self.progress_file: ProgressFile | None = None
+        """Where it tells other processes how far its run is."""
         self.error_follows = False
         """Whether an error that its run ends with is shown below it, and need not be told twice."""
         self.is_aside = False
@@ -134,6 +137,8 @@ class RunDisplay:
         if event is not None:
             self._take(event)
         now = time.monotonic()
+        if self.progress_file is not None and self.progress_file.is_due:
+            self.progress_file.write(self.view)
         # A phase is shown before it begins: nothing can be drawn meanwhile.
         told = isinstance(event, Phase) and bool(event.text) and self._view.state == "running"
         has_more = self._waiting or self._canvas.waits
@@ -220,6 +225,9 @@ class RunDisplay:
         `short` are the words where the run's error is shown, too, with the `error_notes`. With `is_dry`, its
         manifest is open, and tells what would be sent.
         """
+        if self.progress_file is not None:
+            self.progress_file.remove()
+            self.progress_file = None
         now = time.monotonic()
         told = state == "failed" or bool(self._view.notes or notes or error_notes)
         spared = self._sparing and not (self.drawn or self._heard) and state == "finished"

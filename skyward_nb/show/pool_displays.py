@@ -26,6 +26,7 @@ from skyward_nb.protocol.events import (
     RankPhase,
 )
 from skyward_nb.show.display import RunDisplay
+from skyward_nb.show.run_progress import ProgressFile
 from skyward_nb.view.run_view import RunView
 from skyward_nb.words.errors import PoolError, spell_size
 
@@ -101,6 +102,7 @@ class PoolDisplays:
             if is_told_again:
                 self._book.begin_anew(number)
             display.keep = self._book.write
+            display.progress_file = ProgressFile(pool.entry, number)
             self._displays.append(display)
 
     def give(self, now: RunDisplay, event: Event | None) -> None:

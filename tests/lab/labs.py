@@ -25,6 +25,9 @@ import skyward_nb
 from lab.apart import Apart
 from skyward_nb.kernel import kernelspecs
 
+BUILT = Path(__file__).parents[2] / "labextension/built"
+"""The browser's half of the Lab extension."""
+
 # Of Lab, what asks other machines for something, what only costs time here, and what then misses
 # one of these and says so.
 _DISABLED = (
@@ -42,7 +45,11 @@ _SERVER_CONFIG = {
         "allow_root": True,
         "open_browser": False,
         "terminals_enabled": False,
-        "jpserver_extensions": {"jupyter_lsp": False, "jupyter_server_terminals": False},
+        "jpserver_extensions": {
+            "jupyter_lsp": False,
+            "jupyter_server_terminals": False,
+            "skyward_nb.lab": True,
+        },
         # Else each page that is opened asks yarn whether Lab is to be built anew.
         "tornado_settings": {"page_config_data": {"buildAvailable": False, "buildCheck": False}},
     },
@@ -133,6 +140,10 @@ def _make_root(folder: Path) -> Path:
     disabled = {"disabledExtensions": dict.fromkeys(_DISABLED, True)}
     _write(folder / "config/labconfig/page_config.json", disabled)
     _write(folder / "path/kernels/python3/kernel.json", spec)
+    # As it is in this tree, whatever was built when the package was installed.
+    extensions = folder / "path/labextensions"
+    extensions.mkdir()
+    (extensions / "skyward-nb").symlink_to(BUILT)
     pool = kernelspecs.spec(kernelspecs.read(["--nodes", "2", "--prefix", str(folder)]))
     _write(folder / f"path/kernels/{kernelspecs.NAME}/kernel.json", {**pool, "env": spec["env"]})
     root = folder / "root"

@@ -1,0 +1,69 @@
+/** The button of a cell that has it run on a pool: it puts in the magic line, or takes it out. */
+
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { Cell, ICellModel } from '@jupyterlab/cells';
+import { isCodeCellModel } from '@jupyterlab/cells';
+import type { INotebookTracker } from '@jupyterlab/notebook';
+import { poolsIcon } from './icons';
+import { isRemote, remoteLine, toggled } from './remoteLine';
+
+/** What a shared cell has beside its interface. */
+interface IUndoable {
+  undoManager: { stopCapturing(): void } | null;
+}
+
+export const TOGGLE = 'skyward-nb:toggle-remote';
+
+/** Register the command; the settings put its button into each cell's toolbar. */
+export function addCellButton(
+  app: JupyterFrontEnd,
+  tracker: INotebookTracker
+): void {
+  // What was taken out of a cell is put back as it was, with its options.
+  const taken = new WeakMap<ICellModel, string>();
+  const cell = (): Cell | null => tracker.activeCell;
+  const source = () => cell()?.model.sharedModel.getSource() ?? '';
+  const isCode = () => {
+    const model = cell()?.model;
+    return model !== undefined && isCodeCellModel(model);
+  };
+
+  app.commands.addCommand(TOGGLE, {
+    label: 'Run on a pool',
+    caption: () =>
+      isRemote(source())
+        ? 'Take out the line %%sky_remote: the cell runs here'
+        : 'Put in the line %%sky_remote: the cell runs on a pool of ranks',
+    icon: poolsIcon,
+    isToggleable: true,
+    isToggled: () => isRemote(source()),
+    isEnabled: isCode,
+    isVisible: isCode,
+    execute: () => {
+      const model = cell()?.model;
+      if (!model || !isCode()) {
+        return;
+      }
+      const text = source();
+      const edit = toggled(text, taken.get(model));
+      if (isRemote(text)) {
+        taken.set(model, remoteLine(text));
+      }
+      // One step to undo, however quickly it follows another change.
+      (model.sharedModel as Partial<IUndoable>).undoManager?.stopCapturing();
+      model.sharedModel.updateSource(edit.start, edit.end, edit.text);
+      app.commands.notifyCommandChanged(TOGGLE);
+    }
+  });
+
+  let watched: ICellModel | null = null;
+  const changed = () => {
+    app.commands.notifyCommandChanged(TOGGLE);
+  };
+  tracker.activeCellChanged.connect(() => {
+    watched?.contentChanged.disconnect(changed);
+    watched = cell()?.model ?? null;
+    watched?.contentChanged.connect(changed);
+    changed();
+  });
+}

@@ -1,0 +1,55 @@
+/** The plugins. Activation registers parts, and nothing else. */
+
+import type {
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import { IStatusBar } from '@jupyterlab/statusbar';
+import { addCellButton } from './cellButton';
+import { offerLine } from './kernelLines';
+import { PoolsPanel } from './panel';
+import { poolActions } from './poolActions';
+import { Pools } from './pools';
+import { StatusItem } from './statusItem';
+
+const pools: JupyterFrontEndPlugin<void> = {
+  id: 'skyward-nb:pools',
+  description: 'The panel of pools, and their item of the status bar',
+  autoStart: true,
+  requires: [INotebookTracker],
+  optional: [IStatusBar],
+  activate: (
+    app: JupyterFrontEnd,
+    tracker: INotebookTracker,
+    bar: IStatusBar | null
+  ) => {
+    const known = new Pools();
+    const offer = (line: string) => offerLine(tracker, line);
+    const actions = poolActions(app.serviceManager.kernels, known, offer);
+    const panel = new PoolsPanel(known, actions, offer);
+    app.shell.add(panel, 'left', { rank: 650 });
+    known.watch(() => panel.isVisible);
+    if (bar) {
+      const item = new StatusItem(known, () => {
+        app.shell.activateById(panel.id);
+      });
+      bar.registerStatusItem('skyward-nb:pools', {
+        item,
+        align: 'left',
+        rank: 4
+      });
+      known.watch(() => item.isVisible);
+    }
+  }
+};
+
+const cell: JupyterFrontEndPlugin<void> = {
+  id: 'skyward-nb:cell',
+  description: 'The button of each cell that has it run on a pool',
+  autoStart: true,
+  requires: [INotebookTracker],
+  activate: addCellButton
+};
+
+export default [pools, cell];

@@ -1,0 +1,126 @@
+/** What the buttons of a pool do: over REST, and for a pool that a kernel conducts by a line in that kernel. */
+
+import { Dialog, showDialog } from '@jupyterlab/apputils';
+import type { Kernel } from '@jupyterlab/services';
+import { runLine } from './kernelLines';
+import type { IPoolActions } from './poolCard';
+import type { IOutput, IPool, IStanding, Pools } from './pools';
+import { ask, ofPool } from './pools';
+
+const LOOKS = 120;
+const PAUSE = 250;
+
+/** The actions of all cards; `offer` puts a line where a person can run it. */
+export function poolActions(
+  kernels: Kernel.IManager,
+  pools: Pools,
+  offer: (line: string) => Promise<string>
+): IPoolActions {
+  const runs = (pool: IPool) =>
+    pools.state?.pools.find(each => each.pool.id === pool.pool.id)?.pool.run
+      ?.running.length;
+
+  const interrupt = async (pool: IPool) => {
+    await ask(ofPool(pool, 'interrupt'), 'POST');
+    pools.refresh();
+    return 'Interrupted: names and ranks stay.';
+  };
+
+  /** A kernel drops what waits for a cell that fails, so the run has to be over before a line is sent. */
+  const stopRun = async (pool: IPool) => {
+    if (!runs(pool)) {
+      return;
+    }
+    await interrupt(pool);
+    for (let look = 0; look < LOOKS && runs(pool); look += 1) {
+      await new Promise(resolve => setTimeout(resolve, PAUSE));
+      pools.refresh();
+    }
+  };
+
+  const inKernel = async (pool: IPool, verb: string) => {
+    await stopRun(pool);
+    const said = await runLine(
+      kernels,
+      pool.kernel,
+      `%sky ${verb} pool=${pool.pool.name}`
+    );
+    pools.refresh();
+    return said;
+  };
+
+  return {
+    interrupt,
+    restart: async pool => {
+      const what = `Restart the ranks of pool ${pool.handle}?`;
+      if (
+        !(await isSure(
+          what,
+          pool,
+          'The names on its ranks are gone.',
+          'Restart'
+        ))
+      ) {
+        return '';
+      }
+      return (await inKernel(pool, 'restart')) || 'New ranks are ready.';
+    },
+    down: async pool => {
+      const what = `Take pool ${pool.handle} down?`;
+      if (
+        !(await isSure(
+          what,
+          pool,
+          'Its ranks and their values are gone.',
+          'Down'
+        ))
+      ) {
+        return '';
+      }
+      if (pool.kernel) {
+        return inKernel(pool, 'down');
+      }
+      const { said } = await ask<{ said: string }>(
+        ofPool(pool, 'down'),
+        'POST'
+      );
+      pools.refresh();
+      return said;
+    },
+    attach: pool => offer(`%sky attach pool=${pool.handle}`),
+    output: async pool => {
+      const { run, left_out, lines } = await ask<IOutput>(
+        ofPool(pool, 'output')
+      );
+      const before = left_out
+        ? [`… ${left_out} lines before these: %sky logs run=${run}`]
+        : [];
+      return [`run ${run}`, ...before, ...lines].join('\n');
+    },
+    standing: async pool => {
+      const found = await ask<IStanding>(ofPool(pool, 'standing'));
+      if (found.state !== 'running') {
+        return found.state === 'idle'
+          ? 'Nothing runs.'
+          : 'The pool does not answer.';
+      }
+      return `${found.sentence}\n\n${found.stacks}`;
+    }
+  };
+}
+
+async function isSure(
+  title: string,
+  pool: IPool,
+  loss: string,
+  label: string
+): Promise<boolean> {
+  const run = pool.pool.run;
+  const stops = run?.running.length ? ` ${run.what} is interrupted.` : '';
+  const { button } = await showDialog({
+    title,
+    body: `${loss}${stops}`,
+    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label })]
+  });
+  return button.accept;
+}

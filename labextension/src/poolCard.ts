@@ -1,0 +1,290 @@
+/** One pool in the panel: what it is, what it does, its ranks, and what can be done with it. */
+
+import { button, element, setText } from './dom';
+import type { IPool, IProgress, IRank, IRankFigures } from './pools';
+import { isNearlySpent, lostRanks } from './pools';
+
+/** What a person may ask of a pool; each returns what to say below it, or nothing. */
+export interface IPoolActions {
+  interrupt(pool: IPool): Promise<string>;
+  restart(pool: IPool): Promise<string>;
+  down(pool: IPool): Promise<string>;
+  attach(pool: IPool): Promise<string>;
+  output(pool: IPool): Promise<string>;
+  standing(pool: IPool): Promise<string>;
+}
+
+/** Dollars as the pictures of runs write them. */
+export function dollars(amount: number): string {
+  return `$${amount.toFixed(amount > 0 && amount < 0.1 ? 3 : 2)}`;
+}
+
+/** Ranks in words: `rank 3`, `ranks 0, 2`. */
+export function spellRanks(ranks: number[]): string {
+  const few = ranks.slice(0, 8).join(', ');
+  const more = ranks.length > 8 ? ` and ${ranks.length - 8} more` : '';
+  return `rank${ranks.length > 1 ? 's' : ''} ${few}${more}`;
+}
+
+const gigabytes = (bytes: number) => (bytes / 1e9).toFixed(1);
+
+/** What a rank uses, a line each. */
+function spellFigures({ cpu, memory, gpu }: IRankFigures): string[] {
+  const busy = gpu?.busy === null ? '' : `${gpu?.busy ?? 0} %, `;
+  return [
+    ...(cpu === null ? [] : [`processor ${cpu.toFixed(0)} %`]),
+    ...(memory === null ? [] : [`memory ${gigabytes(memory)} GB`]),
+    ...(gpu
+      ? [`GPU ${busy}${gigabytes(gpu.used)} of ${gigabytes(gpu.total)} GB`]
+      : [])
+  ];
+}
+
+/** Who has a pool, in few words: of a notebook its name without its folders. */
+function whose(pool: IPool): string {
+  const { client, where } = pool.pool;
+  const notebook = client?.notebook.split('/').pop();
+  return notebook ? `in use by ${notebook}` : where;
+}
+
+/** A card that changes in place: what has the focus or is unfolded stays so. */
+export class PoolCard {
+  readonly node: HTMLElement;
+  private readonly dot = element('span', 'sky-dot');
+  private readonly title = element('h3', 'sky-title');
+  private readonly spec = element('div', 'sky-spec');
+  private readonly where = element('div', 'sky-where');
+  private readonly doing = element('div', 'sky-doing');
+  private readonly bar = element('progress', 'sky-progress');
+  private readonly words = element('div', 'sky-words');
+  private readonly gpus = element('div', 'sky-gpus');
+  private readonly lost = element('div', 'sky-lost');
+  private readonly cost = element('div', 'sky-cost');
+  private readonly ranks = element('ul', 'sky-ranks');
+  private readonly said = element('div', 'sky-said');
+  private readonly saidText = element('pre', '');
+  private readonly buttons: Record<keyof IPoolActions, HTMLButtonElement>;
+  private readonly chips = new Map<number, HTMLElement>();
+  private isBusy = false;
+
+  constructor(
+    private pool: IPool,
+    actions: IPoolActions
+  ) {
+    const act = (label: string, title: string, name: keyof IPoolActions) =>
+      button(label, title, () => {
+        void this.act(label, () => actions[name](this.pool));
+      });
+    this.buttons = {
+      interrupt: act(
+        'Interrupt',
+        'End the run; names and ranks stay',
+        'interrupt'
+      ),
+      restart: act(
+        'Restart',
+        'New processes for all ranks, without their names',
+        'restart'
+      ),
+      standing: act(
+        'Where?',
+        'Where each rank is, and who waits for whom',
+        'standing'
+      ),
+      output: act('Output', 'The last lines of the newest run', 'output'),
+      attach: act(
+        'Attach',
+        'Put the line that attaches to it into the notebook',
+        'attach'
+      ),
+      down: act(
+        'Down',
+        'Take the pool down: its ranks and their values are gone',
+        'down'
+      )
+    };
+    this.buttons.down.classList.add('sky-danger');
+    this.ranks.setAttribute('aria-label', 'Ranks');
+    this.said.setAttribute('role', 'status');
+    this.said.append(
+      button('×', 'Close', () => {
+        this.say('');
+      }),
+      this.saidText
+    );
+    this.said.hidden = true;
+    this.node = element(
+      'section',
+      'sky-pool',
+      element('div', 'sky-head', this.dot, this.title),
+      this.spec,
+      this.where,
+      this.doing,
+      this.bar,
+      this.words,
+      this.gpus,
+      this.lost,
+      this.cost,
+      this.ranks,
+      element('div', 'sky-actions', ...Object.values(this.buttons)),
+      this.said
+    );
+    this.update(pool);
+  }
+
+  /** Show a pool as it is now. */
+  update(pool: IPool): void {
+    this.pool = pool;
+    const row = pool.pool;
+    const lost = lostRanks(pool);
+    const running = row.run?.running ?? [];
+    const state = lost.length ? 'lost' : running.length ? 'running' : 'idle';
+    this.node.dataset['pool'] = row.id;
+    this.node.dataset['state'] = state;
+    this.node.setAttribute('aria-label', `Pool ${pool.handle}`);
+    this.dot.title = state;
+    setText(this.title, pool.handle);
+    setText(this.spec, row.spec);
+    setText(this.where, whose(pool));
+    this.where.title = row.where;
+    const unasked = pool.is_asked ? '' : (pool.progress?.headline ?? '');
+    setText(this.doing, row.doing === 'idle' ? '' : row.doing || unasked);
+    this.updateProgress(pool.progress);
+    const have = lost.length > 1 ? 'have' : 'has';
+    setText(
+      this.lost,
+      lost.length
+        ? `${spellRanks(lost)} ${have} ended; the next run starts all ranks anew`
+        : ''
+    );
+    this.updateCost(pool);
+    const figures = pool.progress?.ranks ?? [];
+    this.updateRanks(row.ranks, new Set(running), figures);
+    this.updateButtons();
+  }
+
+  /** Show words below the pool, or none. */
+  say(text: string, isTrouble = false): void {
+    this.saidText.textContent = text;
+    this.said.classList.toggle('sky-trouble', isTrouble);
+    this.said.hidden = text === '';
+  }
+
+  private async act(label: string, what: () => Promise<string>): Promise<void> {
+    this.isBusy = true;
+    this.updateButtons();
+    this.say(`${label} …`);
+    try {
+      this.say(await what());
+    } catch (error) {
+      this.say(error instanceof Error ? error.message : String(error), true);
+    } finally {
+      this.isBusy = false;
+      this.updateButtons();
+    }
+  }
+
+  private updateProgress(progress: IProgress | null): void {
+    const part = progress?.part ?? null;
+    this.bar.hidden = part === null;
+    this.bar.value = part ?? 0;
+    this.bar.setAttribute('aria-label', progress?.words ?? '');
+    setText(this.words, progress?.words ?? '');
+    const gpus = (progress?.ranks ?? []).flatMap(rank => rank.gpu ?? []);
+    const busy = gpus.flatMap(gpu => gpu.busy ?? []);
+    const sum = (numbers: number[]) =>
+      numbers.reduce((all, each) => all + each, 0);
+    const use = busy.length
+      ? `${Math.round(sum(busy) / busy.length)} % · `
+      : '';
+    const used = gigabytes(sum(gpus.map(gpu => gpu.used)));
+    const total = gigabytes(sum(gpus.map(gpu => gpu.total)));
+    const count = `${gpus.length} GPU${gpus.length > 1 ? 's' : ''}`;
+    setText(
+      this.gpus,
+      gpus.length ? `${count} · ${use}${used} of ${total} GB` : ''
+    );
+  }
+
+  private updateCost(pool: IPool): void {
+    const cost = pool.pool.cost;
+    const parts: string[] = [];
+    if (cost) {
+      parts.push(
+        cost.hourly === null ? 'price unknown' : `${dollars(cost.hourly)}/h`
+      );
+      if (cost.so_far !== null) {
+        const most =
+          cost.most === null ? '' : ` of at most ${dollars(cost.most)}`;
+        parts.push(`${dollars(cost.so_far)} so far${most}`);
+      }
+    }
+    setText(this.cost, parts.join(' · '));
+    this.cost.classList.toggle('sky-trouble', isNearlySpent(pool));
+  }
+
+  private updateRanks(
+    ranks: IRank[],
+    running: Set<number>,
+    figures: IRankFigures[]
+  ): void {
+    const known = new Map(figures.map(each => [each.rank, spellFigures(each)]));
+    const there = new Set(ranks.map(rank => rank.rank));
+    for (const [rank, chip] of this.chips) {
+      if (!there.has(rank)) {
+        chip.remove();
+        this.chips.delete(rank);
+      }
+    }
+    for (const rank of ranks) {
+      let chip = this.chips.get(rank.rank);
+      if (!chip) {
+        chip = element('li', 'sky-chip', `${rank.rank}`);
+        this.chips.set(rank.rank, chip);
+        this.ranks.append(chip);
+      }
+      const state = rank.lost || (running.has(rank.rank) ? 'running' : 'idle');
+      const process = rank.process === null ? '' : `, process ${rank.process}`;
+      chip.dataset['state'] = rank.lost ? 'lost' : state;
+      const title = [
+        `rank ${rank.rank} on node ${rank.node}: ${state}${process}`,
+        ...(known.get(rank.rank) ?? [])
+      ].join('\n');
+      if (chip.title !== title) {
+        chip.title = title;
+      }
+    }
+    this.ranks.hidden = ranks.length === 0;
+  }
+
+  private updateButtons(): void {
+    const { pool, kernel, is_asked } = this.pool;
+    const runs = (pool.run?.running.length ?? 0) > 0;
+    const isOurs = kernel !== '';
+    const isFree = pool.client === null;
+    const whose = isFree
+      ? 'No kernel conducts it: attach first'
+      : 'Something else conducts it: do it there';
+    this.allow('interrupt', runs && !isFree, runs ? whose : 'Nothing runs');
+    this.allow('restart', isOurs, whose);
+    this.allow('attach', isFree, 'It has a client already');
+    this.allow(
+      'down',
+      isOurs || isFree,
+      'Something else conducts it: end it there'
+    );
+    this.allow('standing', runs && is_asked, 'Nothing runs');
+    this.allow('output', true, '');
+  }
+
+  private allow(
+    name: keyof IPoolActions,
+    isPossible: boolean,
+    why: string
+  ): void {
+    const made = this.buttons[name];
+    made.dataset['help'] ??= made.title;
+    made.disabled = this.isBusy || !isPossible;
+    made.title = isPossible ? made.dataset['help'] : why;
+  }
+}

@@ -1,0 +1,29 @@
+/** The `%%sky_remote` line of a cell: text, so that it works in every front end and in git. */
+
+export const MAGIC = '%%sky_remote';
+const LINE = /^%%sky_remote(?:[ \t][^\n]*)?(?:\n|$)/;
+
+/** A change of a text: what stands from `start` to `end` becomes `text`. */
+export interface IEdit {
+  start: number;
+  end: number;
+  text: string;
+}
+
+/** Whether a cell runs on a pool. */
+export function isRemote(source: string): boolean {
+  return LINE.test(source);
+}
+
+/** The line of such a cell with its end; empty if it has none. */
+export function remoteLine(source: string): string {
+  return LINE.exec(source)?.[0] ?? '';
+}
+
+/** The edit that takes the line out, or puts `line` in. */
+export function toggled(source: string, line = `${MAGIC}\n`): IEdit {
+  const present = remoteLine(source);
+  return present
+    ? { start: 0, end: present.length, text: '' }
+    : { start: 0, end: 0, text: line };
+}

@@ -1,0 +1,332 @@
+"""The panel "Pools", the item of the status bar and the button of a cell, as people use them in JupyterLab."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import msgspec
+import pytest
+from waiting import until
+
+from skyward_nb.lab.pool_panel import PanelPool, PanelState
+from skyward_nb.picture.record import Cost
+from skyward_nb.pool import registry
+from skyward_nb.protocol.message_parts import Gpu
+from skyward_nb.reports.status import ClientRow, PoolRow, RankRow, RunRow
+from skyward_nb.show.run_progress import RankFigures, RunProgress
+
+POLL = re.compile(r"/skyward/pools(\?|$)")
+OPEN = "jupyterapp.shell.activateById('skyward-nb-pools')"
+WAITS = """%%sky_remote nodes=3
+import pathlib, time
+import skyward_nb as sky
+print("waiting for GO")
+for step in sky.progress(range(10), desc="epoch"):
+    time.sleep(0.2)
+    while step == 4 and not pathlib.Path("GO").exists():
+        time.sleep(0.05)
+print("over")
+"""
+SAMPLE = """() => {
+  const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+  window.notBusy = 0;
+  window.sampling = setInterval(() => { window.notBusy += kernel.status !== 'busy'; }, 50);
+}"""
+SOURCE = "jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.getSource()"
+
+ACTIVATE = "index => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; }"
+PRESSED = """pressed => document.querySelector(
+  ".jp-cell-toolbar [data-command='skyward-nb:toggle-remote']"
+)?.getAttribute('aria-pressed') === pressed"""
+THEME = "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})"
+HIDE = """hidden => {
+  const visibilityState = hidden ? 'hidden' : 'visible';
+  Object.defineProperty(document, 'visibilityState', {configurable: true, value: visibilityState});
+  document.dispatchEvent(new Event('visibilitychange'));
+}"""
+# Frames a second while the panel scrolls for a second.
+SCROLL = """async () => {
+  const node = document.querySelector('#skyward-nb-pools');
+  let frames = 0;
+  const begin = performance.now();
+  while (performance.now() < begin + 1000) {
+    await new Promise(requestAnimationFrame);
+    node.scrollTop += 40;
+    frames += 1;
+  }
+  return frames;
+}"""
+
+
+@pytest.fixture
+def panel(notebook):
+    notebook.page.evaluate(OPEN)
+    return notebook.page.locator("#skyward-nb-pools")
+
+
+@pytest.fixture
+def status(notebook):
+    return notebook.page.locator("button.sky-status")
+
+
+def press(card, label):
+    card.get_by_role("button", name=label, exact=True).click()
+
+
+def sure(notebook, label):
+    notebook.page.locator(".jp-Dialog").get_by_role("button", name=label, exact=True).click()
+
+
+def source(notebook):
+    """The text of the cell in front."""
+    return notebook.page.evaluate(SOURCE)
+
+
+def test_a_pool_from_its_first_run_to_its_end(notebook, panel, status, go):
+    panel.get_by_text("No pool is up").wait_for()
+    status.get_by_text("no pool", exact=True).wait_for()
+    cell = notebook.add_cell(WAITS)
+    notebook.run_cell(cell, wait=False)
+    card = panel.locator(".sky-pool")
+    card.get_by_text(re.compile("has been running for")).wait_for()
+    card.get_by_text("in use by lab.ipynb").wait_for()
+    status.get_by_text("1 pool · 3 ranks", exact=True).wait_for()
+    assert card.locator(".sky-chip[data-state='running']").all_inner_texts() == ["0", "1", "2"]
+
+    # What is asked while the cell runs, its kernel does not notice.
+    notebook.output(cell).get_by_text("waiting for GO").locator("visible=true").first.wait_for()
+    notebook.page.wait_for_timeout(
+        2200
+    )  # until the kernel has said that it is busy, for the last time
+    notebook.page.evaluate(SAMPLE)
+    card.get_by_text(re.compile("^epoch 4/10 · 40%")).wait_for()
+    assert card.locator("progress").evaluate("bar => bar.value") == 0.4
+    press(card, "Where?")
+    card.get_by_text(re.compile(r"in Cell In\[\d+\], line \d+")).wait_for()
+    notebook.screenshot("panel-where")
+    press(card, "Output")
+    card.get_by_text(re.compile("waiting for GO")).wait_for()
+    assert notebook.running
+    assert notebook.page.evaluate("clearInterval(window.sampling) || window.notBusy") == 0
+
+    press(card, "Interrupt")
+    notebook.wait_idle()
+    assert "Interrupted" in notebook.output_text(cell)
+    until(lambda: card.get_attribute("data-state") == "idle")
+
+    # A rank that dies is named, and its chip struck out, until all begin anew.
+    (entry,) = registry.entries()
+    os.kill(registry.condition(entry).pids[1], signal.SIGKILL)
+    card.get_by_text("rank 1 has ended").wait_for()
+    assert "sky-trouble" in status.get_attribute("class")
+    notebook.screenshot("panel-lost")
+    press(card, "Restart")
+    sure(notebook, "Restart")
+    card.get_by_text("rank 1 has ended").wait_for(state="hidden")
+    until(lambda: "sky-trouble" not in status.get_attribute("class"))
+
+    # Down, while a cell runs on it: the run is over before the kernel gets the line.
+    notebook.run_cell(cell, wait=False)
+    card.get_by_text(re.compile("has been running for")).wait_for()
+    press(card, "Down")
+    sure(notebook, "Down")
+    card.wait_for(state="detached")
+    status.get_by_text("no pool", exact=True).wait_for()
+    assert not registry.entries()
+    assert not notebook.console_errors
+
+
+def test_a_pool_that_nobody_conducts(notebook, panel, make):
+    make(name="left", nodes=1).leave()
+    card = panel.locator(".sky-pool")
+    card.get_by_text("left by a kernel that is gone").wait_for()
+    assert not card.get_by_role("button", name="Interrupt").is_enabled()
+    press(card, "Attach")
+    card.get_by_text(re.compile("^In a new cell of lab.ipynb")).wait_for()
+    assert source(notebook) == "%sky attach pool=left"
+    press(card, "Down")
+    sure(notebook, "Cancel")
+    assert card.is_visible()
+    press(card, "Down")
+    sure(notebook, "Down")
+    card.wait_for(state="detached")
+    assert not registry.entries()
+    assert not notebook.console_errors
+
+
+def test_a_pool_that_another_process_conducts_is_left_to_it(notebook, panel, make):
+    make(name="theirs", nodes=1)
+    card = panel.locator(".sky-pool")
+    card.get_by_text(f"process {os.getpid()}").wait_for()
+    down = card.get_by_role("button", name="Down", exact=True)
+    assert not down.is_enabled()
+    assert "end it there" in down.get_attribute("title")
+
+
+def test_the_form_writes_the_line_of_a_new_pool(notebook, panel):
+    panel.get_by_text("New pool").click()
+    panel.get_by_label("nodes").fill("2")
+    panel.get_by_label("framework").select_option("torch")
+    notebook.screenshot("panel-form")
+    press(panel, "Put into the notebook")
+    until(lambda: source(notebook) == "%sky up nodes=2 framework=torch")
+    assert not notebook.console_errors
+
+
+TEXTS = ["x = 1", "", "\n  x\n\n", "%%time\nx", "# %%sky_remote\nx", "%%sky_remotely\nx", "é\t'"]
+
+
+def test_the_button_of_a_cell_puts_the_line_in_and_takes_it_out(notebook):
+    page = notebook.page
+    button = page.locator(".jp-cell-toolbar [data-command='skyward-nb:toggle-remote']")
+
+    def click(is_remote):
+        button.click()
+        page.wait_for_function(PRESSED, arg=str(is_remote).lower())
+
+    for text in TEXTS:
+        cell = notebook.add_cell(text)
+        page.evaluate(ACTIVATE, cell)
+        page.wait_for_function(PRESSED, arg="false")
+        click(is_remote=True)
+        assert source(notebook) == f"%%sky_remote\n{text}"
+        click(is_remote=False)
+        assert source(notebook) == text
+        click(is_remote=True)
+        page.evaluate("jupyterapp.commands.execute('notebook:enter-edit-mode')")
+        page.locator(".jp-Cell.jp-mod-active .cm-content:focus").wait_for()
+        page.keyboard.press("Control+z")
+        page.wait_for_function(PRESSED, arg="false")
+        assert source(notebook) == text
+
+    # What was taken out comes back as it was, with its options.
+    text = "%%sky_remote nodes=2  framework=torch\nx"
+    page.evaluate(ACTIVATE, notebook.add_cell(text))
+    click(is_remote=False)
+    assert source(notebook) == "x"
+    click(is_remote=True)
+    assert source(notebook) == text
+    assert not notebook.console_errors
+
+
+def row(number, **changes):
+    """A pool as the server tells of it."""
+    known = {
+        "name": f"pool{number}",
+        "id": f"pool{number}-3fa2b1",
+        "spec": "8 ranks on 2 nodes, torch (local)",
+        "provider": "local",
+        "nodes": 2,
+        "ranks_per_node": 4,
+        "accelerator": None,
+        "framework": ("torch",),
+        "keep": False,
+        "started": 1000.0 - number,
+        "generation": 1,
+        "client": ClientRow(5, "here", "/home/a/train.ipynb", ""),
+        "where": "in use by the kernel of /home/a/train.ipynb (process 5)",
+        "doing": "idle",
+        "ranks": tuple(RankRow(rank, rank // 4, 100 + rank) for rank in range(8)),
+    }
+    return PoolRow(**{**known, **changes})
+
+
+def show(notebook, pools, progress=None):
+    """Have the server tell of these pools, and of the progress of runs; returns how often it was asked."""
+    asked = []
+    told = tuple(
+        PanelPool(each, each.name, progress=progress if each.run else None) for each in pools
+    )
+    body = msgspec.json.encode(PanelState(told, "/run"))
+
+    def answer(route):
+        asked.append(route.request.url)
+        route.fulfill(body=body, content_type="application/json")
+
+    notebook.page.route(POLL, answer)
+    return asked
+
+
+@pytest.fixture
+def routed(notebook):
+    yield
+    notebook.page.unroute(POLL)
+    notebook.page.evaluate(THEME, "JupyterLab Light")
+
+
+def test_what_pools_cost_and_do_in_light_and_dark(notebook, panel, status, routed):
+    gpu = Gpu(used=30_000_000_000, total=80_000_000_000, busy=90, celsius=61)
+    progress = RunProgress(
+        number=7,
+        written=0.0,
+        headline="",
+        words="epoch 66/100 · 66% · 3 it/s · 11 s left",
+        part=0.66,
+        ranks=tuple(RankFigures(rank, 97.0, 600_000_000, gpu) for rank in range(8)),
+    )
+    run = RunRow(7, "Cell In[7]", 0.0, tuple(range(8)))
+    cost = Cost(hourly=3.2, so_far=4.25, most=5.0, machines="2 × p5", source="AWS")
+    lost = tuple(RankRow(rank, 0, rank, "ended" if rank in (1, 3) else "") for rank in range(4))
+    show(
+        notebook,
+        [
+            row(0, run=run, doing="In[7] has been running for 4 min on 8 ranks", cost=cost),
+            row(
+                1,
+                ranks=lost,
+                cost=Cost(hourly=0.05, so_far=0.0123, most=None, machines="", source=""),
+            ),
+            row(
+                2,
+                client=None,
+                where="left by a kernel of old.ipynb that is gone, ends itself in 9 min",
+            ),
+        ],
+        progress,
+    )
+    status.get_by_text("3 pools · 24 ranks · $3.25/h", exact=True).wait_for()
+    assert "sky-trouble" in status.get_attribute("class")
+    assert (
+        status.get_attribute("title")
+        == "ranks of pool1 have ended; most of the budget of pool0 is spent"
+    )
+    cards = panel.locator(".sky-pool")
+    assert cards.locator(".sky-title").all_inner_texts() == ["pool0", "pool1", "pool2"]
+    assert "8 GPUs · 90 % · 240.0 of 640.0 GB" in cards.nth(0).inner_text()
+    chip = cards.nth(0).locator(".sky-chip").first.get_attribute("title")
+    assert chip.splitlines()[1:] == ["processor 97 %", "memory 0.6 GB", "GPU 90 %, 30.0 of 80.0 GB"]
+    assert "$3.20/h · $4.25 so far of at most $5.00" in cards.nth(0).inner_text()
+    assert "ranks 1, 3 have ended" in cards.nth(1).inner_text()
+    assert "$0.050/h · $0.012 so far" in cards.nth(1).inner_text()
+    notebook.screenshot("panel-light")
+    notebook.page.evaluate(THEME, "JupyterLab Dark")
+    notebook.page.locator("body[data-jp-theme-light='false']").wait_for(state="attached")
+    notebook.page.locator("#jupyterlab-splash").wait_for(state="detached")
+    notebook.screenshot("panel-dark")
+    assert not notebook.console_errors
+
+
+def test_nobody_is_asked_for_a_tab_that_is_hidden(notebook, panel, routed):
+    asked = show(notebook, [row(0)])
+    for _ in range(2):
+        with notebook.page.expect_request(POLL):
+            """It is asked again and again."""
+    notebook.page.evaluate(HIDE, True)
+    before = len(asked)
+    notebook.page.wait_for_timeout(2500)  # two polls and more
+    assert len(asked) <= before + 1, "one may be on its way"
+    with notebook.page.expect_request(POLL):
+        notebook.page.evaluate(HIDE, False)
+
+
+def test_many_pools_of_many_ranks_scroll(notebook, panel, routed):
+    ranks = tuple(RankRow(rank, rank // 8, rank) for rank in range(256))
+    show(notebook, [row(number, ranks=ranks, nodes=32, ranks_per_node=8) for number in range(30)])
+    until(lambda: panel.locator(".sky-pool").count() == 30)
+    assert panel.locator(".sky-chip").count() == 30 * 256
+    frames = notebook.page.evaluate(SCROLL)
+    notebook.screenshot("panel-many")
+    assert frames > 1
+    assert panel.evaluate("node => node.scrollTop") > 0

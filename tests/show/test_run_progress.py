@@ -1,0 +1,78 @@
+"""How far a run is, as other processes read it: what is written, when, and that it is gone in the end."""
+
+from __future__ import annotations
+
+import pytest
+from picture import views
+
+from skyward_nb.pool.registry import PoolEntry, progress_file
+from skyward_nb.protocol.events import Progress
+from skyward_nb.show import run_progress
+from skyward_nb.show.display import RunDisplay
+from skyward_nb.show.run_progress import ProgressFile, progress_of, read_progress
+from skyward_nb.words.spec import PoolSpec
+
+
+@pytest.fixture
+def entry(tmp_path, monkeypatch):
+    monkeypatch.setenv("SKYWARD_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "default-3fa2b1").mkdir()
+    return PoolEntry(pool_id="default-3fa2b1", spec=PoolSpec(), notebook="", started=0.0)
+
+
+class _Nothing:
+    period = 0.1
+    waits = False
+
+    def draw(self, view):
+        """Nothing."""
+
+    def output(self, event):
+        """Nothing."""
+
+
+def shown(entry, *, quiet=False):
+    display = RunDisplay(_Nothing(), "", quiet=quiet)
+    display.running((0, 1), "Running", "", run="default-3fa2b1/7", number=7, nodes={})
+    display.progress_file = ProgressFile(entry, 7)
+    return display
+
+
+def test_the_outermost_loop_of_all_ranks_counts():
+    now = progress_of(views.running(), 7)
+    assert (now.number, now.headline) == (7, "Running on 4 ranks")
+    assert now.words.startswith("epoch ") and 0 < now.part < 1
+    assert [each.rank for each in now.ranks] == [0, 1, 2, 3]
+    assert now.ranks[0].gpu.total == 8_000_000_000
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_run_is_told_of_once_a_second_until_it_ends(entry, monkeypatch, quiet):
+    display = shown(entry, quiet=quiet)
+    display.watch(Progress(0, 0, 1, 4, "epoch"))
+    assert read_progress(entry) is None, "a short run writes nothing"
+    monkeypatch.setattr(run_progress, "PERIOD", 0.0)
+    display = shown(entry, quiet=quiet)
+    display.watch(Progress(0, 0, 1, 4, "epoch"))
+    assert read_progress(entry).part == 0.25
+    assert progress_file(entry).stat().st_mode & 0o077 == 0
+    display.watch(Progress(0, 0, 2, 4, "epoch"))
+    assert read_progress(entry).part == 0.5
+    display.end("finished", "done")
+    assert not [*progress_file(entry).parent.iterdir()]
+
+
+def test_what_is_stale_or_of_another_kind_is_not_believed(entry, monkeypatch):
+    ProgressFile(entry, 7).write(views.running())
+    assert read_progress(entry).number == 7
+    monkeypatch.setattr(run_progress, "STALE", 0.0)
+    assert read_progress(entry) is None
+    progress_file(entry).write_bytes(b"{}")
+    assert read_progress(entry) is None
+
+
+def test_where_nothing_can_be_written_the_run_goes_on(entry):
+    progress_file(entry).parent.rmdir()
+    writer = ProgressFile(entry, 7)
+    writer.write(views.running())
+    writer.remove()
