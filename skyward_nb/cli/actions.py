@@ -247,9 +247,9 @@ def _hang(asked: ParsedOptions, *, as_json: bool) -> int:
 
 def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
     """Run a script on every rank; returns the script's exit code."""
-    from skyward_nb.reports.scripts import Script
+    from skyward_nb.reports.task_script import script_of
 
-    script = Script.of(rest, "skyward-nb run [option ...] SCRIPT [ARG ...]")
+    script = script_of(rest, "skyward-nb run [option ...] SCRIPT [ARG ...]")
     return _run(script, asked, f"skyward-nb run {script.name}", as_json=as_json)
 
 

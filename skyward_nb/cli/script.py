@@ -62,6 +62,7 @@ def run_script(
     """
     pool = there.pool
     script.check_pool(pool.spec)
+    display.note(*script.notes)
     check_profile(pool.spec, options.profile)
     for stream, which in (("stdout", options.stdout), ("stderr", options.stderr)):
         display.show_only(stream, shown_ranks(stream, which, pool.spec.world_size))

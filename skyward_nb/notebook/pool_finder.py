@@ -227,6 +227,8 @@ class PoolFinder:
         """What `resolve` tells; a pool that an earlier kernel of this notebook has left is reused."""
         meant = self.resolve(asked, work)
         display.change(notes=meant.notes)
+        if isinstance(work, Script):
+            display.note(*work.notes)
         if meant.pool is not None or meant.replaced is not None:
             return meant
         if (left := self._pools.left_over(meant.spec.name)) is not None:

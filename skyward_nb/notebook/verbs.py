@@ -37,7 +37,7 @@ from skyward_nb.picture.wording import clock
 from skyward_nb.reports.cleanup import clean_up
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.found_pools import announcement, notebook_of, unanswered
-from skyward_nb.reports.scripts import Script
+from skyward_nb.reports.task_script import script_of
 from skyward_nb.reports.torchrun import Torchrun
 from skyward_nb.words.errors import OptionError, PoolError, SkyError
 from skyward_nb.words.masking import masked_text
@@ -176,7 +176,7 @@ def attach(session: Session, line: str) -> object:
 def run(session: Session, line: str) -> object:
     """Run a script, or a module, on the ranks of a pool."""
     asked, rest = parse_script(line)
-    return session.run_script(asked, Script.of(rest, "%sky run [option ...] FILE [ARG ...]"))
+    return session.run_script(asked, script_of(rest, "%sky run [option ...] FILE [ARG ...]"))
 
 
 def torchrun(session: Session, line: str) -> object:

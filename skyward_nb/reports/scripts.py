@@ -67,6 +67,11 @@ class Script:
                 "script", f"{self.path} cannot be read: {error.strerror or error}"
             ) from None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of it."""
+        return ()
+
     def for_new_pool(self, options: PoolOptions) -> PoolOptions:
         """The options of a pool that is made for it."""
         return options

@@ -109,7 +109,7 @@ def understand_sh(code: str) -> None:
         elif words[:1] == ["skyward-nb"] and words[1] != "run":
             read(words[1], words[2:])
         elif words[:1] == ["skyward-nb"]:
-            script = next(i for i, word in enumerate(words) if word.endswith(".py"))
+            script = next(i for i, word in enumerate(words) if word.endswith((".py", ".yaml")))
             read("run", words[2:script])
         elif words[:4] == ["python", "-m", "skyward_nb.kernel", "install"]:
             assert installation(words[4:]).options
