@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from skyward_nb.functions.function import function as compute
     from skyward_nb.functions.function_marks import silent, stderr, stdout
     from skyward_nb.functions.get_pool import get_pool
+    from skyward_nb.functions.script_calls import run
     from skyward_nb.notebook.run_handle import RunHandle
     from skyward_nb.options.accelerator_choices import NVIDIA, Accelerator, accelerators
     from skyward_nb.options.arguments import Spec
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from skyward_nb.words.info import InstanceInfo
     from skyward_nb.words.pool_options import Options, Worker
     from skyward_nb.words.volume import Volume
+    from skyward_nb.words.worker_failures import FailedWorker, WorkersFailed
 
 __version__ = "0.2.0"
 
@@ -113,6 +115,8 @@ _HOMES = {
     "TakenBack": "words.errors",
     "Volume": "words.volume",
     "Worker": "words.pool_options",
+    "FailedWorker": "words.worker_failures",
+    "WorkersFailed": "words.worker_failures",
     "accelerators": "options.accelerator_choices",
     "accumulate": "runtime.accumulate",
     "barrier": "runtime.sync",
@@ -130,6 +134,7 @@ _HOMES = {
     "parallelize": "runtime.parallelize",
     "progress": "runtime.progress",
     "rank": "runtime.instance",
+    "run": "functions.script_calls",
     "shard": "runtime.shard",
     "silent": "functions.function_marks",
     "stderr": "functions.function_marks",
@@ -150,6 +155,7 @@ __all__ = [
     "BudgetSpent",
     "Compute",
     "ComputePool",
+    "FailedWorker",
     "HostError",
     "HostNotReady",
     "Image",
@@ -183,6 +189,7 @@ __all__ = [
     "TakenBack",
     "Volume",
     "Worker",
+    "WorkersFailed",
     "accelerators",
     "accumulate",
     "barrier",
@@ -204,6 +211,7 @@ __all__ = [
     "plugins",
     "progress",
     "rank",
+    "run",
     "shard",
     "silent",
     "stderr",

@@ -6,6 +6,7 @@ It parses arguments, calls functions of `reports` and prints their results: noth
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -45,6 +46,9 @@ def main(words: Sequence[str] | None = None) -> int:
 def _split(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
     """The command, the words that are for us, and those of a script."""
     command, *options = words or [""]
+    if command == "torchrun":
+        own = [*itertools.takewhile(("--json", *_HELP).__contains__, options)]
+        return command, own, options[len(own) :]
     if command != "run":
         return command, options, []
     from skyward_nb.options.option_line import split_off

@@ -23,6 +23,7 @@ from skyward_nb.words.ranks import parse_ranks
 
 if TYPE_CHECKING:
     from skyward_nb.logs.log_files import StoredRun
+    from skyward_nb.reports.scripts import Script
 
 _ANY_WORLD = 1 << 16
 _PAUSE = 0.1
@@ -246,14 +247,29 @@ def _hang(asked: ParsedOptions, *, as_json: bool) -> int:
 
 def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
     """Run a script on every rank; returns the script's exit code."""
+    from skyward_nb.reports.scripts import Script
+
+    script = Script.of(rest, "skyward-nb run [option ...] SCRIPT [ARG ...]")
+    return _run(script, asked, f"skyward-nb run {script.name}", as_json=as_json)
+
+
+def torchrun(_asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
+    """Run a script under PyTorch's elastic agents; returns 0, or 1 where workers failed."""
+    from skyward_nb.cli.command_table import read
+    from skyward_nb.reports.torchrun import Torchrun
+
+    script = Torchrun.of_line(rest, "skyward-nb torchrun")
+    asked = script.options(read("torchrun", list(script.line.pool_words)))
+    return _run(script, asked, f"skyward-nb {script.name}", as_json=as_json)
+
+
+def _run(script: Script, asked: ParsedOptions, program: str, *, as_json: bool) -> int:
     from skyward_nb.cli.pool_client import open_pool
     from skyward_nb.cli.script import run_script
     from skyward_nb.options.defaults import defaults, with_defaults
-    from skyward_nb.reports.scripts import Script
     from skyward_nb.show.display import RunDisplay
     from skyward_nb.show.log import LogCanvas
 
-    script = Script.of(rest, "skyward-nb run [option ...] SCRIPT [ARG ...]")
     try:
         script.check()
     except SyntaxError as error:
@@ -264,8 +280,9 @@ def run(asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
     # With --json, stdout has the document alone: the output of ranks goes to stderr.
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         display = RunDisplay(LogCanvas(), "", quiet=options.quiet, logs="skyward-nb logs {run}")
-        program = f"skyward-nb run {script.name}"
-        with open_pool(asked.pool, known, display, program, script.frameworks) as there:
+        with open_pool(
+            asked.pool, known, display, program, script.frameworks, script.for_new_pool
+        ) as there:
             end = run_script(there, script, options, display)
     if end.traceback:
         print(*end.traceback, sep="\n", file=sys.stderr)
@@ -291,5 +308,6 @@ DO: dict[str, Callable[[ParsedOptions, list[str], bool], int]] = {
     "sweep": sweep,
     "check": check,
     "run": run,
+    "torchrun": torchrun,
 }
 """The actions by the names of commands; each returns the exit code."""

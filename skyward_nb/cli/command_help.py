@@ -43,6 +43,14 @@ SIGTERM and SIGHUP) stops the script; a second one ends it at once.
 
 Output of ranks goes to stdout and stderr, messages about them to stderr; with --json all of it goes
 to stderr.""",
+    "torchrun": """\
+A pool of --nnodes nodes is made, or pool=NAME used; on each node PyTorch's own elastic agent starts
+--nproc-per-node workers, restarts them --max-restarts times, and ends with them. All options of
+torchrun are taken as they are, and go before the script; options of the pool are key=value.
+
+Each node has its own --node-rank. --master-addr, --master-port and --rdzv-endpoint are the pool's
+where the line names none. Workers that failed are one error; what a function under torch's @record
+raised stands there. Output is shown by nodes: rank 1 is the agent of node 1.""",
     "check": """\
 With pool=NAME a live, free pool is checked; else a pool with these options is made, checked and
 taken down. `check hang` looks at runs of all pools, or of pool=NAME, and disturbs none.""",
@@ -66,6 +74,7 @@ _DOCUMENTS: dict[str, tuple[type, ...]] = {
     "sweep": (Sweep,),
     "check": (Check, Hang),
     "run": (ScriptEnd,),
+    "torchrun": (ScriptEnd,),
 }
 
 

@@ -12,6 +12,9 @@ from skyward_nb.words.units import near_words
 
 POOL = tuple(option.name for option in OPTIONS if option.scope == "pool" and option.name != "image")
 
+SCRIPT = (*POOL, "stdout", "stderr", "timeout", "on_error", "profile", "quiet")
+"""What a script takes."""
+
 
 @dataclass(frozen=True)
 class Command:
@@ -37,7 +40,8 @@ COMMANDS = {
     "check": Command("[hang] [option ...]", "devices, versions, reach, all-reduce; hang: where ranks are",
                      POOL, 1, ("hang",)),
     "run": Command("[option ...] SCRIPT [ARG ...]", "run a script on every rank of a pool, as torchrun does",
-                   (*POOL, "stdout", "stderr", "timeout", "on_error", "profile", "quiet")),
+                   SCRIPT),
+    "torchrun": Command("[option] SCRIPT [ARG ...]", "torchrun with its own options, on nodes of a pool", SCRIPT),
 }
 # fmt: on
 

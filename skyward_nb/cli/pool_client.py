@@ -97,11 +97,12 @@ def open_pool(
     display: RunDisplay,
     program: str,
     choose_frameworks: Callable[[], FrameworkChoice] | None = None,
+    for_new: Callable[[PoolOptions], PoolOptions] = lambda options: options,
 ) -> Generator[PoolClient]:
     """The pool that the `stated` options and the defaults name, while inside.
 
     That is the one of the name that is given, if it is up; else one is made. `choose_frameworks` tells
-    those of the code that will run there, where there is code. Raises `OptionError` or `PoolError`
+    those of the code that will run there, where there is code; `for_new` completes the options of a new pool. Raises `OptionError` or `PoolError`
     before anything is started.
     """
     options = for_new_pool(ParsedOptions(pool=stated), known)
@@ -110,7 +111,7 @@ def open_pool(
     choose_frameworks = choose_frameworks or _no_frameworks
     left = _alive(options.pool) if options.pool else None
     if left is None:
-        spec, note = _new_spec(options, choose_frameworks)
+        spec, note = _new_spec(for_new(options), choose_frameworks)
         pool = Pool(spec, PROVIDERS[spec.provider](), lambda _: None, program=program)
     else:
         spec, note = _extended(left, stated, choose_frameworks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import traceback
 from collections.abc import Iterator
 from typing import Literal
@@ -13,8 +12,6 @@ import msgspec
 from skyward_nb.cli.pool_client import PoolClient
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.specs import check_profile
-from skyward_nb.pool.outcome import RunRequest
-from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.reports.rank_failures import RankFailure
 from skyward_nb.reports.scripts import Script
 from skyward_nb.show.display import RunDisplay, spell_result
@@ -64,6 +61,7 @@ def run_script(
     Returns however it ended. Raises `SkyError` when it did not begin.
     """
     pool = there.pool
+    script.check_pool(pool.spec)
     check_profile(pool.spec, options.profile)
     for stream, which in (("stdout", options.stdout), ("stderr", options.stderr)):
         display.show_only(stream, shown_ranks(stream, which, pool.spec.world_size))
@@ -81,22 +79,7 @@ def _run(
     """Run it; what ended it, where that was not its own end."""
     name = script.name
     ranks = there.pool.ranks
-    request = RunRequest(
-        cell=script.cell(),
-        number=0,
-        namespace={},
-        ranks=ranks,
-        push=(),
-        card=RunCard(
-            began=time.time(),
-            name=name,
-            stdout=options.stdout,
-            stderr=options.stderr,
-            timeout=options.timeout,
-            on_error=options.on_error,
-            profile=options.profile,
-        ),
-    )
+    request = script.request(ranks, options)
     title = f"Running {name} on {spell_result(ranks, there.pool.spec.world_size)}"
     try:
         there.run(request, display, title)

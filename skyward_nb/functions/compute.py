@@ -32,16 +32,18 @@ from skyward_nb.options.arguments import (
     TimeLike,
     specs_for,
 )
+from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.plugin_options import has_jobs
 from skyward_nb.options.provider_arguments import AWS, SSH, Local, Slurm
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.reports.cost_approval import make_sure
+from skyward_nb.reports.scripts import Script
 from skyward_nb.reports.source_lines import source_finder
 from skyward_nb.reports.tracebacks import shortened
 from skyward_nb.show.display import RunDisplay
-from skyward_nb.words.errors import PoolError
+from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import Options, Worker
 from skyward_nb.words.spec import PoolSpec
@@ -226,6 +228,17 @@ class Compute(WholePool):
     ) -> None:
         self._within.close()
         await asyncio.to_thread(self.close)
+
+    def run_script(self, script: Script, options: CellOptions) -> object:
+        """Run a script on the ranks, as `sky.run` asks for it."""
+        if options.detach:
+            raise OptionError(
+                "detach",
+                "detach=True is for the pool of a notebook's cells: here, run it in a thread, with "
+                "concurrent.futures.ThreadPoolExecutor",
+            )
+        self._live().run_script(script, options)
+        return None
 
     def _live(self) -> Runner:
         if os.getpid() != self._pid:

@@ -12,8 +12,10 @@ from skyward_nb.functions.compute import Compute, PoolElsewhere, started
 from skyward_nb.functions.futures import Workers
 from skyward_nb.functions.rank_set import CallService, WholePool
 from skyward_nb.functions.runner import Runner
+from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.option_table import BY_NAME
 from skyward_nb.pool.pool import Pool
+from skyward_nb.reports.scripts import Script
 from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.spec import PoolSpec
@@ -26,6 +28,13 @@ class CellPools(Protocol):
         """The spec of the pool of this name, or which it would have; raises `OptionError`.
 
         In another thread than the main one, a pool that is not up raises `PoolError`.
+        """
+        ...
+
+    def run_script(self, name: str, script: Script, options: CellOptions) -> object:
+        """Run a script on the pool of this name; the handle of one with `detach`.
+
+        Raises what a cell's run raises.
         """
         ...
 
@@ -45,7 +54,7 @@ class CellPool(WholePool):
         self._cells = cells
         self._stage = CallDisplay(quiet=False)
         self._runner: Runner | None = None
-        self._starting = threading.RLock()
+        self._entering = threading.Lock()
         self._workers = Workers(1, f"skyward-{name}")
         super().__init__(CallService(self._ready, self._workers, self._stage.draw_later))
 
@@ -54,11 +63,15 @@ class CellPool(WholePool):
         """The spec of the pool, or that which it would be started with."""
         return self._cells.spec_of(self.name)
 
+    def run_script(self, script: Script, options: CellOptions) -> object:
+        """Run a script as `%sky run` does; the handle of one with `detach`."""
+        return self._cells.run_script(self.name, script, options)
+
     def _live(self) -> Runner:
-        with self._starting:
-            pool, displays = self._cells.bring_up(self.name)
-            if pool.driver.runs_a_cell:
-                pool.driver.busy()
+        pool, displays = self._cells.bring_up(self.name)
+        if pool.driver.runs_a_cell:
+            pool.driver.busy()
+        with self._entering:
             if self._runner is None or self._runner.pool is not pool:
                 self._stage.share(displays)
                 self._workers.most = pool.spec.world_size

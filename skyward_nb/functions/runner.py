@@ -21,20 +21,23 @@ from skyward_nb.functions.packed_calls import PackedCall, pack_call
 from skyward_nb.functions.rank_slots import RankSlots, SlotDeadlock, SlotsClosed
 from skyward_nb.functions.rank_streams import RankStream, StreamRun
 from skyward_nb.functions.used_frameworks import UsedFrameworks
+from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.plugin_options import missing
 from skyward_nb.options.specs import extended_by_choice, readied_for
 from skyward_nb.plugins.choices import PluginChoice
+from skyward_nb.plugins.plugin_table import is_installed
 from skyward_nb.pool.outcome import ActiveRun, RunOutcome, RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Event, ValueWanted
 from skyward_nb.protocol.message_parts import RunCard
-from skyward_nb.reports.execution import Execution, concluding
+from skyward_nb.reports.execution import Execution, concluding, execute
 from skyward_nb.reports.results import RankResults
-from skyward_nb.reports.run_ending import RunEnding
+from skyward_nb.reports.run_ending import RunEnding, conclude
+from skyward_nb.reports.scripts import Script
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.words.errors import PoolBusy, PoolError, StartError
-from skyward_nb.words.ranks import count_ranks
+from skyward_nb.words.ranks import count_ranks, parse_ranks, shown_ranks
 from skyward_nb.words.simulation import simulation_notes
 from skyward_nb.words.spec import PoolSpec
 
@@ -211,9 +214,30 @@ class Runner:
             with self._claimed(self.pool.ranks, all_of=True):
                 if missing(self.pool.spec, uses):
                     self._become(readied_for(self.pool.spec, uses))
-        if not self.pool.spec.adds_frameworks:
-            return
-        chosen = self._used.of(functions).of(lambda word: word not in self._refused)
+        if self.pool.spec.adds_frameworks:
+            self._add(self._used.of(functions))
+
+    def run_script(self, script: Script, options: CellOptions) -> None:
+        """Run a script on ranks of the pool, once they are free; raises what it raised, and `OptionError`."""
+        pool, name = self.pool, script.name
+        script.check_pool(pool.spec)
+        if pool.spec.adds_frameworks:
+            self._add(script.frameworks().of(is_installed))
+        world = pool.spec.world_size
+        ranks = parse_ranks("ranks", options.ranks, world)
+        with self._claimed(ranks, all_of=True), self._stage.behind():
+            display = self._stage.display(name)
+            for stream, which in (("stdout", options.stdout), ("stderr", options.stderr)):
+                display.show_only(stream, shown_ranks(stream, which, world))
+            with _shown_to_its_end(display, pool):
+                title = f"Running {name} on {spell_result(ranks, world)}"
+                request = script.request(ranks, options)
+                outcome = execute(self._stage.displays, request, display, title)
+                conclude(self._stage.displays, outcome, display, options, {})
+
+    def _add(self, chosen: FrameworkChoice) -> None:
+        """Prepare the ranks for frameworks, but for those that did not come up before."""
+        chosen = chosen.of(lambda word: word not in self._refused)
         if chosen.words and self._extended(chosen) is not self.pool.spec:
             with self._claimed(self.pool.ranks, all_of=True):
                 if (spec := self._extended(chosen)) is not self.pool.spec:

@@ -31,6 +31,7 @@ _OUR_WORK = {
     ("rank.py", "_arrive"): "taking in what was sent, before the cell's first line",
     ("mailbox.py", "next"): "done with the cell",
     ("function_calls.py", "__call__"): "native code that was called",
+    ("elastic_agent.py", "_launch"): "torchrun's agent, whose workers run",
 }
 """The work of a rank without the notebook's code on its stack, by frames of this package."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
@@ -77,35 +77,35 @@ def follow(
     None stands for a moment at which all that is on disk was read; `pause` is called after it.
     """
     lines = _Lines(ranks)
-    part, frames = 0, event_frames()
-    with contextlib.ExitStack() as opened:
-        parts = _open_parts(pool_id, run, opened)
-        if not parts or parts[0][0] != 0:
-            yield _note(f"nothing of run {pool_id}/{run} is on disk")
-            return
-        head = descriptor = parts[0][1]
+    head = _open(pool_id, run, 0)
+    if head is None:
+        yield _note(f"nothing of run {pool_id}/{run} is on disk")
+        return
+    with contextlib.ExitStack() as opened, contextlib.ExitStack() as present:
+        opened.callback(os.close, head)
         _begin(head)
+        part = _Part(0, head, event_frames())
         while True:
             # Asked for first: a part that has another one after it is whole, as is a run that is over.
             is_over, there = not goes_on(head), kept(pool_id, run)
-            later = [each for each in (there.parts if there else ()) if each > part]
-            try:
-                while data := os.read(descriptor, _CHUNK):
-                    for found in frames.feed(data):
-                        yield from lines.of(found)
-            except (FrameError, OSError, ValueError, RecursionError) as error:
-                yield from lines.of(MissingOutput(f"{_spell_part(part)} is damaged: {error}"))
+            later = [each for each in (there.parts if there else ()) if each > part.number]
+            for found in part.new():
+                yield from lines.of(found)
+            if part.is_damaged:
                 return
-            if later:
-                with contextlib.suppress(OSError):  # it was dropped just now
-                    path = part_path(pool_id, run, later[0])
-                    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-                    opened.callback(os.close, descriptor)
-                    _begin(descriptor)
-                    if later[0] > part + 1:
-                        text = _spell_dropped(None, head_too=False)
-                        yield from lines.of(MissingOutput(text))
-                    part, frames = later[0], event_frames()
+            following = next(
+                ((n, d) for n in later if (d := _open(pool_id, run, n)) is not None), None
+            )
+            if (following or is_over) and (cut := part.cut_short()):
+                yield from lines.of(cut)
+            if following is not None:
+                number, descriptor = following
+                present.close()  # a part that was read to its end holds its place on disk until then
+                present.callback(os.close, descriptor)
+                _begin(descriptor)
+                if number > part.number + 1:
+                    yield from lines.of(MissingOutput(_spell_dropped(None, head_too=False)))
+                part = _Part(number, descriptor, event_frames())
             elif is_over:
                 yield from lines.ended()
                 return
@@ -137,13 +137,20 @@ def _in_parts(
         yield from _in_part(part, descriptor, frames(), head if is_last else None)
 
 
+def _open(pool_id: str, run: int, part: int) -> int | None:
+    """The descriptor of a part; None for one that is not there any more, or is no file of ours."""
+    try:
+        return os.open(part_path(pool_id, run, part), os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+
+
 def _open_parts(pool_id: str, run: int, opened: contextlib.ExitStack) -> list[tuple[int, int]]:
     """(number, descriptor) of all parts, opened at once: none is removed while others are read."""
     there = kept(pool_id, run)
     found: list[tuple[int, int]] = []
     for part in there.parts if there else ():
-        with contextlib.suppress(OSError):
-            descriptor = os.open(part_path(pool_id, run, part), os.O_RDONLY | os.O_NOFOLLOW)
+        if (descriptor := _open(pool_id, run, part)) is not None:
             opened.callback(os.close, descriptor)
             found.append((part, descriptor))
     return found
@@ -165,21 +172,43 @@ def _in_part(
     A `head` marks the last part of a run that may go on: there, an incomplete last frame is just not
     written yet.
     """
-    taken = read_so_far = 0
-    try:
-        while data := os.read(descriptor, _CHUNK):
-            read_so_far += len(data)
-            for message, data_of_it in frames.feed_both(data):
-                taken += len(data_of_it)
-                yield message
-    except (FrameError, OSError, ValueError, RecursionError) as error:
-        # ValueError: text that is no UTF-8; RecursionError: nesting that was never written.
-        yield MissingOutput(f"{_spell_part(part)} is damaged after {spell_size(taken)}: {error}")
-        return
-    left = read_so_far - taken
-    if left and not (head is not None and goes_on(head)):
-        yield MissingOutput(
-            f"{_spell_part(part)} ends in the middle: {spell_size(left)} cannot be read"
+    reader = _Part(part, descriptor, frames)
+    yield from reader.new()
+    if (cut := reader.cut_short()) and not (head is not None and goes_on(head)):
+        yield cut
+
+
+class _Part(Generic[M]):
+    """One part of a log, read as far as it is written."""
+
+    def __init__(self, number: int, descriptor: int, frames: Frames[M]) -> None:
+        self.number = number
+        self.is_damaged = False
+        self._descriptor = descriptor
+        self._frames = frames
+        self._read = self._taken = 0
+
+    def new(self) -> Iterator[M | MissingOutput]:
+        """What was written since; a note at its damage, after which nothing comes."""
+        try:
+            while data := os.read(self._descriptor, _CHUNK):
+                self._read += len(data)
+                for message, data_of_it in self._frames.feed_both(data):
+                    self._taken += len(data_of_it)
+                    yield message
+        except (FrameError, OSError, ValueError, RecursionError) as error:
+            # ValueError: text that is no UTF-8; RecursionError: nesting that was never written.
+            self.is_damaged = True
+            size = spell_size(self._taken)
+            yield MissingOutput(f"{_spell_part(self.number)} is damaged after {size}: {error}")
+
+    def cut_short(self) -> MissingOutput | None:
+        """A note if the last message is incomplete."""
+        left = self._read - self._taken
+        if self.is_damaged or not left:
+            return None
+        return MissingOutput(
+            f"{_spell_part(self.number)} ends in the middle: {spell_size(left)} cannot be read"
         )
 
 

@@ -5,12 +5,14 @@ its names live on. It counts private memory that is reserved, touched or not, so
 cell: what is reserved now, and what the rank may still take. RLIMIT_AS would count code and address space,
 too: under 1 GB of that, JAX aborts as it starts, where it holds 0.1 GB. A control group would kill the rank,
 and notebooks seldom may make one. What this limit does not see, processes that a rank starts, is watched
-by the agent (`node/memory_watch`).
+by the agent (`node/memory_watch`): one that is forked has no limit of its own; a program that a cell starts
+keeps what was left to the cell.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 from collections.abc import Generator
 
@@ -30,6 +32,8 @@ class MemoryLimit:
     def __init__(self, limit: int | None, pid: int) -> None:
         self._limit = limit
         self._pid = pid
+        if limit is not None:
+            os.register_at_fork(after_in_child=_lift_in_child)
 
     @contextlib.contextmanager
     def held(self) -> Generator[None]:
@@ -37,7 +41,7 @@ class MemoryLimit:
         if self._limit is None:
             yield
             return
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        before, most = resource.getrlimit(resource.RLIMIT_DATA)
         allowed = reserved_data() + max(_LEAST, self._limit - own_memory(self._pid))
         if most != resource.RLIM_INFINITY:
             allowed = min(allowed, most)
@@ -45,7 +49,14 @@ class MemoryLimit:
         try:
             yield
         finally:
-            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+            self._lift(allowed, before)
+
+    def _lift(self, allowed: int, before: int) -> None:
+        """End the limit, unless code of the user has set one of its own."""
+        now, most = resource.getrlimit(resource.RLIMIT_DATA)
+        if now == allowed:
+            is_above = most != resource.RLIM_INFINITY and not 0 <= before <= most
+            resource.setrlimit(resource.RLIMIT_DATA, (most if is_above else before, most))
 
     def why_too_small(self) -> str:
         """Why no cell can run within the limit, or ""."""
@@ -57,3 +68,8 @@ class MemoryLimit:
             f"{spell_memory(self._limit)} is too small: a rank holds {spell_size(held)} before its first cell. "
             f"Write {enough}, or leave it out"
         )
+
+
+def _lift_in_child() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))

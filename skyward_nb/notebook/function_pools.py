@@ -7,8 +7,10 @@ import threading
 from skyward_nb.functions.get_pool import CellPool
 from skyward_nb.notebook.named_pools import bring_up
 from skyward_nb.notebook.session import Session
+from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.pool.pool import Pool
+from skyward_nb.reports.scripts import Script
 from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.pool_options import PoolOptions
@@ -24,12 +26,23 @@ class FunctionPools:
 
     def get(self, name: str) -> CellPool:
         """The pool of this name: always the same object."""
-        return self._known.setdefault(name, CellPool(name, self))
+        if name not in self._known:
+            self._known[name] = CellPool(name, self)
+        return self._known[name]
 
     def spec_of(self, name: str) -> PoolSpec:
         """The spec of the pool of this name, or which it would have; raises `OptionError`."""
         pool = self._there(name)
         return pool.spec if pool is not None else self._session.finder.resolve(_named(name)).spec
+
+    def run_script(self, name: str, script: Script, options: CellOptions) -> object:
+        """Run a script on the pool of this name; the handle of one with `detach`. Raises what a cell's run raises."""
+        if threading.current_thread() is not threading.main_thread():
+            raise PoolError(
+                name, "sky.run on the pool of cells is for the main thread: detach=True"
+            )
+        asked = ParsedOptions(pool=PoolOptions(pool=name), cell=options)
+        return self._session.run_script(asked, script)
 
     def bring_up(self, name: str) -> tuple[Pool, PoolDisplays]:
         """The pool of this name, started if it is not up; raises what a cell's start raises."""

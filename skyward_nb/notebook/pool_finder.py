@@ -121,6 +121,8 @@ class PoolFinder:
             lost.check(spec)
             return ResolvedPool(None, *self._readied(spec, asked, work))
         options = self._with_image(for_new_pool(asked, self.defaults(anew=True)))
+        if isinstance(work, Script):
+            options = work.for_new_pool(options)
         if not options.chooses_frameworks:
             return ResolvedPool(None, self._with_plugins(spec_of(PoolSpec(), options), work))
         is_asked = options.framework == AUTO

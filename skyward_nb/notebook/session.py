@@ -101,7 +101,10 @@ class Session:
             meant = self.finder.find(asked, display, work)
             spec = meant.spec
             check_profile(spec, options.profile)
-            name = work.name if isinstance(work, Script) else ""
+            name = ""
+            if isinstance(work, Script):
+                name = work.name
+                work.check_pool(spec)
             request = self._request(cell, options, spec, name)
             if options.dry_run:
                 dry_run(request, meant, display, self.cells.source_of)

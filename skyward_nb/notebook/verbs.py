@@ -23,19 +23,22 @@ from skyward_nb.notebook.report_verbs import check, cost, logs, on_words, show, 
 from skyward_nb.notebook.session import Session
 from skyward_nb.options.option_help import help_text, unknown_verb
 from skyward_nb.options.option_line import (
+    of_script,
     parse,
     parse_script,
     parse_settings,
     parse_verb,
+    split_line,
     split_off,
 )
-from skyward_nb.options.option_table import UP_TAKES, unknown_option
+from skyward_nb.options.option_table import TAKES, UP_TAKES, unknown_option
 from skyward_nb.options.synonyms import VERB_ALIASES, asks_for_help
 from skyward_nb.picture.wording import clock
 from skyward_nb.reports.cleanup import clean_up
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.found_pools import announcement, notebook_of, unanswered
 from skyward_nb.reports.scripts import Script
+from skyward_nb.reports.torchrun import Torchrun
 from skyward_nb.words.errors import OptionError, PoolError, SkyError
 from skyward_nb.words.masking import masked_text
 
@@ -50,7 +53,9 @@ def do(session: Session, line: str) -> object:
     if verb not in _DO:
         raise OptionError(verb, unknown_verb(verb))
     # Words after a script are its own.
-    own = " ".join(split_off(rest.split())[0]) if verb == "run" else rest
+    own = rest
+    if verb in ("run", "torchrun"):
+        own = " ".join(split_off(rest.split())[0] if verb == "run" else rest.split()[:1])
     if asks_for_help(own):
         verb, rest = "help", verb
     return _DO[verb](session, rest)
@@ -173,6 +178,14 @@ def run(session: Session, line: str) -> object:
     return session.run_script(asked, Script.of(rest, "%sky run [option ...] FILE [ARG ...]"))
 
 
+def torchrun(session: Session, line: str) -> object:
+    """Run a script under PyTorch's elastic agents, one on each node of a pool."""
+    script = Torchrun.of_line(split_line(line), "%sky torchrun")
+    return session.run_script(
+        script.options(of_script(script.line.pool_words, TAKES["torchrun"])), script
+    )
+
+
 def sweep_up(session: Session, line: str) -> None:
     """Remove what dead pools have left, with processes and machines; print which pools do not answer."""
     parse_verb("sweep", line)
@@ -235,6 +248,7 @@ _DO: dict[str, Callable[[Session, str], object]] = {
     "pull": pull,
     "logs": logs,
     "run": run,
+    "torchrun": torchrun,
     "show": show,
     "check": check,
     "debug": debug,

@@ -207,6 +207,10 @@ def _volumes(value: Any) -> tuple[Volume, ...]:
     for each in mounts:
         if mounts.count(each) > 1:
             raise OptionError("volumes", f"volumes=: two volumes cannot both be at {each}")
+        if above := [other for other in mounts if each.startswith(f"{other}/")]:
+            raise OptionError(
+                "volumes", f"volumes=: {each} would be within the volume at {above[0]}"
+            )
     return found
 
 

@@ -20,6 +20,8 @@ VERBS = {
     "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
     "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
     "run": ("[option ...] FILE [ARG ...]", "run a script, or -m MODULE, on the ranks of a pool"),
+    "torchrun": (
+        "[option] FILE [ARG ...]", "torchrun with its own options, on nodes of a pool"),
     "logs": ("[POOL] [run=] [rank=]", "output of a run; node=: of machines; lines=, save=, follow"),
     "show": ("[POOL] [run=]", "a run's picture once more, in full (the last run)"),
     "attach": ("[POOL] [detach]", "attach to a pool that another kernel left, and to its run"),

@@ -101,7 +101,7 @@ def parse(
 
     Raises `OptionError` for an option that is unknown, is stated twice, or has no such value.
     """
-    return parse_words(_split(line), scopes=scopes, words=words)
+    return parse_words(split_line(line), scopes=scopes, words=words)
 
 
 def parse_verb(verb: str, line: str, *, words: int = 0) -> ParsedOptions:
@@ -114,7 +114,7 @@ def parse_verb(verb: str, line: str, *, words: int = 0) -> ParsedOptions:
         dict.fromkeys(("pool", *(BY_NAME[option].scope for option in taken)))
     )
     if verb in NAMES_A_POOL:
-        asked = parse_words(_split(line), scopes=scopes, words=1, is_word=_is_a_name)
+        asked = parse_words(split_line(line), scopes=scopes, words=1, is_word=_is_a_name)
         if asked.rest and (verb, asked.rest) != ("down", ("all",)):
             if asked.pool.name is not None:
                 raise OptionError("pool", f"pool= is given twice: {asked.rest[0]}")
@@ -133,18 +133,24 @@ def parse_verb(verb: str, line: str, *, words: int = 0) -> ParsedOptions:
 
 def parse_script(line: str) -> tuple[ParsedOptions, list[str]]:
     """Read the line of `%sky run`: its options, and the words from the script on; raises `OptionError`."""
-    options, rest = split_off(_split(line))
-    asked = parse_words(options, scopes=("pool", "cell"), words=0)
+    options, rest = split_off(split_line(line))
+    return of_script(options), rest
+
+
+def of_script(words: Sequence[str], takes: Sequence[str] = RUN_TAKES) -> ParsedOptions:
+    """Read the options of a pool, and those of a run that scripts take; raises `OptionError`."""
+    asked = parse_words(words, scopes=("pool", "cell"), words=0)
     for option in asked.cell.stated:
-        if option not in RUN_TAKES:
-            raise OptionError(
-                option, f"{option}= is no option of a script, which has no names of the notebook"
+        if option not in takes:
+            why = (
+                "which has no names of the notebook" if option != "ranks" else "which runs on nodes"
             )
+            raise OptionError(option, f"{option}= is no option of a script, {why}")
     if asked.cell.out and not asked.cell.detach:
         raise OptionError(
             "out", "a script has no value: out= names the handle of one that runs with detach"
         )
-    return asked, rest
+    return asked
 
 
 def parse_words(
@@ -176,7 +182,7 @@ def parse_settings(line: str) -> dict[str, str]:
     Raises `OptionError` as `parse` does.
     """
     settings: dict[str, str] = {}
-    for _, key, text in _pairs(_split(line)):
+    for _, key, text in _pairs(split_line(line)):
         option, settings[key] = _known(key, text, ("pool", "cell"))
         if text:
             option.value(text)
@@ -204,7 +210,8 @@ def split_off(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
     return options, rest
 
 
-def _split(line: str) -> list[str]:
+def split_line(line: str) -> list[str]:
+    """The words of a line, as a shell splits it; raises `OptionError` for a quote that is open."""
     try:
         return shlex.split(line, comments=False)
     except ValueError as error:

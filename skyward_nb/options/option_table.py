@@ -187,6 +187,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "attach": ("pool", "detach"),
     "logs": ("run", "rank", "node", "lines", "save", "follow", "pool"),
     "run": RUN_TAKES,
+    "torchrun": tuple(each for each in RUN_TAKES if each != "ranks"),
     "show": ("run", "pool"),
     "debug": ("rank", "pool"),
 }

@@ -30,7 +30,7 @@ _OPCODES = {
 Nor does one choose its place in the memo (`LONG_BINPUT`): the memo has room up to the highest place.
 """
 _DEEPEST = 100
-_MANY = 1_000_000
+MANY = 1_000_000
 _HASHED_PER_BYTE = 20
 _FRAME_HEAD = 9
 
@@ -89,8 +89,8 @@ class _Sizes:
     """
 
     def __init__(self, length: int) -> None:
-        self._most = _MANY + length
-        self._hashes_left = _MANY + _HASHED_PER_BYTE * length
+        self._most = MANY + length
+        self._hashes_left = MANY + _HASHED_PER_BYTE * length
         self._stack: list[tuple[int, int]] = []
         self._marks: list[int] = []
         self._memo: list[tuple[int, int]] = []

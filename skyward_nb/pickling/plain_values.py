@@ -5,13 +5,14 @@ reading one calls nothing that its sender chooses. An array or table stands in i
 `(kind, number, ...)`, from which `ValueUnpickler` makes it after it has looked at each part. What is written by others
 is scanned before it is read (`pickle_scan`): opcodes that name, call, or set the state of an object are refused.
 
-NumPy's and pandas's own pickles are no such values: `numpy.dtype.__setstate__` takes flags on trust, and so
+Two arrays that share memory no longer do, and `align=True` of a structured type is lost. NumPy's and pandas's own pickles are no such values: `numpy.dtype.__setstate__` takes flags on trust, and so
 reads addresses that a forger writes.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import re
 from collections import OrderedDict
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from skyward_nb.pickling import reducers
-from skyward_nb.pickling.pickle_scan import ONLY, NotPlain, scan
+from skyward_nb.pickling.pickle_scan import MANY, ONLY, NotPlain, scan
 
 _DTYPE = re.compile(
     r"[<>|=]?[biufcSUV]\d+|[<>|=]?[mM]8(\[\d*(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)(/\d+)?\])?"
@@ -32,6 +33,8 @@ ML_TYPES = {
 _TORCH_TYPE = re.compile(r"bool|u?int\d+|b?float\d+(_e\dm\d(fn)?u?z?)?|complex\d+")
 EXTENSION = re.compile(r"U?Int(8|16|32|64)|Float(32|64)|boolean|string|str")
 ZONE = re.compile(r"(?!dateutil)[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*|UTC[+-]\d\d:\d\d")
+_FREQUENCY = re.compile(r"-?\d*[A-Za-z]+(-[A-Z]{3})?")
+"""As pandas spells one: `D`, `2h`, `W-SUN`, `QE-DEC`."""
 _SAFE_ARROW = 15
 """The first major version of pyarrow of which no release runs code of a file that it reads."""
 
@@ -111,9 +114,21 @@ def _bytes(data: Any) -> memoryview:
 
 
 def _check_empty(shape: Any, item_size: int) -> None:
-    """Raise `NotPlain` for a shape that has values, of which no bytes came."""
+    """Raise `NotPlain` for a shape that has values, of which no bytes came; or very many of no size."""
     if item_size and 0 not in _shape(shape):
         raise NotPlain("an array has a shape and no content")
+    if math.prod(_shape(shape)) > MANY:
+        raise NotPlain("an array has very many values of no size")
+
+
+def _is(kind: type, value: Any, what: str) -> Any:
+    """The value, which has to be of exactly this type; raises `NotPlain`.
+
+    Of a shorter one, such as a range, its maker would make as many values as its sender likes.
+    """
+    if type(value) is not kind:
+        raise NotPlain(f"{what} of it is no {kind.__name__}")
+    return value
 
 
 def _make_array(descr: Any, shape: Any, order: Any, data: Any) -> Any:
@@ -122,7 +137,8 @@ def _make_array(descr: Any, shape: Any, order: Any, data: Any) -> Any:
     kind = dtype_of(descr)
     if not _bytes(data).nbytes:
         _check_empty(shape, kind.itemsize)
-        return numpy.zeros(shape, kind, "F" if order == "F" else "C")
+        # Not numpy.zeros, which makes text of no size one letter wide.
+        return numpy.ndarray(shape, kind, order="F" if order == "F" else "C")
     flat = numpy.frombuffer(data, "u1").view(kind)
     return flat.reshape(_shape(shape), order="F" if order == "F" else "C")
 
@@ -130,7 +146,7 @@ def _make_array(descr: Any, shape: Any, order: Any, data: Any) -> Any:
 def _make_objects(shape: Any, items: Any) -> Any:
     import numpy
 
-    made = numpy.empty(len(items), object)
+    made = numpy.empty(len(_is(list, items, "the content")), object)
     for at, each in enumerate(items):
         made[at] = each
     return made.reshape(_shape(shape))
@@ -158,27 +174,46 @@ def _make_tensorflow(array: Any) -> Any:
     return tensorflow.convert_to_tensor(array)
 
 
-def _make_column(form: Any, *parts: Any) -> Any:
+def _numbers(array: Any) -> Any:
+    """The values of a column: an array."""
     import numpy
+
+    return _is(numpy.ndarray, array, "a column")
+
+
+def _make_ordered(values: Any) -> OrderedDict[Any, Any]:
+    """In the order of a plain dictionary, of which the scan has counted what its keys cost."""
+    return OrderedDict(_is(dict, values, "a dictionary"))
+
+
+def _named(name: Any) -> Any:
+    """A name of rows or columns, which pandas hashes: text, a number, None, or a flat tuple of these."""
+    parts = name if type(name) is tuple else (name,)
+    if not all(each is None or type(each) in (str, int, float, bool) for each in parts):
+        raise NotPlain("a name of rows or columns is neither text nor a number")
+    return name
+
+
+def _make_column(form: Any, *parts: Any) -> Any:
     import pandas
 
     match form:
         case "category":
             codes, categories, is_ordered = parts
             kind = pandas.CategoricalDtype(categories, bool(is_ordered))
-            return pandas.Categorical.from_codes(codes, dtype=kind)
+            return pandas.Categorical.from_codes(_numbers(codes), dtype=kind)
         case "zoned":
             stamps, unit, zone = parts
             unit: Any = checked(re.compile("s|ms|us|ns"), unit, "a unit of time")
             kind = pandas.DatetimeTZDtype(unit, checked(ZONE, zone, "a time zone"))
-            naive = pandas.Series(numpy.asarray(stamps).view(f"M8[{unit}]"))
+            naive = pandas.Series(_numbers(stamps).view(f"M8[{unit}]"))
             return naive.dt.tz_localize("UTC").astype(kind).array
         case "extension":
             name, values = parts
             kind = checked(EXTENSION, name, "a type of columns")
-            return pandas.Series(list(values), dtype=kind).array
+            return pandas.Series(_is(list, values, "a column"), dtype=kind).array
         case "numpy":
-            return numpy.asarray(parts[0])
+            return _numbers(parts[0])
         case _:
             raise NotPlain("a column is of no known form")
 
@@ -194,26 +229,30 @@ def _make_frame(index: Any, columns: Any, parts: Any) -> Any:
 def _make_series(column: Any, index: Any, name: Any) -> Any:
     import pandas
 
-    return pandas.Series(_make_column(*column), index=index, name=name)
+    return pandas.Series(_make_column(*column), index=index, name=_named(name))
 
 
 def _make_range(start: Any, stop: Any, step: Any, name: Any) -> Any:
     import pandas
 
-    return pandas.RangeIndex(start, stop, step, name=name)
+    return pandas.RangeIndex(start, stop, step, name=_named(name))
 
 
 def _make_levels(levels: Any, codes: Any, names: Any) -> Any:
     import pandas
 
-    return pandas.MultiIndex(levels=levels, codes=codes, names=names)
+    rows = [_is(list, each, "the rows") for each in _is(list, codes, "the rows")]
+    return pandas.MultiIndex(levels=levels, codes=rows, names=list(map(_named, names)))
 
 
-def _make_index(column: Any, name: Any) -> Any:
+def _make_index(column: Any, name: Any, freq: Any = None) -> Any:
     import pandas
 
     array = _make_column(*column)
-    return pandas.Index(array, dtype=array.dtype, name=name)
+    made: Any = pandas.Index(array, dtype=array.dtype, name=_named(name))
+    if freq is not None:
+        made.freq = checked(_FREQUENCY, freq, "a frequency")
+    return made
 
 
 def check_arrow(data: Any) -> None:
@@ -259,7 +298,7 @@ def _make_scalar(array: Any) -> Any:
 
 _MAKERS: dict[str, Callable[..., Any]] = {
     "complex": complex,
-    "ordered": OrderedDict,
+    "ordered": _make_ordered,
     "itself": _itself,
     "array": _make_array,
     "objects": _make_objects,

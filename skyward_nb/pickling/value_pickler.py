@@ -168,7 +168,8 @@ def _of_index(index: Any) -> tuple[Any, ...]:
     if isinstance(index, pandas.MultiIndex):
         codes = [list(map(int, each)) for each in index.codes]
         return "levels", list(index.levels), codes, list(index.names)
-    return "index", _of_column(index.array), index.name
+    freq = getattr(index, "freqstr", None)
+    return "index", _of_column(index.array), index.name, *(() if freq is None else (freq,))
 
 
 def _of_arrow(value: Any) -> tuple[Any, ...]:
@@ -193,7 +194,7 @@ def _of_arrow(value: Any) -> tuple[Any, ...]:
 
 _WAYS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "builtins.complex": lambda value: ("complex", value.real, value.imag),
-    "collections.OrderedDict": lambda value: ("ordered", list(value.items())),
+    "collections.OrderedDict": lambda value: ("ordered", dict(value)),
     "torch.Tensor": _of_tensor,
     "torch.Parameter": _of_tensor,
     "torch.DTensor": _of_spread,

@@ -60,6 +60,7 @@ _BETWEEN = (
 )
 """What may lie between the frames of a collective without being one."""
 
+_LAUNCHER = "/torch/distributed/launcher/api.py"
 _COMMUNICATION = (
     "/torch/distributed/distributed_c10d.py",
     "/torch/distributed/_functional_collectives.py",
@@ -108,6 +109,9 @@ def waits_in(frames: Iterable[NamedFrame]) -> str:
     thread that is found there in a process with a group averages gradients, or computes; so is one
     that reads an array of JAX.
     """
+    frames = list(frames)
+    if any(file.endswith(_LAUNCHER) for file, _ in frames):
+        return ""  # an elastic agent, which waits for its own workers
     rest = iter(frames)
     first = next(rest, ("", ""))
     native = ""

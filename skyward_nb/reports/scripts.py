@@ -5,14 +5,21 @@ from __future__ import annotations
 import importlib.machinery
 import os
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from skyward_nb.cell.source import Cell, own_cell
+from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.framework_choice import FrameworkChoice, choose_for_script
+from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.spec import PoolSpec
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,13 @@ class Script:
                 "script", f"{self.path} cannot be read: {error.strerror or error}"
             ) from None
 
+    def for_new_pool(self, options: PoolOptions) -> PoolOptions:
+        """The options of a pool that is made for it."""
+        return options
+
+    def check_pool(self, spec: PoolSpec) -> None:
+        """Raise `OptionError` for a pool that it cannot run on."""
+
     def frameworks(self) -> FrameworkChoice:
         """Its imports, for `framework=auto`."""
         path = self.path / "__main__.py" if self.path.is_dir() else self.path
@@ -70,6 +84,11 @@ class Script:
             os.environ,
             lambda root: (folder / root).is_dir() or (folder / f"{root}.py").is_file(),
         )
+
+    def request(self, ranks: tuple[int, ...], options: CellOptions) -> RunRequest:
+        """What is asked of a pool, where no cell of a notebook asks."""
+        card = msgspec.structs.replace(options.card(), name=self.name, began=time.time())
+        return RunRequest(cell=self.cell(), number=0, namespace={}, ranks=ranks, push=(), card=card)
 
     def cell(self) -> Cell:
         """The call that runs it on a rank, in this process's folder where there is that one; it has no value."""

@@ -6,14 +6,22 @@ import os
 import sys
 
 import msgspec
+from msgspec.structs import replace
 
-from skyward_nb.words.info import COMPUTE_POOL, InstanceInfo
+from skyward_nb.words.info import COMPUTE_POOL, InstanceInfo, under_torchrun
 
 
 def instance_info() -> InstanceInfo:
-    """This rank's place in its pool; outside a pool, node 0 of 1. Never an error."""
-    text = os.environ.get(COMPUTE_POOL)
-    return msgspec.json.decode(text, type=InstanceInfo) if text else InstanceInfo()
+    """This rank's place in its pool; under torchrun a worker's among its workers, elsewhere node 0 of 1. Never an error."""
+    if text := os.environ.get(COMPUTE_POOL):
+        return msgspec.json.decode(text, type=InstanceInfo)
+    info = under_torchrun(os.environ)
+    if info is None:
+        return InstanceInfo()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return replace(info, accelerators=torch.cuda.device_count())
+    return info
 
 
 def is_head(info: InstanceInfo | None = None) -> bool:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from skyward_nb.runtime.instance import instance_info
+from skyward_nb.runtime.mesh_shapes import read_shape
 from skyward_nb.runtime.process_group import ProcessGroup, entered
+from skyward_nb.runtime.worker_group import formed_here
+from skyward_nb.words.frameworks import FRAMEWORKS
 from skyward_nb.words.info import COMPUTE_POOL
 from skyward_nb.words.mesh import Axes, part_of
 
+FRAMEWORK_NAMES = tuple(each.name for each in FRAMEWORKS)
 _ALONE = (
     "{name} needs a process group, and the nodes of this pool stand alone: make it without "
     "sky.Options(cluster=False), and with framework=torch, jax or tensorflow"
@@ -26,7 +31,7 @@ def barrier() -> None:
     info = instance_info()
     if info.world_size == 1:
         return
-    group = next(iter(entered.values()), None)
+    group = next(iter(entered.values()), None) or formed_here()
     if group is None and not info.cluster:
         raise RuntimeError(_ALONE.format(name="sky.barrier()"))
     if group is None:
@@ -37,15 +42,21 @@ def barrier() -> None:
     group.barrier()
 
 
-def mesh(framework: str | None = None) -> Any:
+def mesh(shape: Any = None, framework: str | None = None, *, config: Any = None) -> Any:
     """All ranks, or devices, arranged as `mesh=` says; without it, along `fsdp` by 1 on `tp`.
 
-    A torch `DeviceMesh` or a `jax.sharding.Mesh`; `framework` says which where the pool has both.
+    Another `shape` is `"fsdp:2,tp:2"`, `[[2, 2], ["fsdp", "tp"]]`, or the key of a configuration, as in
+    `"model.mesh_shape"`: that of `config` (an OmegaConf, or nested mappings), else of the script's
+    arguments (`model.mesh_shape=[[2,2],["fsdp","tp"]]`). A word such as `"jax"` alone is `framework`. A torch `DeviceMesh` or a `jax.sharding.Mesh`; `framework` says which where the pool has both.
     Made when it is first asked for, by all ranks together, and the same one until the pool has a new
-    process group. Raises RuntimeError outside a pool, and where there is no such framework.
+    process group. A worker of torchrun has one once it has called `init_process_group`. Raises RuntimeError
+    outside a pool, and where there is no such framework; ValueError for a key that is nowhere, or a
+    shape that is none.
     """
-    group = _group(framework)
-    return group.mesh(instance_info().mesh)
+    if shape in FRAMEWORK_NAMES and framework is None:
+        shape, framework = None, shape
+    axes = instance_info().mesh if shape is None else read_shape(shape, config, sys.argv)
+    return _group(framework).mesh(axes)
 
 
 def data_place(mesh: Any = None) -> tuple[int, int]:
@@ -67,6 +78,8 @@ def data_place(mesh: Any = None) -> tuple[int, int]:
 
 def _group(framework: str | None) -> ProcessGroup:
     found = entered.get(framework) if framework else next(iter(entered.values()), None)
+    if found is None and framework in (None, "torch"):
+        found = formed_here()
     if found is None and COMPUTE_POOL not in os.environ:
         raise RuntimeError("sky.mesh() is for code on ranks: there is no pool here")
     if found is None and not instance_info().cluster:

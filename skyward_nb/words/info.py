@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec.structs import replace
 
@@ -116,6 +118,30 @@ def as_seen(info: InstanceInfo) -> InstanceInfo:
         world_size=info.workers_per_node,
         head_addr=own.address,
         head_port=port,
+    )
+
+
+def under_torchrun(environ: Mapping[str, str]) -> InstanceInfo | None:
+    """The place of a worker that torchrun has started, by its variables; None in another process."""
+    numbers = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_PORT")
+    if "TORCHELASTIC_RUN_ID" not in environ or not all(
+        environ.get(name, "").isdecimal() for name in numbers
+    ):
+        return None
+    rank, world, local, each, node, port = (int(environ[name]) for name in numbers)
+    head = environ.get("MASTER_ADDR", LOOPBACK)
+    return InstanceInfo(
+        node=node,
+        total_nodes=max(1, world // max(1, each)),
+        worker=local,
+        workers_per_node=each,
+        rank=rank,
+        world_size=world,
+        local_rank=local,
+        head_addr=head,
+        head_port=port,
+        peers=(Peer(0, head),),
+        job_id=environ["TORCHELASTIC_RUN_ID"],
     )
 
 

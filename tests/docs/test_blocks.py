@@ -17,6 +17,7 @@ from skyward_nb.kernel.kernelspecs import read as installation
 from skyward_nb.options.option_help import VERBS
 from skyward_nb.options.option_line import parse, parse_script, parse_settings, parse_verb
 from skyward_nb.options.option_table import BY_NAME, TAKES
+from skyward_nb.options.torchrun_line import read_torchrun
 
 BLOCKS = [(page, block) for page in pages() for block in blocks_of(page)]
 EVERY = pytest.mark.parametrize(
@@ -103,7 +104,9 @@ def understand_sh(code: str) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for line in code.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
-        if words[:1] == ["skyward-nb"] and words[1] != "run":
+        if words[:2] == ["skyward-nb", "torchrun"]:
+            read("torchrun", list(read_torchrun(words[2:], "").pool_words))
+        elif words[:1] == ["skyward-nb"] and words[1] != "run":
             read(words[1], words[2:])
         elif words[:1] == ["skyward-nb"]:
             script = next(i for i, word in enumerate(words) if word.endswith(".py"))

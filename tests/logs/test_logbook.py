@@ -111,6 +111,23 @@ def test_a_run_is_followed_over_its_parts_until_it_is_over():
     ]
 
 
+def test_who_follows_a_run_that_ends_in_the_middle_is_told_and_no_part_stays_open():
+    book = Logbook("p-1", SMALL)
+    for n in range(100):
+        book.write(Output(0, "stdout", f"line {n} {'x' * 40}\n", 1))
+    before = len([*Path("/proc/self/fd").iterdir()])
+    open_parts = []
+    lines = follow("p-1", 1, None, book.close)
+    for line in lines:
+        open_parts.append(len([*Path("/proc/self/fd").iterdir()]) - before)
+        if line is None:
+            break
+    assert max(open_parts) == 2  # the first, which tells that it goes on, and the present one
+    with part_path("p-1", 1, log_files.kept("p-1", 1).parts[-1]).open("ab") as file:
+        file.write(b"\x30\x00\x00\x00cut")
+    assert "ends in the middle" in list(lines)[-1].text
+
+
 def test_what_waited_for_a_second_is_written_without_more_of_it():
     book = Logbook("p-1")
     book.write(Output(0, "stdout", "first\n", 1))

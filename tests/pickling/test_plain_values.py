@@ -61,6 +61,8 @@ ARRAYS: list[Callable[[], np.ndarray[Any, Any]]] = [
     lambda: np.zeros((0, 3), complex),
     lambda: np.array(["ä", "bc"]),
     lambda: np.array([b"", b"xy"]),
+    lambda: np.array([b"", b""], "S0"),
+    lambda: np.zeros(3, "U0"),
     lambda: np.array([True, False]),
     lambda: np.array(["2024-01-02", "NaT"], "M8[D]"),
     lambda: np.array([1, 2], "m8[25us]"),
@@ -132,7 +134,10 @@ def test_tables_come_back_as_they_were(store: BlobStore) -> None:
     twice = frame[["n", "n"]]
     pd.testing.assert_frame_equal(back(twice, store), twice)
     timed = frame.set_index("at")["x"]
-    pd.testing.assert_series_equal(back(timed, store), timed, check_freq=False)
+    pd.testing.assert_series_equal(back(timed, store), timed)
+    weeks = pd.date_range("2024", periods=3, freq="2W-MON")
+    pd.testing.assert_index_equal(back(weeks, store), weeks)
+    assert back(weeks, store).freq == weeks.freq
     assert back(pd.DataFrame(), store).empty
     table = pa.table({"a": [1, None], "b": [["x"], []]})
     assert back(table, store) == table
@@ -325,6 +330,16 @@ FORGED: list[tuple[Any, ...]] = [
     ("series", 0, ("category", [5], ["a"], False), [0], None),
     ("frame", 0, [0], ["a", "b"], [("numpy", [1])]),
     ("arrow", 0, "Table", b"no table"),
+    # A few bytes that would become as many values as their sender likes.
+    ("array", 0, "S0", (10**10,), "C", b""),
+    ("array", 0, "V0", (10**10,), "C", b""),
+    ("objects", 0, (3,), Runs(("array", 1, "V0", (3,), "C", b""))),
+    ("ordered", 0, [(((1,),), 2)]),
+    ("series", 0, ("numpy", Runs(("range", 1, 0, 9, 1, None))), None, None),
+    ("series", 0, ("extension", "Int64", Runs(("range", 1, 0, 9, 1, None))), None, None),
+    ("range", 0, 0, 9, 1, ((1,),)),
+    ("levels", 0, [["a"]], [Runs(("range", 1, 0, 9, 1, None))], [None]),
+    ("index", 0, ("numpy", Runs(("array", 1, "M8[D]", (1,), "C", bytes(8)))), None, "x()"),
 ]
 
 

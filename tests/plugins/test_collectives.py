@@ -99,6 +99,11 @@ FRAMES = {
     ),
     "TensorFlow's own Python": (((f"{TENSORFLOW}/framework/ops.py", "convert_to_tensor"), HANDLER, CELL), ""),
     "threads of a person's own": (((THREAD, "wait"), (WORKERS, "map"), CELL), ""),
+    "torchrun's agent, which waits for its workers": (
+        ((f"{TORCH}/distributed/elastic/agent/server/api.py", "run"),
+         (f"{TORCH}/distributed/launcher/api.py", "launch_agent"), CELL),
+        "",
+    ),
     "ordinary torch": (((f"{TORCH}/nn/modules/linear.py", "forward"), CELL), ""),
     "jax": (
         (("/site-packages/jax/_src/array.py", "_value"), ("/jax/experimental/multihost_utils.py", "_psum"),

@@ -37,6 +37,10 @@ def test_rented_machines_have_volumes_and_a_role_where_they_write():
         ({"provider": "local", "volumes": [read]}, "those of provider=aws"),
         ({"provider": "aws", "volumes": [write]}, r"sky.AWS\(instance_profile=...\)"),
         ({"provider": "aws", "volumes": [read, read]}, "cannot both be at /data"),
+        (
+            {"provider": "aws", "volumes": [read, sky.Volume(bucket="abc", mount="/data/sub")]},
+            "within",
+        ),
         ({"provider": "aws", "volumes": ["s3://abc"]}, r"a list of sky.Volume\(...\), not str"),
     ]:
         with pytest.raises(OptionError, match=says):

@@ -1,0 +1,119 @@
+"""`%sky torchrun` and `sky.run`: on the notebook's own pool, whose ranks and names stay."""
+
+from __future__ import annotations
+
+import pytest
+from kernels import ready
+from later import needs
+
+# Workers do not import torch, which takes a second each: what the agent does is the same.
+WORKER = """\
+import json, os, signal, sys, time
+from pathlib import Path
+rank, attempt = os.environ['RANK'], os.environ['TORCHELASTIC_RESTART_COUNT']
+snapshot = Path(f'snapshot-{rank}')
+first = int(snapshot.read_text()) if snapshot.exists() else 0
+for epoch in range(first, 3):
+    print('epoch', epoch, 'worker', rank, 'of', os.environ['WORLD_SIZE'], sys.argv, flush=True)
+    snapshot.write_text(str(epoch + 1))
+    if epoch == 1 and rank == '2' and '--killed' in sys.argv:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while epoch == 1 and '--killed' in sys.argv and attempt == '0':
+        time.sleep(0.05)
+"""
+FAILS = """\
+import json, os, sys, time
+import skyward_nb as sky
+if sky.rank() == 1:
+    error = {'message': 'ValueError: boom', 'extraInfo': {'py_callstack': 'of main', 'timestamp': '1'}}
+    open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w').write(json.dumps({'message': error}))
+    sys.exit(3)
+time.sleep(60)
+"""
+
+pytestmark = [pytest.mark.torch, needs("torch")]
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "main.py").write_text(WORKER)
+    (folder / "fails.py").write_text(FAILS)
+    (folder / "hello.py").write_text(
+        "import sys\nprint(__name__, sys.argv[1:])\nif 'x' in sys.argv: 1 / 0\n"
+    )
+    with ready(f"import os; os.chdir({str(folder)!r})\n%load_ext skyward_nb") as running:
+        running.folder = folder
+        ran = running.run(
+            "%%sky_remote nodes=2 framework=none\nimport os\nkept, before = 'a name', {**os.environ}"
+        )
+        assert ran.status == "ok", ran.traceback
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def none_is_left(notebook):
+    yield
+    for each in notebook.folder.glob("snapshot-*"):
+        each.unlink()
+    same = (
+        "import psutil\nkept, {**os.environ} == before, psutil.Process().children(recursive=True)"
+    )
+    assert notebook.run(f"%%sky_remote\n{same}").result == "[0-1] ('a name', True, [])"
+
+
+@pytest.mark.parametrize("how", ["", "--rdzv-backend=c10d"])
+def test_a_worker_that_is_killed_goes_on_from_its_snapshot(notebook, how):
+    ran = notebook.run(
+        f"%sky torchrun --nnodes=2 --nproc-per-node=2 --max-restarts=1 {how} main.py --killed"
+        if how
+        else "%sky torchrun --nnodes 2 --nproc_per_node 2 main.py --epochs 3"
+    )
+    assert ran.status == "ok", ran.traceback
+    for rank in range(4):
+        node = rank // 2
+        for epoch in range(3):
+            line = f"[{node}] epoch {epoch} worker {rank} of 4 ['main.py', "
+            assert ran.picture.count(line) == 1, ran.picture
+
+
+def test_what_a_worker_raised_is_one_error(notebook):
+    ran = notebook.run("%sky torchrun --nproc-per-node=2 fails.py")
+    assert ran.status == "error"
+    assert (
+        "WorkersFailed" in ran.traceback and "worker 1: ValueError: boom\nof main" in ran.traceback
+    )
+    assert "elastic_agent" not in ran.traceback
+    assert "WorkersFailed on rank 0 of 2: worker 1: ValueError: boom" in ran.picture
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--nnodes=3 main.py", "--nnodes=3, and pool 'default' has 2 nodes"),
+        ("--nnodes=2 nosuch.py", "there is no script nosuch.py"),
+        ("ranks=0 main.py", "ranks= is no option of a script, which runs on nodes"),
+        ("--no-python ./nosuch", "there is no program nosuch"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_anything_begins(notebook, line, said):
+    ran = notebook.run(f"%sky torchrun {line}")
+    assert said in ran.stderr, ran.traceback
+
+
+def test_python_runs_scripts_as_well(notebook):
+    ran = notebook.run("import skyward_nb as sky\nsky.run('hello.py', ['a', 3], pool='default')")
+    assert ran.result is None and "[0-1] __main__ ['a', '3']" in ran.picture, ran.traceback
+    ran = notebook.run(
+        "try:\n    sky.run('hello.py', ['x'], pool=sky.get_pool(), ranks='1')\n"
+        "except ZeroDivisionError as error:\n    print(error.failures[0].ranks)"
+    )
+    assert ran.stdout == "(1,)\n", ran.traceback
+    ran = notebook.run(
+        "job = sky.run('hello', module=True, detach=True, timeout='1m')\njob.wait(), job.status"
+    )
+    assert ran.result == "(True, 'finished')", ran.traceback
+    assert (
+        "give a list of words, such as ['a']" in notebook.run("sky.run('hello.py', 'a')").traceback
+    )
+    assert "there is no script nosuch.py" in notebook.run("sky.run('nosuch.py')").traceback
