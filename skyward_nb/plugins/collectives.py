@@ -61,6 +61,8 @@ _BETWEEN = (
 """What may lie between the frames of a collective without being one."""
 
 _LAUNCHER = "/torch/distributed/launcher/api.py"
+_LOGGING = "/torch/distributed/c10d_logger.py", "_get_msg_dict"
+"""What torch asks of a group to log a collective that is over, or failed: it waits for nobody."""
 _COMMUNICATION = (
     "/torch/distributed/distributed_c10d.py",
     "/torch/distributed/_functional_collectives.py",
@@ -112,6 +114,8 @@ def waits_in(frames: Iterable[NamedFrame]) -> str:
     frames = list(frames)
     if any(file.endswith(_LAUNCHER) for file, _ in frames):
         return ""  # an elastic agent, which waits for its own workers
+    if any(file.endswith(_LOGGING[0]) and function == _LOGGING[1] for file, function in frames):
+        return ""
     rest = iter(frames)
     first = next(rest, ("", ""))
     native = ""

@@ -27,7 +27,8 @@ def resolve(tmp_path, monkeypatch):
 
     def resolved(line, body, up="nodes=2 framework=jax,keras:jax"):
         pool = SimpleNamespace(spec=spec_of(PoolSpec(), parse(up).pool))
-        pools = SimpleNamespace(live=lambda _: pool, lost=lambda _: None)
+        every_cell = SimpleNamespace(defaults=[])
+        pools = SimpleNamespace(live=lambda _: pool, lost=lambda _: None, every_cell=every_cell)
         shell = SimpleNamespace(user_ns={"decorated": decorated})
         finder = PoolFinder(shell, SimpleNamespace(past=list), pools)
         meant = finder.resolve(parse(line), cell(body))

@@ -104,6 +104,11 @@ FRAMES = {
          (f"{TORCH}/distributed/launcher/api.py", "launch_agent"), CELL),
         "",
     ),
+    "torch, which writes in its log that a collective failed": (
+        ((C10D, "get_backend"), (f"{TORCH}/distributed/c10d_logger.py", "_get_msg_dict"),
+         (f"{TORCH}/distributed/c10d_logger.py", "wrapper"), CELL),
+        "",
+    ),
     "ordinary torch": (((f"{TORCH}/nn/modules/linear.py", "forward"), CELL), ""),
     "jax": (
         (("/site-packages/jax/_src/array.py", "_value"), ("/jax/experimental/multihost_utils.py", "_psum"),

@@ -370,10 +370,25 @@ def unless_first(waits):
     ]
 
 
-def fails_while_others_wait(notebook, wait, head):
-    # All has been traced by then, so that the other one waits.
-    fails = f"if r == {head}:\n    time.sleep(1.5)\n    raise ValueError('before the collective')"
-    ran = notebook.run(f"%%sky_remote\n{STEP}{wait}\n{fails}\n{wait}", timeout=30)
+def fails_while_others_wait(notebook, wait, head, mark):
+    """One rank fails once the other, which has traced all by then, stays where it waits: that writes `mark`."""
+    code = f"""
+import os, sys, threading
+from skyward_nb.plugins.collectives import frames_of_thread
+def tell():
+    same, before, main = 0, None, threading.main_thread().ident
+    while same < 10:
+        now = [*frames_of_thread(sys._current_frames()[main])]
+        same, before = (same + 1 if now == before else 0), now
+        time.sleep(0.05)
+    open({str(mark)!r}, 'w').close()
+{wait}
+if r == {head}:
+    while not os.path.exists({str(mark)!r}): time.sleep(0.05)
+    raise ValueError('before the collective')
+threading.Thread(target=tell, daemon=True).start()
+{wait}"""
+    ran = notebook.run(f"%%sky_remote\n{STEP}{code}", timeout=60)
     assert ran.error[0] == "ValueError"
     assert "before the collective" in ran.traceback
     assert "names are kept" in ran.traceback
@@ -383,14 +398,14 @@ def fails_while_others_wait(notebook, wait, head):
 
 @needs_tensorflow
 @pytest.mark.parametrize("wait", WAITS)
-def test_a_rank_that_fails_while_the_other_waits_is_no_hang(notebook, wait):
-    fails_while_others_wait(notebook, wait, 1)
+def test_a_rank_that_fails_while_the_other_waits_is_no_hang(notebook, wait, tmp_path):
+    fails_while_others_wait(notebook, wait, 1, tmp_path / "waits")
 
 
 @needs_tensorflow
 @pytest.mark.parametrize("wait", unless_first(WAITS))
-def test_the_first_rank_fails_while_the_other_waits(notebook, wait):
-    fails_while_others_wait(notebook, wait, 0)
+def test_the_first_rank_fails_while_the_other_waits(notebook, wait, tmp_path):
+    fails_while_others_wait(notebook, wait, 0, tmp_path / "waits")
 
 
 @needs_tensorflow
