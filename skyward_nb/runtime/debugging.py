@@ -30,28 +30,11 @@ _MOST_LETTERS = 20_000
 _MOST_LINES = 400
 _MOST_OF_A_VALUE = 200
 _MOST_VALUES = 30
-_GO_ON = frozenset(
-    [
-        "n",
-        "next",
-        "s",
-        "step",
-        "c",
-        "cont",
-        "continue",
-        "r",
-        "return",
-        "unt",
-        "until",
-        "j",
-        "jump",
-        "run",
-        "restart",
-        "b",
-        "break",
-        "tbreak",
-    ]
-)
+_GO_ON = {
+    "n", "next", "s", "step", "c", "cont", "continue", "r", "return", "unt", "until", "j", "jump", "run",
+    "restart", "b", "break", "tbreak", "commands", "debug", "interact",
+}  # fmt: skip
+"""Commands of pdb that need code which goes on, or a keyboard."""
 _STOPS = re.compile(r"\b(?:breakpoint|set_trace)\(")
 _PATIENCE = timedelta(days=7)
 _NOT_THE_USERS = (str(Path(__file__).parent.parent), "<frozen ")
@@ -213,9 +196,8 @@ def begin() -> str:
 
 def command(line: str) -> str:
     """What a command of pdb prints."""
-    if _pdb is None and not begin():
+    if _pdb is None:
         return "the frames are gone: a cell ran there since"
-    assert _pdb is not None
     return _pdb.answer(line)
 
 

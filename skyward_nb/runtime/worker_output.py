@@ -32,6 +32,8 @@ class WorkerOutput:
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._parts: dict[int, bytes] = {}
         self._to: dict[int, int] = {}
+        self._unended: dict[int, int] = {}
+        """By descriptor, the pipe whose line was passed on there without its end."""
         self._thread = threading.Thread(target=self._pass_on, name="torchrun-output", daemon=True)
         self._thread.start()
 
@@ -88,8 +90,15 @@ class WorkerOutput:
         held = self._parts[source]
         end = held.rfind(b"\n") + 1 if whole else len(held)
         ready, self._parts[source] = held[:end], held[end:]
+        if not ready:
+            return
+        to = self._to[source]
+        if self._unended.pop(to, source) != source and not ready.startswith((b"\r", b"\n")):
+            ready = b"\n" + ready  # of a worker that was ended in the middle of a line
+        if not ready.endswith(b"\n"):
+            self._unended[to] = source
         while ready:
-            ready = ready[os.write(self._to[source], ready) :]
+            ready = ready[os.write(to, ready) :]
 
     def _drop(self, source: int) -> None:
         self._selector.unregister(source)

@@ -13,6 +13,7 @@ FRAMES = {
     *collectives._ALIKE,
     *collectives._TENSORFLOW_ENGINE,
     collectives._BACKWARD,
+    collectives._LOGGING,
     *((file, function) for file, functions in collectives._COMPUTING for function in functions),
 }
 PLACES = {

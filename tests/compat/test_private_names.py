@@ -39,6 +39,7 @@ WORDS = {
     ("bootstrap/uv.py", "_PASSWORD"): "an end of variables' names",
     ("node/imports.py", "_abc_impl"): "what abc puts into classes, so that it is left alone",
     ("plugins/collectives.py", "_engine_run_backward"): "a name in tracebacks: test_frames has it",
+    ("plugins/collectives.py", "_get_msg_dict"): "a name in tracebacks: test_frames has it",
     ("plugins/collectives.py", "_value"): "a name in tracebacks: test_frames has it",
     ("plugins/torch_trace.py", "_c10d_functional"): "a name space of operators in a recording",
     ("plugins/torch_trace.py", "_c10d_functional_autograd"): "likewise",

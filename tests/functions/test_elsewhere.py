@@ -34,10 +34,10 @@ def filled(size):
 @pytest.fixture(scope="module")
 def known():
     """`provider="fake"` may be said."""
-    read = arguments._of_text
+    read = arguments.of_text
     with pytest.MonkeyPatch.context() as patched:
         said = lambda option, name, text: text if text == "fake" else read(option, name, text)  # noqa: E731
-        patched.setattr(arguments, "_of_text", said)
+        patched.setattr(arguments, "of_text", said)
         yield
 
 

@@ -5,7 +5,9 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import psutil
 import pytest
@@ -286,8 +288,8 @@ def test_a_keeper_that_nobody_uses_ends(tmp_path, no_leaks):
 
 def test_an_agent_that_cannot_start_says_why_and_the_keeper_waits_for_another(engine):
     pool = pool_on(engine, nodes=1)
-    taken = engine.folder / "taken"
-    taken.write_text("")
+    # Its path is short: one too long for a socket is refused for that.
+    taken = Path(tempfile.mkstemp(prefix="sky-taken-")[1])
     before = os.environ["SKYWARD_RUNTIME_DIR"]
 
     async def acquire(spec, pool_id, tell, usual=engine.acquire):
@@ -298,6 +300,9 @@ def test_an_agent_that_cannot_start_says_why_and_the_keeper_waits_for_another(en
             os.environ["SKYWARD_RUNTIME_DIR"] = before
 
     engine.acquire = acquire
-    with pytest.raises(StartError, match=f"{taken}.*is not a folder"):
-        pool.start(lambda _: None)
+    try:
+        with pytest.raises(StartError, match=f"{taken}.*is not a folder"):
+            pool.start(lambda _: None)
+    finally:
+        taken.unlink()
     keepers_end(engine)
