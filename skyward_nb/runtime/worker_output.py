@@ -18,6 +18,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 _SOON = 0.1
 """Seconds after which a line without an end is passed on, as of a progress bar."""
 _READ = 1 << 16
+_NOBODY = -1
 
 
 class WorkerOutput:
@@ -102,6 +103,8 @@ class WorkerOutput:
 
     def _drop(self, source: int) -> None:
         self._selector.unregister(source)
+        if self._unended.get(self._to[source]) == source:
+            self._unended[self._to[source]] = _NOBODY  # another pipe gets this number
         del self._parts[source], self._to[source]
         os.close(source)
 
