@@ -54,11 +54,14 @@ STARTS = {
     "dialects": "scripts for other tools, with torch and JAX",
     "faults": "pools whose parts are killed, stopped and cut off",
     "functions": "pools of local ranks",
+    "frontends": "Notebook, nbclassic, JupyterLab 4.4, papermill",
+    "kernel": "a kernel and its pools",
     "lab": "JupyterLab and Chromium",
     "node": "agents, forges and ranks by themselves",
     "notebook": "kernels and pools",
     "plugins": "pools with torch, JAX, Keras and TensorFlow",
     "pool": "pools of local ranks",
+    "slurm": "Slurm on loopback, pools on it",
     "sources": "pools with torch, JAX and Hugging Face",
     "providers": "an sshd on loopback",
     "runtime": "ranks with torch, in some files",
@@ -207,6 +210,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | Non
 
 def _is_extensive(text: str) -> bool:
     """Whether all tests of a file are for `--all` alone."""
+    if re.search(r"^pytestmark = (\[[^\]]*|.*)pytest\.mark\.extensive", text, re.MULTILINE):
+        return True
     tests = re.findall(r"^((?:@.*\n|    .*\n|\)\n)*)def test_", text, re.MULTILINE)
     return bool(tests) and all("@pytest.mark.extensive\n" in marks for marks in tests)
 
