@@ -29,7 +29,8 @@ def test_pools_have_handles_kernels_and_ranks(make):
     assert all(each.is_asked for each in state.pools)
     assert len(state.pools[1].pool.ranks) == 2
     first.leave()
-    assert panel_state({os.getpid(): "kernel-7"}).pools[-1].kernel == ""
+    # Its agent hears of that a moment later.
+    until(lambda: panel_state({os.getpid(): "kernel-7"}).pools[-1].kernel == "")
     left = found(first)
     left.attach(lambda _: None)
     left.close()
