@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+from packaging.requirements import Requirement
 from packaging.version import Version
+
+from skyward_nb.bootstrap.requirements import package_name
 
 _CUDA_12, _CUDA_13 = 525, 580
 """The oldest drivers for these."""
@@ -34,7 +35,7 @@ def with_cuda(pip: Iterable[str], driver: str) -> tuple[str, ...]:
 def driver_fault(pip: Iterable[str], driver: str) -> str:
     """Why frameworks among these requirements cannot use GPUs with this driver; "" if they can."""
     number = _number(driver)
-    asked = {name for text in pip if (name := _name(text)) in _NEED_CUDA}
+    asked = {name for text in pip if (name := package_name(text)) in _NEED_CUDA}
     if not asked or number is None or number >= _CUDA_12:
         return ""
     return (
@@ -44,7 +45,7 @@ def driver_fault(pip: Iterable[str], driver: str) -> str:
 
 
 def _with_cuda(text: str, driver: str) -> str:
-    name = _name(text)
+    name = package_name(text)
     if name not in _NEED_CUDA:
         return text
     requirement = Requirement(text)
@@ -68,10 +69,3 @@ def _is_of_a_device(extra: str) -> bool:
 def _number(driver: str) -> int | None:
     first = driver.partition(".")[0]
     return int(first) if first.isdecimal() else None
-
-
-def _name(text: str) -> str:
-    try:
-        return canonicalize_name(Requirement(text).name)
-    except InvalidRequirement:
-        return ""

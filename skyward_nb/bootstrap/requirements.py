@@ -57,10 +57,10 @@ def check_minor(image: Image) -> None:
 def image_of(spec: PoolSpec) -> Image:
     """The image of a pool, with what its frameworks and volumes need; packages named by the user stay as named."""
     image = on_cpu(spec.image) if spec.simulate else spec.image
-    asked = {name for text in image.pip if (name := _name(text))}
+    asked = {name for text in image.pip if (name := package_name(text))}
     needed = [text for use in uses_of(spec) for text in find_plugin(use.name).image]
     apt = volumes.PACKAGES if spec.volumes else ()
-    return image.having(pip=[text for text in needed if _name(text) not in asked], apt=apt)
+    return image.having(pip=[text for text in needed if package_name(text) not in asked], apt=apt)
 
 
 def requirements(image: Image, *, exactly: bool = True) -> tuple[str, ...]:
@@ -69,11 +69,11 @@ def requirements(image: Image, *, exactly: bool = True) -> tuple[str, ...]:
     Raises `OptionError` for a requirement that no node can install.
     """
     asked = [wanted(text, exactly=exactly) for text in image.pip]
-    names = {_name(text) for text in image.pip}
-    every = [text for text in (*RUNNING, *BESIDE) if _name(text) not in names]
+    names = {package_name(text) for text in image.pip}
+    every = [text for text in (*RUNNING, *BESIDE) if package_name(text) not in names]
     ours = [wanted(text, exactly=exactly) for text in every]
     # This package's bounds hold also for packages that are asked for by name.
-    bounds = [text for text in (*RUNNING, *BESIDE) if _name(text) in names]
+    bounds = [text for text in (*RUNNING, *BESIDE) if package_name(text) in names]
     return tuple(sorted({*asked, *ours, *bounds}))
 
 
@@ -124,7 +124,8 @@ def _version_here(requirement: Requirement) -> str:
     return version.public if fits else ""
 
 
-def _name(text: str) -> str:
+def package_name(text: str) -> str:
+    """The name of a requirement as indexes spell it; "" for what is no plain requirement."""
     try:
         return canonicalize_name(Requirement(text).name)
     except InvalidRequirement:

@@ -54,7 +54,7 @@ class JaxPlugin(PlainPlugin):
         del variant
         devices = _devices_of(spec)
         check_mesh(spec, spec.world_size * devices, "devices")
-        on_cpu = spec.accelerator is None or spec.simulate
+        on_cpu = spec.real_accelerator is None
         asked = spec.variables.get("JAX_PLATFORMS", "cpu")
         if on_cpu and "cpu" not in asked.split(","):
             raise OptionError(

@@ -190,8 +190,8 @@ class LocalProvider:
             from skyward_nb.providers.installed import check_image  # seldom, and takes a moment
 
             check_image(on_cpu(spec.image) if spec.simulate else spec.image)
-        asked = spec.accelerator
-        if asked is None or spec.simulate:
+        asked = spec.real_accelerator
+        if asked is None:
             return
         if spec.mig:
             _check_slices(spec, asked.name)

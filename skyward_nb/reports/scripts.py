@@ -99,8 +99,13 @@ class Script:
         """The call that runs it on a rank, in this process's folder where there is that one; it has no value."""
         path = str(self.path.resolve())
         call = f"run({path!r}, {self.arguments!r}, {str(Path.cwd())!r}, {self.module!r})"
-        module = "__import__('skyward_nb.runtime.script_runner', fromlist=['_'])"
-        return replace(own_cell(f"{module}.{call}"), has_value=False)
+        return runner_cell("script_runner", call)
+
+
+def runner_cell(module: str, call: str) -> Cell:
+    """A call of a module of `runtime` as a cell for ranks; it has no value."""
+    own = f"__import__('skyward_nb.runtime.{module}', fromlist=['_']).{call}"
+    return replace(own_cell(own), has_value=False)
 
 
 def _found(module: str) -> Path:

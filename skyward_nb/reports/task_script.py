@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from skyward_nb.cell.source import Cell, own_cell
+from skyward_nb.cell.source import Cell
 from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.option_line import of_script
 from skyward_nb.options.task_file import Task, read_task
-from skyward_nb.reports.scripts import Script
+from skyward_nb.reports.scripts import Script, runner_cell
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
 
@@ -64,8 +64,7 @@ class TaskScript(Script):
         """The call that runs it on a rank; it has no value."""
         task = self.task
         call = f"run({task.setup!r}, {task.run!r}, {dict(task.env)!r}, {str(self._folder())!r}, {task.name!r})"
-        module = "__import__('skyward_nb.runtime.task_runner', fromlist=['_'])"
-        return replace(own_cell(f"{module}.{call}"), has_value=False)
+        return runner_cell("task_runner", call)
 
 
 def script_of(words: Sequence[str], form: str) -> Script:

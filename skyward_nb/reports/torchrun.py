@@ -9,11 +9,11 @@ from pathlib import Path
 
 from msgspec.structs import replace as replace_fields
 
-from skyward_nb.cell.source import Cell, own_cell
+from skyward_nb.cell.source import Cell
 from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.torchrun_line import TorchrunLine, read_torchrun
-from skyward_nb.reports.scripts import Script
+from skyward_nb.reports.scripts import Script, runner_cell
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
@@ -90,5 +90,4 @@ class Torchrun(Script):
             f"run({line.options!r}, {line.nodes[1]}, {line.script!r}, {line.arguments!r}, "
             f"{str(Path.cwd())!r}, {port})"
         )
-        module = "__import__('skyward_nb.runtime.elastic_agent', fromlist=['_'])"
-        return replace(own_cell(f"{module}.{call}"), has_value=False)
+        return runner_cell("elastic_agent", call)

@@ -91,6 +91,11 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
         return {**self.image.env, **self.env}
 
     @property
+    def real_accelerator(self) -> Accelerator | None:
+        """The accelerators that each node must have; None where none are asked for, or they are simulated."""
+        return None if self.simulate else self.accelerator
+
+    @property
     def limits(self) -> RankLimits:
         """The limits of each rank."""
         return RankLimits(self.memory_limit, self.cpu_limit)

@@ -24,28 +24,10 @@ _IDLE = """() => {
 class ClassicPage(NotebookPage):
     """The same steps as in JupyterLab."""
 
-    def add_cell(self, source: str) -> int:
-        """Add a cell at the end; returns its index."""
-        return self.page.evaluate(_ADD, source)
-
-    def run_cell(self, index: int, *, wait: bool = True) -> None:
-        """Run a cell, and wait until it is over unless told otherwise."""
-        self.page.evaluate("index => { Jupyter.notebook.execute_cells([index]); }", index)
-        if wait:
-            self.wait_idle()
-
-    def wait_idle(self) -> None:
-        """Wait until no cell runs and the kernel is idle."""
-        self.page.wait_for_function(_IDLE, polling=50)
-
-    @property
-    def running(self) -> bool:
-        """Whether a cell runs."""
-        return not self.page.evaluate(_IDLE)
-
-    def interrupt(self) -> None:
-        """Press the square button."""
-        self.page.evaluate("Jupyter.notebook.kernel.interrupt()")
+    ADD = _ADD
+    RUN = "index => { Jupyter.notebook.execute_cells([index]); }"
+    IDLE = _IDLE
+    INTERRUPT = "Jupyter.notebook.kernel.interrupt()"
 
     def output(self, index: int) -> Locator:
         """The output area of a cell."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import psutil
 from later import Later
@@ -105,7 +105,12 @@ def chromium_at(apart: Apart, home: Path) -> Iterator[Browser]:
 
 @dataclass
 class NotebookPage:
-    """One notebook, open in a page of its own."""
+    """One notebook, open in a page of its own; other front ends have scripts of their own for its steps."""
+
+    ADD: ClassVar[str] = _ADD
+    RUN: ClassVar[str] = _RUN
+    IDLE: ClassVar[str] = _IDLE
+    INTERRUPT: ClassVar[str] = "jupyterapp.commands.execute('notebook:interrupt-kernel')"
 
     server: LabServer
     context: BrowserContext
@@ -143,27 +148,27 @@ class NotebookPage:
 
     def add_cell(self, source: str) -> int:
         """Add a cell at the end; returns its index."""
-        return self.page.evaluate(_ADD, source)
+        return self.page.evaluate(self.ADD, source)
 
     def run_cell(self, index: int, *, wait: bool = True) -> None:
         """Run a cell, and wait until it is over unless told otherwise."""
-        self.page.evaluate(_RUN, index)
+        self.page.evaluate(self.RUN, index)
         if wait:
             self.wait_idle()
 
     def wait_idle(self) -> None:
         """Wait until no cell runs and the kernel is idle."""
         # Not at each frame, which would have the page drawn for nobody.
-        self.page.wait_for_function(_IDLE, polling=50)
+        self.page.wait_for_function(self.IDLE, polling=50)
 
     @property
     def running(self) -> bool:
         """Whether a cell runs."""
-        return not self.page.evaluate(_IDLE)
+        return not self.page.evaluate(self.IDLE)
 
     def interrupt(self) -> None:
         """Press the square button."""
-        self.page.evaluate("jupyterapp.commands.execute('notebook:interrupt-kernel')")
+        self.page.evaluate(self.INTERRUPT)
 
     def output(self, index: int) -> Locator:
         """The output area of a cell, scrolled to, since Lab does not lay out what is far away."""

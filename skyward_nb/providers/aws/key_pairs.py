@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from skyward_nb.providers.aws.rental_records import RunningInstance, write
+from skyward_nb.providers.aws.rental_records import RunningInstance
 from skyward_nb.providers.ssh.private_keys import KeyPair, read_pair
+from skyward_nb.providers.state_files import write
 from skyward_nb.words.hosts import Host, SSHAccess
 
 _KEY = "key"

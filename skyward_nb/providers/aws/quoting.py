@@ -114,7 +114,7 @@ async def _types(spec: PoolSpec, market: Market, region: str) -> tuple[InstanceT
     if name is not None:
         is_known = any(each.name == name for each in known)
         return known if is_known else _united(known, await market.type_named(region, name))
-    if spec.accelerator is not None and not spec.simulate:
+    if spec.real_accelerator is not None:
         return _united(known, await market.types_with_gpus(region))
     return known
 

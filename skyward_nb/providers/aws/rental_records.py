@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import platformdirs
 from msgspec.structs import replace
 
 from skyward_nb.providers.maker_process import MakerProcess, machine_mark
+from skyward_nb.providers.state_files import state_folder, write
 
 _RECORD = "record.json"
+_PROVIDER = "aws"
 _USED = "used.jsonl"
 _OWNER = "owner"
 _TOKEN_LIMIT = 64
@@ -180,7 +181,7 @@ def as_far_as_it_can() -> Generator[None]:
 
 def pool_ids() -> set[str]:
     """The ids of pools with a record, even one that this version cannot read."""
-    return {path.parent.name for path in _place().glob(f"*/{_RECORD}")}
+    return {path.parent.name for path in state_folder(_PROVIDER).glob(f"*/{_RECORD}")}
 
 
 def token_of(pool_id: str, number: int) -> str:
@@ -193,13 +194,13 @@ def token_of(pool_id: str, number: int) -> str:
 
 def entries() -> list[RentalFolder]:
     """All readable records."""
-    found = (_read(path) for path in sorted(_place().glob(f"*/{_RECORD}")))
+    found = (_read(path) for path in sorted(state_folder(_PROVIDER).glob(f"*/{_RECORD}")))
     return [each for each in found if each is not None]
 
 
 def find(pool_id: str) -> RentalFolder | None:
     """The record of a pool, if there is one."""
-    return _read(_place() / pool_id / _RECORD)
+    return _read(state_folder(_PROVIDER) / pool_id / _RECORD)
 
 
 def owner() -> str:
@@ -225,7 +226,7 @@ def used() -> list[UsedRegion]:
     """All regions that ever had resources: sweeps look there for machines without a record."""
     found: dict[UsedRegion, None] = {}
     with contextlib.suppress(FileNotFoundError):
-        for line in (_place() / _USED).read_bytes().splitlines():
+        for line in (state_folder(_PROVIDER) / _USED).read_bytes().splitlines():
             with contextlib.suppress(msgspec.MsgspecError):
                 found[msgspec.json.decode(line, type=UsedRegion)] = None
     return list(found)
@@ -243,22 +244,6 @@ def note_used(place: UsedRegion) -> None:
         os.fsync(file.fileno())
 
 
-def write(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write a file all or nothing, and sync it to disk."""
-    new = path.with_name(f"{path.name}.new")
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def _read(path: Path) -> RentalFolder | None:
     # A record of another version is left alone.
     with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
@@ -266,16 +251,7 @@ def _read(path: Path) -> RentalFolder | None:
     return None
 
 
-def _place() -> Path:
-    """The folder of records, in `SKYWARD_STATE_DIR` or the user's state folder; it may not exist yet."""
-    asked = os.environ.get("SKYWARD_STATE_DIR")
-    own = (
-        Path(asked).expanduser().absolute() if asked else platformdirs.user_state_path("skyward_nb")
-    )
-    return own / "aws"
-
-
 def _root() -> Path:
-    root = _place()
+    root = state_folder(_PROVIDER)
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     return root

@@ -15,9 +15,7 @@ import socket
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from itertools import chain
 
-from skyward_nb.bootstrap.file_upload import UPLOAD_END, upload_error, upload_script
 from skyward_nb.bootstrap.remote_shell import (
     LINE,
     NotOffered,
@@ -25,9 +23,8 @@ from skyward_nb.bootstrap.remote_shell import (
     Serve,
     ShellGone,
     spoken,
-    unheard,
-    untold,
 )
+from skyward_nb.bootstrap.script_shell import ScriptShell
 from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.providers.host import RELAY
 
@@ -43,7 +40,7 @@ _FIRST_LIMIT = 120.0
 _LAST_LINES = 20
 
 
-class ExecLine:
+class ExecLine(ScriptShell):
     """A `Line` to the machine `name`; `prelude` is run before each script there, in its shell.
 
     `first` is a script that returns when the machine is ready for others: `connect` runs it. `environ` is the
@@ -155,31 +152,6 @@ class ExecLine:
         yield 0
 
     # ── scripts ─────────────────────────────────────────────────────────────────────────
-
-    async def run(
-        self,
-        script: str,
-        *,
-        data: bytes = b"",
-        limit: float = 60.0,
-        heard: Callable[[str], None] = unheard,
-    ) -> ScriptResult:
-        """See `Shell.run`."""
-        return await self._run(script, [data] if data else [], limit, heard, untold)
-
-    async def send(
-        self,
-        path: str,
-        parts: Iterable[bytes],
-        *,
-        mode: int = 0o600,
-        told: Callable[[int], None] = untold,
-    ) -> None:
-        """See `Shell.send`."""
-        parts = chain(parts, [UPLOAD_END])
-        ran = await self._run(upload_script(path, mode), parts, None, unheard, told)
-        if ran.code:
-            raise upload_error(path, ran.err)
 
     async def _run(
         self,

@@ -150,14 +150,14 @@ def note(tell: Tell, line: Line, part: str, text: str, nodes: tuple[int, ...] = 
 
 def _lack(spec: PoolSpec, facts: MachineFacts) -> str:
     """Why a host has too few accelerators, or none that the frameworks can use; "" if it has enough."""
-    if spec.accelerator is None or spec.simulate:
+    if spec.real_accelerator is None:
         return ""
     return _too_few_gpus(spec, facts) or driver_fault(image_of(spec).pip, facts.driver)
 
 
 def _too_few_gpus(spec: PoolSpec, facts: MachineFacts) -> str:
-    asked = spec.accelerator
-    if asked is None or spec.simulate:
+    asked = spec.real_accelerator
+    if asked is None:
         return ""
     fitting = [gpu for gpu in facts.gpus if is_called(gpu, asked.name)]
     if len(fitting) >= asked.count:

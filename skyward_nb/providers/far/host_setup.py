@@ -97,7 +97,7 @@ async def _ready(
 ) -> Environment:
     """Make one host ready, and report and note each phase."""
     line = healthy.line
-    if spec.accelerator is not None and not spec.simulate:
+    if spec.real_accelerator is not None:
         image = replace(image, pip=with_cuda(image.pip, healthy.facts.driver))
     began: dict[str, float] = {}
     noted = partial(note, tell, line, nodes=(node,))

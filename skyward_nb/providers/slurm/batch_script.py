@@ -56,8 +56,8 @@ def arguments(spec: PoolSpec, pool_id: str) -> list[str]:
 
 def _gpus(spec: PoolSpec) -> str | None:
     """GPUs of each node by Slurm's count; what `gres` names it by itself is not said twice."""
-    asked = spec.accelerator
-    if asked is None or spec.simulate or (spec.slurm is not None and spec.slurm.gres):
+    asked = spec.real_accelerator
+    if asked is None or (spec.slurm is not None and spec.slurm.gres):
         return None
     return f"{asked.name.lower()}:{asked.count}"
 

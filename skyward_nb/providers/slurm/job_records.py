@@ -6,14 +6,15 @@ A record that stays where its pool is not listed says which job may be left: the
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 import msgspec
-import platformdirs
 
 from skyward_nb.providers.maker_process import MakerProcess
+from skyward_nb.providers.state_files import state_folder, write
 from skyward_nb.words.slurm_access import SlurmAccess
+
+_PROVIDER = "slurm"
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,12 +34,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Write it, whole or not at all; raises OSError."""
         path = _path(self.pool_id)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = path.with_suffix(".new")
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(self))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        write(path, msgspec.json.encode(self))
 
     def remove(self) -> None:
         """Remove it: nothing of its job is left."""
@@ -54,17 +50,9 @@ def find_record(pool_id: str) -> JobRecord | None:
 
 def all_records() -> list[JobRecord]:
     """The records of all pools of this user."""
-    found = (find_record(path.stem) for path in _folder().glob("*.json"))
+    found = (find_record(path.stem) for path in state_folder(_PROVIDER).glob("*.json"))
     return [record for record in found if record is not None]
 
 
-def _folder() -> Path:
-    asked = os.environ.get("SKYWARD_STATE_DIR")
-    own = (
-        Path(asked).expanduser().absolute() if asked else platformdirs.user_state_path("skyward_nb")
-    )
-    return own / "slurm"
-
-
 def _path(pool_id: str) -> Path:
-    return _folder() / f"{pool_id}.json"
+    return state_folder(_PROVIDER) / f"{pool_id}.json"

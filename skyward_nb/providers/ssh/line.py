@@ -13,12 +13,10 @@ import shlex
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
-from itertools import chain
 from typing import Any, TypeVar
 
 import asyncssh
 
-from skyward_nb.bootstrap.file_upload import UPLOAD_END, upload_error, upload_script
 from skyward_nb.bootstrap.remote_shell import (
     NotOffered,
     ScriptResult,
@@ -27,6 +25,7 @@ from skyward_nb.bootstrap.remote_shell import (
     unheard,
     untold,
 )
+from skyward_nb.bootstrap.script_shell import ScriptShell
 from skyward_nb.providers.far.login_errors import LoginRefused, UnknownKey, Unreachable
 from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT, Dialer
 from skyward_nb.providers.ssh.extra_connections import ExtraConnections
@@ -44,7 +43,7 @@ _QUICK = 5.0
 _MARK_LIMIT = 10.0
 
 
-class HostLine:
+class HostLine(ScriptShell):
     """A `Line` to a host."""
 
     reaching: str = "logging in to hosts"
@@ -260,31 +259,6 @@ class HostLine:
             yield port
 
     # ── scripts ─────────────────────────────────────────────────────────────────────────
-
-    async def run(
-        self,
-        script: str,
-        *,
-        data: bytes = b"",
-        limit: float = 60.0,
-        heard: Callable[[str], None] = unheard,
-    ) -> ScriptResult:
-        """See `Shell.run`."""
-        return await self._run(script, [data] if data else [], limit, heard, untold)
-
-    async def send(
-        self,
-        path: str,
-        parts: Iterable[bytes],
-        *,
-        mode: int = 0o600,
-        told: Callable[[int], None] = untold,
-    ) -> None:
-        """See `Shell.send`."""
-        parts = chain(parts, [UPLOAD_END])
-        ran = await self._run(upload_script(path, mode), parts, None, unheard, told)
-        if ran.code:
-            raise upload_error(path, ran.err)
 
     async def _run(
         self,
