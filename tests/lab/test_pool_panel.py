@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import signal
+import tempfile
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -19,6 +21,14 @@ from skyward_nb.protocol.message_parts import Client
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
+
+
+@pytest.fixture(autouse=True)
+def own_pools(runtime_dir, monkeypatch) -> Iterator[None]:
+    """Pools of these tests alone: those of Lab's kernels may end while these run."""
+    with tempfile.TemporaryDirectory(prefix="sky-", dir=runtime_dir.parent) as folder:
+        monkeypatch.setenv("SKYWARD_RUNTIME_DIR", folder)
+        yield
 
 
 def test_pools_have_handles_kernels_and_ranks(make):
@@ -43,9 +53,7 @@ def test_a_rank_that_has_ended_is_named(make):
     assert (rank.rank, rank.node, rank.process, rank.lost) == (1, 1, None, "ended")
 
 
-def test_pools_on_other_machines_are_not_asked(tmp_path, monkeypatch):
-    monkeypatch.setenv("SKYWARD_RUNTIME_DIR", str(tmp_path))
-    tmp_path.chmod(0o700)
+def test_pools_on_other_machines_are_not_asked(monkeypatch):
     spec = PoolSpec(name="far", provider="ssh", nodes=2)
     bill = Bill(dollars=3.0, began=0.0, max_cost=9.0)
     entry = PoolEntry(pool_id="far-3fa2b1", spec=spec, notebook="a.ipynb", started=5.0, bill=bill)
