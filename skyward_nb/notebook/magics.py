@@ -21,6 +21,7 @@ from IPython.core.ultratb import SyntaxTB
 
 from skyward_nb.compat.ipython_private import theme_of
 from skyward_nb.notebook.every_cell import EveryCell
+from skyward_nb.show.cell_outputs import CellOutputs
 
 if TYPE_CHECKING:
     from skyward_nb.notebook.function_pools import FunctionPools
@@ -205,6 +206,8 @@ def load(shell: InteractiveShell) -> None:
         shell.SyntaxTB = _QuietSyntaxTB(shell.SyntaxTB)
         shell.Completer.custom_matchers += [magics.completions, magics.rank_names]
         magics.look_into_ranks()
+        if (kernel := getattr(shell, "kernel", None)) is not None:
+            CellOutputs.watched(kernel)
         _tell_what_is_left(shell)
 
 
@@ -227,6 +230,8 @@ def unload(shell: InteractiveShell) -> None:
     if magics is not None:
         magics.close()
         leave(shell)
+        if (kernel := getattr(shell, "kernel", None)) is not None:
+            CellOutputs.watched(kernel).close()
         if isinstance(shell.SyntaxTB, _QuietSyntaxTB):
             shell.SyntaxTB = shell.SyntaxTB.original
         for matcher in (magics.completions, magics.rank_names):
