@@ -206,8 +206,7 @@ def load(shell: InteractiveShell) -> None:
         shell.SyntaxTB = _QuietSyntaxTB(shell.SyntaxTB)
         shell.Completer.custom_matchers += [magics.completions, magics.rank_names]
         magics.look_into_ranks()
-        if (kernel := getattr(shell, "kernel", None)) is not None:
-            CellOutputs.watched(kernel)
+        CellOutputs.in_lab(getattr(shell, "kernel", None))
         _tell_what_is_left(shell)
 
 
@@ -230,8 +229,7 @@ def unload(shell: InteractiveShell) -> None:
     if magics is not None:
         magics.close()
         leave(shell)
-        if (kernel := getattr(shell, "kernel", None)) is not None:
-            CellOutputs.watched(kernel).close()
+        CellOutputs.forget(getattr(shell, "kernel", None))
         if isinstance(shell.SyntaxTB, _QuietSyntaxTB):
             shell.SyntaxTB = shell.SyntaxTB.original
         for matcher in (magics.completions, magics.rank_names):

@@ -27,13 +27,11 @@ def canvas_of(shell: InteractiveShell | None) -> Canvas:
     request = kernel.get_parent()
     looks = request.get("content", {}).get("allow_stdin", False)
     wanted = os.environ.get("SKYWARD_DISPLAY") or ("widgets" if looks else "html")
-    # What JupyterLab and Notebook 7 send with each cell, and no other front end does.
-    is_lab = "deletedCells" in request.get("metadata", {})
     if wanted != "widgets":
         return BundleCanvas()
     status = BusyStatus(shell)
-    outputs = CellOutputs.watched(kernel)
-    return WidgetCanvas(status, LabCell(outputs, request, status) if is_lab else None)
+    outputs = CellOutputs.in_lab(kernel)
+    return WidgetCanvas(status, LabCell(outputs, request, status) if outputs else None)
 
 
 def draw_once(shell: InteractiveShell, data: dict[str, Any]) -> None:

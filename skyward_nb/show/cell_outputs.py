@@ -30,14 +30,20 @@ class CellOutputs:
         os.register_at_fork(after_in_child=self._in_child)
 
     @classmethod
-    def watched(cls, kernel: Any) -> CellOutputs:
-        """Those of this kernel, which are counted from the first call on."""
+    def in_lab(cls, kernel: Any) -> CellOutputs | None:
+        """Those of this kernel, counted from the first call on, if JupyterLab or Notebook 7 runs the present cell."""
+        # What they send with each cell, and no other front end does.
+        if kernel is None or "deletedCells" not in kernel.get_parent().get("metadata", {}):
+            return None
         found = getattr(kernel.session.send, "__self__", None)
         return found if isinstance(found, cls) else cls(kernel)
 
-    def close(self) -> None:
-        """Count no more."""
-        self._kernel.session.send = self._send
+    @classmethod
+    def forget(cls, kernel: Any) -> None:
+        """Count no more, if it does."""
+        found = getattr(kernel and kernel.session.send, "__self__", None)
+        if isinstance(found, cls):
+            kernel.session.send = found._send
 
     @property
     def cell(self) -> str:

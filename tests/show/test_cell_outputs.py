@@ -29,7 +29,7 @@ class Kernel:
     def get_parent(self):
         return {
             "header": {"msg_id": self.request},
-            "metadata": {"cellId": "c1"},
+            "metadata": {"cellId": "c1", "deletedCells": []},
             "content": {"store_history": True},
         }
 
@@ -44,7 +44,8 @@ class Kernel:
 
 def a_cell(kernel, *, execution_count=3):
     """A cell after the one in which the extension was loaded, and its picture."""
-    outputs = CellOutputs.watched(kernel)
+    outputs = CellOutputs.in_lab(kernel)
+    assert outputs is not None
     kernel.request = "second"
     shell = SimpleNamespace(kernel=kernel, execution_count=execution_count)
     return shell, LabCell(outputs, kernel.get_parent(), BusyStatus(shell))
@@ -111,7 +112,7 @@ def test_nothing_is_taken_back_once_the_cell_has_ended_or_from_another_one():
 
 def test_of_the_cell_in_which_counting_begins_it_is_not_known_what_it_has_shown():
     kernel = Kernel()
-    outputs = CellOutputs.watched(kernel)
+    outputs = CellOutputs.in_lab(kernel)
     cell = LabCell(
         outputs,
         kernel.get_parent(),
@@ -126,16 +127,19 @@ def test_of_the_cell_in_which_counting_begins_it_is_not_known_what_it_has_shown(
 def test_a_kernel_is_watched_once_and_left_as_it_was():
     kernel = Kernel()
     send = kernel.session.send
-    outputs = CellOutputs.watched(kernel)
-    assert CellOutputs.watched(kernel) is outputs
+    outputs = CellOutputs.in_lab(kernel)
+    assert CellOutputs.in_lab(kernel) is outputs
     threads = [threading.Thread(target=kernel.shows) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert outputs.count() == 1 + 8
-    outputs.close()
+    CellOutputs.forget(kernel)
+    CellOutputs.forget(kernel)
     assert kernel.session.send == send
+    CellOutputs.forget(None)
+    assert CellOutputs.in_lab(None) is None
 
 
 def test_a_mark_names_the_cell_and_the_widget():
