@@ -107,9 +107,7 @@ class CellOfOthers {
         break;
       case 'clear_output':
         this.displays.clear();
-        outputs.clear(
-          (message as KernelMessage.IClearOutputMsg).content.wait
-        );
+        outputs.clear((message as KernelMessage.IClearOutputMsg).content.wait);
         break;
     }
   }
@@ -151,10 +149,7 @@ function displayOf(message: KernelMessage.IIOPubMessage): string {
   return transient?.display_id ?? '';
 }
 
-function outputOf(
-  message: KernelMessage.IIOPubMessage,
-  kind: string
-): Output {
+function outputOf(message: KernelMessage.IIOPubMessage, kind: string): Output {
   const content = { ...(message.content as { transient?: unknown }) };
   delete content.transient;
   return { ...content, output_type: kind } as Output;
