@@ -17,6 +17,9 @@ from waiting import until
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / "build/ray/bin/python"
 _TRIES = 5
+_AGENTS = ("dashboard-agent-listen", "dashboard-agent-grpc", "runtime-env-agent", "metrics-export")
+_PORTS = {"first": 7000, "second": 7100}
+"""A raylet waits for ports that its agents choose, but not for long."""
 _ADDRESSES = {"first": "10.77.0.2", "second": "10.77.0.3"}
 
 
@@ -92,7 +95,8 @@ class Raylets:
                     *self._within, PYTHON.with_name("ray"), "start", *words,
                     f"--node-ip-address={_ADDRESSES[name]}", "--num-cpus=2", "--num-gpus=2",
                     f"--resources={{\"{name}\": 4}}", "--object-store-memory=80000000", "--disable-usage-stats",
-                    "--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0", "--block",
+                    "--min-worker-port=0", "--max-worker-port=0", "--block",
+                    *(f"--{each}-port={port}" for each, port in zip(_AGENTS, range(_PORTS[name], 65536))),
                 ],
                 env=self._environ(), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
