@@ -76,7 +76,10 @@ def slurm_names(option: str, text: str) -> tuple[str, ...]:
 
 def address(option: str, text: str) -> str:
     """The address of a Ray cluster: `auto`, `ray://HOST:10001`, or `HOST:6379` from one of its nodes."""
-    if not re.fullmatch(r"auto|(ray://)?([A-Za-z0-9_.\-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}", text) or text[0] == "-":
+    if (
+        not re.fullmatch(r"auto|(ray://)?([A-Za-z0-9_.\-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}", text)
+        or text[0] == "-"
+    ):
         raise OptionError(
             option,
             f"{option}={text}: write {option}=auto, {option}=ray://HOST:10001, or {option}=HOST:6379 from one of "
@@ -93,7 +96,9 @@ def resources(option: str, text: str) -> tuple[tuple[str, float], ...]:
         if not name or not re.fullmatch(r"\d+(\.\d+)?", amount) or not float(amount):
             raise OptionError(option, f"{option}={text}: write {option}=NAME:AMOUNT, such as TPU:4")
         if name in _OTHER_WAYS:
-            raise OptionError(option, f"{option}={text}: {name} is asked for by {_OTHER_WAYS[name]}")
+            raise OptionError(
+                option, f"{option}={text}: {name} is asked for by {_OTHER_WAYS[name]}"
+            )
         found[name] = float(amount)
     return tuple(found.items())
 

@@ -56,9 +56,7 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     Raises `OptionError` for options that need `provider=aws`.
     """
     if spec.provider != "aws":
-        noted = _NEEDS if spec.simulate or spec.provider in _WITH_NEEDS else ()
-        if spec.provider == "sky":
-            noted = ALSO_OF_SKYPILOT
+        noted = _noted(spec)
         _check_none_asked(asked.without(noted))
         if spec.volumes:
             raise OptionError(
@@ -90,6 +88,13 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     if spec.mig and asked.partition is UNSET and not spec.simulate:
         spec = replace(spec, partition=True)  # new machines have GPUs that are not cut
     return replace(spec, aws=access)
+
+
+def _noted(spec: PoolSpec) -> tuple[str, ...]:
+    """The options about rented machines that a pool of another provider than AWS takes."""
+    if spec.provider == "sky":
+        return ALSO_OF_SKYPILOT
+    return _NEEDS if spec.simulate or spec.provider in _WITH_NEEDS else ()
 
 
 def _accelerator_of(instance_type: str, mig: str | None) -> Accelerator | None:

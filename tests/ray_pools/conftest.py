@@ -1,6 +1,5 @@
 """A cluster of a module, and pools on it; after each test it has no group and no actor of a pool."""
 
-import os
 import shutil
 import sys
 import tempfile

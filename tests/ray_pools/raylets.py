@@ -41,8 +41,10 @@ class Raylets:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.environ = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         """What clients of it need."""
-        self._network = subprocess.Popen(["unshare", "--net", "sleep", "infinity"], start_new_session=True)
-        until(lambda: os.readlink(f"/proc/{self._network.pid}/ns/net") != os.readlink("/proc/self/ns/net"))
+        self._network = subprocess.Popen(
+            ["unshare", "--net", "sleep", "infinity"], start_new_session=True
+        )
+        until(lambda: _network_of(self._network.pid) != _network_of("self"))
         for words in (
             "link set lo up", "link add d0 type veth peer name d1", "link set d0 up", "link set d1 up",
             *(f"addr add {address}/24 dev d0" for address in _ADDRESSES.values()), "route add default dev d0",
@@ -75,9 +77,8 @@ class Raylets:
         self.start_second()
 
     def start_second(self) -> None:
-        """Start the second raylet, and wait for it."""
+        """Start the second raylet; returns when it is a node."""
         self._begin("second", f"--address={self.address}")
-        until(lambda: "2 node" in self.say("import ray; ray.init(address='%s', logging_level=40); print(sum(n['Alive'] for n in ray.nodes()), 'node')" % self.address), 120)
 
     def _begin(self, name: str, *words: str) -> None:
         # Ray gives its own processes 30 s to come up, which a busy machine may not have.
@@ -96,7 +97,7 @@ class Raylets:
                     f"--node-ip-address={_ADDRESSES[name]}", "--num-cpus=2", "--num-gpus=2",
                     f"--resources={{\"{name}\": 4}}", "--object-store-memory=80000000", "--disable-usage-stats",
                     "--min-worker-port=0", "--max-worker-port=0", "--block",
-                    *(f"--{each}-port={port}" for each, port in zip(_AGENTS, range(_PORTS[name], 65536))),
+                    *(f"--{each}-port={port}" for each, port in zip(_AGENTS, range(_PORTS[name], _PORTS[name] + 4), strict=True)),
                 ],
                 env=self._environ(), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
@@ -120,7 +121,9 @@ class Raylets:
     def stop_one(self, name: str) -> None:
         """End a node's processes."""
         process = self._running.pop(name)
-        beside = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        beside = (
+            psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        )
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(20)
@@ -135,7 +138,11 @@ class Raylets:
     def say(self, program: str) -> str:
         """What a program in Ray's environment prints."""
         done = subprocess.run(
-            [self.python, "-c", program], env=self._environ(), capture_output=True, text=True, check=False
+            [self.python, "-c", program],
+            env=self._environ(),
+            capture_output=True,
+            text=True,
+            check=False,
         )
         return done.stdout
 
@@ -155,6 +162,10 @@ print("end")
         said = self.say(program)
         assert said.endswith("end\n"), said
         return [line for line in said.splitlines() if line.startswith("group ")]
+
+
+def _network_of(pid: int | str) -> Path:
+    return Path(f"/proc/{pid}/ns/net").readlink()
 
 
 @contextlib.contextmanager

@@ -162,7 +162,10 @@ ray.util.placement_group([{{"CPU": 1}}] * 3, strategy="STRICT_SPREAD", name="sky
 """)
     assert len(cluster.groups()) == 1
     GroupRecord(
-        pool_id="lost-123456", access=on_ray().spec.ray, maker=replace(MakerProcess.this(), since=1.0), count=3
+        pool_id="lost-123456",
+        access=on_ray().spec.ray,
+        maker=replace(MakerProcess.this(), since=1.0),
+        count=3,
     ).write()
     pool, events = on_ray(nodes=3), []
     with pytest.raises(StartError):

@@ -115,13 +115,19 @@ def test_the_keeper_has_a_folder_for_each_actor():
 def test_nodes_of_one_host_have_names_of_their_own():
     actors = [StartedActor("aaaaaaaa", "h1", ""), StartedActor("bbbbbbbb", "h2", "")]
     assert names_of(actors) == ["h1", "h2"]
-    assert names_of([*actors, StartedActor("cccccccc", "h1", "")]) == ["h1-aaaaaa", "h2", "h1-cccccc"]
+    assert names_of([*actors, StartedActor("cccccccc", "h1", "")]) == [
+        "h1-aaaaaa",
+        "h2",
+        "h1-cccccc",
+    ]
 
 
 # ── its answers ─────────────────────────────────────────────────────────────────────────
 
 _NODES = [
-    ClusterNode("h1", {"CPU": 8.0, "node:10.0.0.1": 1.0, "memory": 1e9, "object_store_memory": 1e9}),
+    ClusterNode(
+        "h1", {"CPU": 8.0, "node:10.0.0.1": 1.0, "memory": 1e9, "object_store_memory": 1e9}
+    ),
     ClusterNode("h2", {"CPU": 8.0, "GPU": 4.0, "accelerator_type:A100": 1.0}),
 ]
 
@@ -130,12 +136,16 @@ def test_what_no_cluster_can_hold_is_said_with_what_it_has():
     asked = spec("provider=ray nodes=2 accelerator=A100:4")
     assert not why_infeasible(GroupState("PENDING", "NO_RESOURCES", _NODES), asked)
     said = why_infeasible(GroupState("PENDING", "INFEASIBLE", _NODES), asked)
-    assert said.startswith("2 nodes with 1 CPU, 4 GPU (A100) each are asked for, and 1 of the cluster's 2")
+    assert said.startswith(
+        "2 nodes with 1 CPU, 4 GPU (A100) each are asked for, and 1 of the cluster's 2"
+    )
     assert "(1 × 8 CPU; 1 × 8 CPU, 4 GPU (A100))" in said
     assert "sky.Ray(waits=True)" in said
     asked = spec("provider=ray accelerator=H100")
     said = why_infeasible(GroupState("PENDING", "INFEASIBLE", _NODES), asked)
-    assert said.startswith("a node with 1 CPU, 1 GPU (H100) is asked for, and none of the cluster's 2")
+    assert said.startswith(
+        "a node with 1 CPU, 1 GPU (H100) is asked for, and none of the cluster's 2"
+    )
 
 
 def test_a_group_that_waits_says_for_what():

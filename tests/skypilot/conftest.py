@@ -24,7 +24,9 @@ class FakeSky:
     def __init__(self, folder):
         self.folder = folder
         self.path = folder / "sky"
-        self.path.write_text(f'#!/bin/sh\nSKY_FOLDER={folder} exec {sys.executable} -I {_PROGRAM} "$@"\n')
+        self.path.write_text(
+            f'#!/bin/sh\nSKY_FOLDER={folder} exec {sys.executable} -I {_PROGRAM} "$@"\n'
+        )
         self.path.chmod(0o755)
 
     def calls(self):

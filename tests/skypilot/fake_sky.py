@@ -4,6 +4,7 @@ Its folder `SKY_FOLDER` has `calls` (a line of JSON for each command), `clusters
 is to go wrong.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -17,10 +18,10 @@ PLAN = """\
 
 Considered resources ({nodes} node{s}):
 ────────────────────────────────────────────────────────────────────────────────────────────
- INFRA               INSTANCE        vCPUs   Mem(GB)   GPUS         COST ($)   CHOSEN   
+ INFRA               INSTANCE        vCPUs   Mem(GB)   GPUS         COST ($)   CHOSEN
 ────────────────────────────────────────────────────────────────────────────────────────────
- GCP (us-central1)   a2-highgpu-8g   96      680       A100:8       {cost}     \x1b[32m   ✔\x1b[0m     
- AWS (us-east-1)     p4d.24xlarge    96      1152      A100:8       65.54               
+ GCP (us-central1)   a2-highgpu-8g   96      680       A100:8       {cost}     \x1b[32m   ✔\x1b[0m
+ AWS (us-east-1)     p4d.24xlarge    96      1152      A100:8       65.54
 ────────────────────────────────────────────────────────────────────────────────────────────
 """
 LAUNCHED = """\
@@ -58,7 +59,9 @@ def keep(known: dict) -> None:
 
 
 def option(words: list, name: str, default: str = "") -> str:
-    return next((each.partition("=")[2] for each in words if each.startswith(f"--{name}=")), default)
+    return next(
+        (each.partition("=")[2] for each in words if each.startswith(f"--{name}=")), default
+    )
 
 
 def says(name: str) -> bool:
@@ -86,7 +89,9 @@ def launch(words: list) -> int:
         try:
             subprocess.run(["sleep", "600"], check=False)
         except KeyboardInterrupt:
-            print("⚙︎ Request will continue running asynchronously.\n└── To cancel the request, run: sky api cancel 1f2e3d4c")
+            print(
+                "⚙︎ Request will continue running asynchronously.\n└── To cancel the request, run: sky api cancel 1f2e3d4c"
+            )
         return 1
     write_ssh(name, nodes)
     for rank in range(nodes if not says("no-keeper") else 0):
@@ -147,10 +152,8 @@ def down(words: list) -> int:
         print("\nSummary:\n  ✗ Failed: " + name + " (quota of the API)\n")
         return 1
     for pid in known.pop(name)["pids"]:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, 15)
-        except ProcessLookupError:
-            pass
     keep(known)
     Path("~/.sky/generated/ssh").expanduser().joinpath(name).unlink(missing_ok=True)
     print("\nSummary:\n  ✓ Succeeded: " + name)

@@ -101,7 +101,9 @@ def test_a_pool_whose_notebook_was_killed_is_found_again_until_its_machines_are_
     known[name] |= {"status": "INIT", "why": "1 of 1 nodes terminated"}
     fake.keep(known)
     os.killpg(known[name]["pids"][0], signal.SIGTERM)
-    with pytest.raises(PoolError, match="spot machines are taken back so.*1 of 1 nodes terminated"):
+    with pytest.raises(
+        PoolError, match=r"spot machines are taken back so.*1 of 1 nodes terminated"
+    ):
         until(lambda: values(again, "2") != [2])
     again.close()
     assert not fake.clusters()
@@ -131,7 +133,7 @@ def test_what_cannot_be_rented_is_said_and_nothing_is_left(rented, fake, wrong, 
 def test_without_skypilot_it_is_said_how_to_have_it(rented, fake, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     pool = rented(skypilot=SkyPilotAccess())
-    with pytest.raises(StartError, match="uv tool install --python 3.12 'skypilot"):
+    with pytest.raises(StartError, match=r"uv tool install --python 3\.12 'skypilot"):
         pool.start(lambda _: None)
     assert not all_records()
 
@@ -157,7 +159,9 @@ def test_what_skypilot_does_not_take_down_is_named_and_taken_down_by_the_next_po
         with pytest.raises(StartError):
             pool.start(lambda _: None)
     (record,) = all_records()
-    replace(record, maker=replace(MakerProcess.this(), since=1.0)).write()  # that notebook has ended
+    replace(
+        record, maker=replace(MakerProcess.this(), since=1.0)
+    ).write()  # that notebook has ended
     fake.unsay("down-fails")
     events = []
     with pytest.raises(StartError):

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from skypilot.fake_sky import FAILED, LAUNCHED, NONE, PLAN
 
 import skyward_nb as sky
-from skypilot.fake_sky import FAILED, LAUNCHED, NONE, PLAN
 from skyward_nb.options.arguments import spec_for
 from skyward_nb.options.defaults import Default, with_defaults
 from skyward_nb.options.option_line import parse
@@ -48,7 +48,9 @@ def test_only_what_was_asked_for_is_passed_on():
         "launch", "--yes", "--detach-run", "--cluster=skyward-p-1", "--down", "--idle-minutes-to-autostop=1",
         "--num-nodes=1", "t.yaml",
     ]  # fmt: skip
-    line = "provider=sky infra=gcp/us-central1 nodes=2 accelerator=A100:8 cpus=8+ memory=32 spot=yes"
+    line = (
+        "provider=sky infra=gcp/us-central1 nodes=2 accelerator=A100:8 cpus=8+ memory=32 spot=yes"
+    )
     words = launch_arguments(spec(line), "p-1", "t.yaml")
     assert words[6:-1] == [
         "--num-nodes=2", "--infra=gcp/us-central1", "--gpus=A100:8", "--cpus=8+", "--memory=32", "--use-spot",
@@ -60,7 +62,7 @@ def test_only_what_was_asked_for_is_passed_on():
 
 def test_the_task_is_a_keeper_with_a_folder_for_each_machine():
     run = json.loads(task("p-1"))["run"]
-    assert run.startswith("exec /bin/sh -c 'set -- \"/tmp/.skyward-p-1.$SKYPILOT_NODE_RANK\" 90\n")
+    assert run.startswith('exec /bin/sh -c \'set -- "/tmp/.skyward-p-1.$SKYPILOT_NODE_RANK" 90\n')
     assert cluster_name("my_pool-1") == "skyward-my-pool-1"
     assert host_names("c", 3) == ("c", "c-worker1", "c-worker2")
     (_, shown) = dry_run_lines(spec("provider=sky accelerator=L4"))
@@ -150,7 +152,9 @@ def test_a_price_is_agreed_to_as_for_other_rented_machines():
 
 
 def test_the_state_of_a_cluster_is_found_in_its_list():
-    said = json.dumps([{"name": "a", "status": "UP", "more": 1}, {"name": "b", "status": "INIT"}], indent=2)
+    said = json.dumps(
+        [{"name": "a", "status": "UP", "more": 1}, {"name": "b", "status": "INIT"}], indent=2
+    )
     out = f"\x1b[36mRefreshing\x1b[0m\n{said}\n"
     assert cluster_state(out, "b") == ClusterState("b", "INIT")
     assert cluster_state(out, "c") is None
@@ -163,7 +167,9 @@ def test_why_a_cluster_is_gone_is_said_in_words():
     assert not why_gone(ClusterState("c", "UP"), "c")
     assert why_gone(None, "c") == "SkyPilot has no cluster c any more: it was taken down"
     init = ClusterState("c", "INIT", init_status_reason="1 of 2 nodes terminated")
-    assert why_gone(init, "c").endswith("(spot machines are taken back so): 1 of 2 nodes terminated")
+    assert why_gone(init, "c").endswith(
+        "(spot machines are taken back so): 1 of 2 nodes terminated"
+    )
     assert "it is stopped" in why_gone(ClusterState("c", "STOPPED"), "c")
 
 

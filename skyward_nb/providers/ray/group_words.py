@@ -65,7 +65,11 @@ def why_infeasible(state: GroupState, spec: PoolSpec) -> str:
         return ""
     asked = bundle(spec)
     fitting = sum(_holds(node, asked) for node in state.nodes)
-    nodes = f"{spec.nodes} nodes with {spell_bundle(asked)} each are" if spec.nodes > 1 else f"a node with {spell_bundle(asked)} is"
+    nodes = (
+        f"{spec.nodes} nodes with {spell_bundle(asked)} each are"
+        if spec.nodes > 1
+        else f"a node with {spell_bundle(asked)} is"
+    )
     return (
         f"{nodes} asked for, and {_count(fitting)} of the cluster's {_count(len(state.nodes))} "
         f"can have that much ({spell_nodes(state.nodes)}): ask for less with nodes=, accelerator=, cpus= or memory=. Where an autoscaler brings "

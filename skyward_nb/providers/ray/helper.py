@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import importlib
 import importlib.util
 import itertools
 import json
@@ -147,8 +148,9 @@ class Helper:
         """End keepers, actors and the group; what may still be there."""
         name, count = asked["group"], asked["count"]
         names = [_actor_name(name, number) for number in range(count)]
-        until = _now() + asked["patience"]
-        while _now() < until and not all(await asyncio.gather(*map(self._fault, names))):
+        for _ in range(int(asked["patience"] / _PAUSE)):
+            if all(await asyncio.gather(*map(self._fault, names))):
+                break
             await asyncio.sleep(_PAUSE)
         ended = await asyncio.gather(*map(self._finished, names))
         left = [f"actor {each}" for each, done in zip(names, ended) if not done]  # noqa: B905
@@ -292,9 +294,7 @@ def _requests(control: socket.socket, loop: asyncio.AbstractEventLoop, helper: H
             break
         for _level, _kind, data in told:
             (handle,) = array.array("i", data[:size])
-            asyncio.run_coroutine_threadsafe(
-                helper.serve(socket.socket(fileno=handle), text), loop
-            )
+            asyncio.run_coroutine_threadsafe(helper.serve(socket.socket(fileno=handle), text), loop)
     loop.call_soon_threadsafe(loop.stop)
 
 
@@ -304,8 +304,7 @@ def main(address: str) -> None:
     say = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what Ray prints is no answer
     try:
-        import ray
-
+        ray: Any = importlib.import_module("ray")
         # The client of Ray beside other words is asked for by its own address.
         ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level="ERROR")
     except BaseException as error:  # noqa: BLE001 - Ray raises several kinds, and SystemExit too

@@ -36,7 +36,9 @@ class RayLine(ScriptShell):
     reaching: str = "reaching nodes"
     advice: str = "no stream of its actor reaches it: see whether /tmp there is the actor's own"
 
-    def __init__(self, name: str, pool_id: str, number: int, helper: RayHelper, place: str = "") -> None:
+    def __init__(
+        self, name: str, pool_id: str, number: int, helper: RayHelper, place: str = ""
+    ) -> None:
         self.name: str = name
         self.place: str = place or name
         self.number: int = 0

@@ -123,6 +123,4 @@ class GroupLeft(msgspec.Struct, frozen=True):
     left: list[str]
 
 
-Request = (
-    StartGroup | LookAtGroup | StartActors | LookAtActors | EndGroup | RunCommand | JoinSocket
-)
+Request = StartGroup | LookAtGroup | StartActors | LookAtActors | EndGroup | RunCommand | JoinSocket

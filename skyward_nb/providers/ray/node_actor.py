@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import os
 import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
+from typing import Any
 
-import ray
+ray: Any = importlib.import_module("ray")
 
 _MOST = 1 << 20
 _QUEUED = 4
 _KEEPER_LIMIT = 30.0
-_LEAVE_LIMIT = 30.0
+_LOOKS = 60
 _ASK_LIMIT = 5.0
 _PAUSE = 0.5
 _HEAD = 5
@@ -171,7 +174,7 @@ class NodeActor:
         self._number = number
         self._keep = keep
         self._channels: dict[str, _Channel] = {}
-        self._has_ended = False
+        self._ended = asyncio.Event()
         self._words = b""
         """What the keeper says: why there is none."""
         self._hold, self._said = self._begun(_GUARD.format(keep=keep) + program)
@@ -181,7 +184,7 @@ class NodeActor:
         theirs, hold = os.pipe()
         said, say = os.pipe()
         try:
-            subprocess.run(
+            subprocess.run(  # noqa: S603 - a keeper and its guard
                 ["/bin/sh", "-c", _WRAP, "wrap", program],
                 stdin=theirs,
                 stdout=say,
@@ -196,12 +199,12 @@ class NodeActor:
             os.close(say)
         return hold, said
 
-    async def started(self) -> dict:
+    async def started(self) -> dict[str, Any]:
         """Wait for the keeper; where this is. Raises RuntimeError with the keeper's words."""
         self._watching = asyncio.ensure_future(self._watch())
         until = time.monotonic() + _KEEPER_LIMIT
-        while not os.path.exists(f"{self._keep}/env"):  # noqa: PTH110 - it is awaited by nobody else
-            if self._has_ended or time.monotonic() > until:
+        while not await asyncio.to_thread(Path(self._keep, "env").exists):
+            if self._ended.is_set() or time.monotonic() > until:
                 words = self._words.decode(errors="replace").strip()
                 raise RuntimeError(f"its keeper did not start: {words or 'it says nothing'}")
             await asyncio.sleep(0.02)
@@ -216,15 +219,14 @@ class NodeActor:
 
     async def has_ended(self) -> bool:
         """Whether its keeper has ended."""
-        return self._has_ended
+        return self._ended.is_set()
 
     async def finish(self, limit: float) -> bool:
         """End the keeper; whether it has ended in so many seconds."""
         self._let_go()
-        until = time.monotonic() + limit
-        while not self._has_ended and time.monotonic() < until:
-            await asyncio.sleep(0.02)
-        return self._has_ended
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), limit)
+        return self._ended.is_set()
 
     def _let_go(self) -> None:
         if self._hold >= 0:
@@ -238,10 +240,11 @@ class NodeActor:
         pipe = os.fdopen(self._said, "rb", 0)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
         self._words = await reader.read()
-        self._has_ended = True
+        self._ended.set()
         self._let_go()
-        until = time.monotonic() + _LEAVE_LIMIT
-        while time.monotonic() < until and not await self._all_ended():
+        for _ in range(_LOOKS):
+            if await self._all_ended():
+                break
             await asyncio.sleep(_PAUSE)
         ray.util.remove_placement_group(ray.util.get_placement_group(self._group))
 

@@ -16,7 +16,9 @@ _VERSIONS = re.compile(
     r"Ray: (?P<ray>[\w.]+).*?Python: (?P<python>[\d.]+).*?Ray: (?P<own_ray>[\w.]+).*?Python: (?P<own_python>[\d.]+)",
     re.DOTALL,
 )
-_CLIENT_PYTHON = re.compile(r"Python version (?P<own>[\d.]+) .*?(?P<cluster>\d+\.\d+(?:\.\d+)?)", re.DOTALL)
+_CLIENT_PYTHON = re.compile(
+    r"Python version (?P<own>[\d.]+) .*?(?P<cluster>\d+\.\d+(?:\.\d+)?)", re.DOTALL
+)
 
 
 def spell_failure(failed: HelperFailed, access: RayAccess) -> str:
@@ -35,7 +37,11 @@ def spell_failure(failed: HelperFailed, access: RayAccess) -> str:
             f"{found['python']} ray-env && uv pip install --python ray-env 'ray[client]=={found['ray']}'`, and name it: "
             "sky.Ray(python='ray-env/bin/python'). Ranks keep the notebook's own Python."
         )
-    if "AuthToken" in failed.text or "Unauthenticated" in failed.text or failed.error == "AuthenticationError":
+    if (
+        "AuthToken" in failed.text
+        or "Unauthenticated" in failed.text
+        or failed.error == "AuthenticationError"
+    ):
         return (
             f"the cluster at address={access.address} takes only clients with its token: set RAY_AUTH_MODE=token and "
             "RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) in this notebook's environment"

@@ -123,7 +123,10 @@ def why_gone(state: ClusterState | None, name: str) -> str:
 _ADVICE = (
     ("No cloud access is set up", "`sky check` says what each cloud lacks"),
     ("Catalog does not contain", "`sky gpus list` lists accelerators and where they are"),
-    ("No resource satisfying", "`sky gpus list` lists accelerators and where they are; infra= and cpus= narrow the choice"),
+    (
+        "No resource satisfying",
+        "`sky gpus list` lists accelerators and where they are; infra= and cpus= narrow the choice",
+    ),
     ("not enabled", "`sky check` says what each cloud lacks"),
     ("quota", "ask the cloud for quota, or name another infra="),
     ("Failed to acquire resources in all", "another infra=, accelerator=, or spot=no"),
