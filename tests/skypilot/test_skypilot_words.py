@@ -13,7 +13,7 @@ from skyward_nb.options.specs import spec_of
 from skyward_nb.providers.skypilot.answers import (
     ClusterState,
     NoAnswer,
-    Plan,
+    LaunchPlan,
     advised,
     chosen_plan,
     cluster_state,
@@ -125,7 +125,7 @@ def plan(nodes=2):
 
 
 def test_the_chosen_plan_is_read_from_the_last_table():
-    assert plan() == Plan("GCP (us-central1)", "a2-highgpu-8g", "96", "680", 58.78)
+    assert plan() == LaunchPlan("GCP (us-central1)", "a2-highgpu-8g", "96", "680", 58.78)
     both = PLAN.format(nodes=1, s="", cost="29.39") + PLAN.format(nodes=1, s="", cost="31.00")
     assert chosen_plan(both).dollars == 31
     assert chosen_plan(PLAN.format(nodes=1, s="", cost="-")).dollars is None

@@ -25,7 +25,7 @@ class ClusterState(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchPlan:
     """What SkyPilot chose: where, which machines, and the dollars an hour of all; None where it has no price."""
 
     infra: str
@@ -44,7 +44,7 @@ def plain(text: str) -> str:
     return _COLOURS.sub("", text)
 
 
-def chosen_plan(text: str) -> Plan | None:
+def chosen_plan(text: str) -> LaunchPlan | None:
     """The plan that the last table of `text` marks as chosen; None if there is none."""
     found, heads = None, list[str]()
     for line in plain(text).splitlines():
@@ -53,7 +53,7 @@ def chosen_plan(text: str) -> Plan | None:
             heads, found = parts, None
         elif heads and found is None and ("✔" in line or "✓" in line):
             values = dict(zip(heads, parts, strict=False))
-            found = Plan(
+            found = LaunchPlan(
                 infra=values.get("INFRA", ""),
                 instance=values.get("INSTANCE", ""),
                 cpus=values.get("vCPUs", ""),

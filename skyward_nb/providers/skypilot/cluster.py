@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from skyward_nb.protocol.events import CostChanged, Phase
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.skypilot.answers import (
-    Plan,
+    LaunchPlan,
     advised,
     chosen_plan,
     last_words,
@@ -72,7 +72,7 @@ class RentedCluster:
         self._note(replace(self.record, dollars=plan.dollars if plan else None))
         tell(CostChanged(self.bill(spec, plan)))
 
-    def bill(self, spec: PoolSpec, plan: Plan | None) -> Bill:
+    def bill(self, spec: PoolSpec, plan: LaunchPlan | None) -> Bill:
         """What the machines cost, by SkyPilot's catalogue."""
         many = f"{self.record.nodes} × " if self.record.nodes > 1 else ""
         return Bill(

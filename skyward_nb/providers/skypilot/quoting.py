@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from skyward_nb.providers.skypilot.answers import Plan, advised, chosen_plan, last_words
+from skyward_nb.providers.skypilot.answers import LaunchPlan, advised, chosen_plan, last_words
 from skyward_nb.providers.skypilot.cluster_request import plan_arguments, task
 from skyward_nb.providers.skypilot.sky_program import SkyProgram, SkySilent
 from skyward_nb.words.errors import AccountError, NothingFits
@@ -42,7 +42,7 @@ async def quote_of(spec: PoolSpec) -> Quote:
     return quote
 
 
-def quote_from(plan: Plan, spec: PoolSpec) -> Quote:
+def quote_from(plan: LaunchPlan, spec: PoolSpec) -> Quote:
     """A plan as a quote of one offer."""
     gpu = spec.real_accelerator
     machine = InstanceType(
