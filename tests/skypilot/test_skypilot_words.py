@@ -12,8 +12,8 @@ from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import spec_of
 from skyward_nb.providers.skypilot.answers import (
     ClusterState,
-    NoAnswer,
     LaunchPlan,
+    NoAnswer,
     advised,
     chosen_plan,
     cluster_state,
