@@ -26,7 +26,7 @@ _ADDRESSES = {"first": "10.77.0.2", "second": "10.77.0.3"}
 def lacks() -> str:
     """Why no cluster can be started here; "" where it can."""
     if not PYTHON.exists():
-        return "there is no Ray here: `.ci/ray .venv/bin/uv .venv/bin/python` installs it"
+        return "there is no Ray here: `make .venv/.stamps/ray` installs it in an environment of its own"
     if os.getuid() or shutil.which("nsenter") is None or shutil.which("ip") is None:
         return "Ray listens on its nodes' addresses: only root can give it a network of its own"
     return ""

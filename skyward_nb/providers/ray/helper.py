@@ -26,7 +26,7 @@ _MOST = 256 << 10
 _WRITES = 8
 _READS = 3
 """Calls of one channel that are on their way at once."""
-_LONGEST = 64 << 10
+_LONGEST = 1 << 20
 _CALL_LIMIT = 60.0
 _LOOK_LIMIT = 5.0
 _END_LIMIT = 30.0

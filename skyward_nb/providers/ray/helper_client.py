@@ -21,6 +21,7 @@ T = TypeVar("T")
 PYTHON_VARIABLE = "SKYWARD_RAY_PYTHON"
 """The interpreter that has Ray, where `sky.Ray(python=...)` names none."""
 _START_LIMIT = 120.0
+_END_LIMIT = 10.0
 _CHUNK = 1 << 18
 _PROGRAM = Path(__file__).with_name("helper.py")
 _OWN = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_WORKER_", "RAY_CLIENT_MODE", "RAY_JOB_CONFIG_")
@@ -146,7 +147,13 @@ class RayHelper:
         """End it: it sees that nobody asks any more."""
         process, self._process = self._process, None
         self._hang_up()
-        if process is not None:
+        if process is None:
+            return
+        try:
+            async with asyncio.timeout(_END_LIMIT):
+                await process.wait()
+        except TimeoutError:  # it takes leave of a cluster that is gone
+            process.kill()
             await process.wait()
 
     def _hang_up(self) -> None:
