@@ -80,8 +80,17 @@ def left_by_a_notebook(spec):
         assert notebook.stdout.readline() == b"up\n"
         notebook.send_signal(signal.SIGKILL)
     (entry,) = registry.entries()
-    again = found(type("Left", (), {"pool_id": entry.pool_id}))
-    again.attach(lambda _: None)
+    return until(lambda: _attached(type("Left", (), {"pool_id": entry.pool_id})))
+
+
+def _attached(left):
+    """A pool, attached; None while its agents have not heard that its other client is gone."""
+    again = found(left)
+    try:
+        again.attach(lambda _: None)
+    except PoolError as error:
+        assert "is in use by" in str(error), error
+        return None
     return again
 
 

@@ -31,6 +31,8 @@ _CALL_LIMIT = 60.0
 _LOOK_LIMIT = 5.0
 _END_LIMIT = 30.0
 _PAUSE = 0.1
+_BEAT = 3.0
+_LEAVE_LIMIT = 3.0
 
 
 class Helper:
@@ -43,6 +45,8 @@ class Helper:
         self._groups: dict[str, Any] = {}
         self._actors: dict[str, Any] = {}
         self._class = self._actor_class()
+        self._serving: set[asyncio.Task[Any]] = set()
+        self._beating: dict[str, asyncio.Task[None]] = {}
         self._own: set[str] = set()
         """Groups without actors yet: nobody but this process would end them."""
 
@@ -187,7 +191,10 @@ class Helper:
         self, asked: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Carry a channel of an actor: after `+`, its bytes."""
-        actor = self._actor(_actor_name(asked["group"], asked["number"]))
+        name = _actor_name(asked["group"], asked["number"])
+        actor = self._actor(name)
+        if name not in self._beating:
+            self._beating[name] = asyncio.ensure_future(self._beat(actor))
         key = f"{self._id}-{next(self._keys)}"
         if asked["type"] == "RunCommand":
             opened = await _value(actor.run.remote(key, asked["words"]))
@@ -207,9 +214,29 @@ class Helper:
             with contextlib.suppress(self._ray.exceptions.RayError):
                 await asyncio.wait_for(_value(actor.end.remote(key)), _LOOK_LIMIT)
 
+    async def _beat(self, actor: Any) -> None:
+        """Tell an actor now and then that this helper lives: else it ends this helper's channels."""
+        while True:
+            with contextlib.suppress(self._ray.exceptions.RayError, asyncio.TimeoutError):
+                await asyncio.wait_for(_value(actor.beat.remote(self._id)), _LOOK_LIMIT)
+            await asyncio.sleep(_BEAT)
+
+    async def leave(self) -> None:
+        """End all channels: who asked for them is gone."""
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=_LEAVE_LIMIT)
+        for task in [*self._serving, *self._beating.values()]:
+            task.cancel()
+        await asyncio.gather(*self._serving, *self._beating.values(), return_exceptions=True)
+        asyncio.get_running_loop().stop()
+
     async def serve(self, connection: socket.socket, text: bytes) -> None:
         """Answer one request, and close its connection."""
         asked = json.loads(text)
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         connection.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=connection, limit=_MOST)
         try:
@@ -295,7 +322,7 @@ def _requests(control: socket.socket, loop: asyncio.AbstractEventLoop, helper: H
         for _level, _kind, data in told:
             (handle,) = array.array("i", data[:size])
             asyncio.run_coroutine_threadsafe(helper.serve(socket.socket(fileno=handle), text), loop)
-    loop.call_soon_threadsafe(loop.stop)
+    asyncio.run_coroutine_threadsafe(helper.leave(), loop)
 
 
 def main(address: str) -> None:

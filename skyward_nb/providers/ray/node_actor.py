@@ -25,6 +25,8 @@ _KEEPER_LIMIT = 30.0
 _LOOKS = 60
 _ASK_LIMIT = 5.0
 _PAUSE = 0.5
+_SILENCE = 20.0
+"""Seconds after which a helper that says nothing is taken for gone."""
 _HEAD = 5
 """Bytes before the data of a frame: its kind and its length."""
 _WRAP = """exec 4<&0
@@ -175,6 +177,8 @@ class NodeActor:
         self._keep = keep
         self._channels: dict[str, _Channel] = {}
         self._ended = asyncio.Event()
+        self._heard: dict[str, float] = {}
+        """When each helper was heard of last."""
         self._words = b""
         """What the keeper says: why there is none."""
         self._hold, self._said = self._begun(_GUARD.format(keep=keep) + program)
@@ -202,6 +206,7 @@ class NodeActor:
     async def started(self) -> dict[str, Any]:
         """Wait for the keeper; where this is. Raises RuntimeError with the keeper's words."""
         self._watching = asyncio.ensure_future(self._watch())
+        self._missing = asyncio.ensure_future(self._miss())
         until = time.monotonic() + _KEEPER_LIMIT
         while not await asyncio.to_thread(Path(self._keep, "env").exists):
             if self._ended.is_set() or time.monotonic() > until:
@@ -252,10 +257,24 @@ class NodeActor:
         others = [name for name in self._names if name != self._names[self._number]]
         return all(await asyncio.gather(*map(_ended, others)))
 
+    async def _miss(self) -> None:
+        """End the channels of helpers that are gone without a word: else the agent would wait for their clients."""
+        while True:
+            await asyncio.sleep(_SILENCE / 4)
+            late = time.monotonic() - _SILENCE
+            for key in [*self._channels]:
+                if self._heard.get(_helper_of(key), 0.0) < late:
+                    await self.end(key)
+
+    async def beat(self, helper: str) -> None:
+        """Note that a helper lives."""
+        self._heard[helper] = time.monotonic()
+
     # ── channels ────────────────────────────────────────────────────────────────────────
 
     async def run(self, key: str, words: list[str]) -> bool:
         """Run a command, as the channel `key`."""
+        await self.beat(_helper_of(key))
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *words,
@@ -271,6 +290,7 @@ class NodeActor:
 
     async def join(self, key: str, path: str) -> bool:
         """Connect to a unix socket, as the channel `key`; False if nobody listens there."""
+        await self.beat(_helper_of(key))
         connection = socket.socket(socket.AF_UNIX)
         connection.setblocking(False)
         try:
@@ -295,6 +315,10 @@ class NodeActor:
         """End a channel."""
         if (channel := self._channels.pop(key, None)) is not None:
             await channel.end()
+
+
+def _helper_of(key: str) -> str:
+    return key.rpartition("-")[0]
 
 
 async def _ended(name: str) -> bool:
