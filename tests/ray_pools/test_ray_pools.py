@@ -174,6 +174,7 @@ ray.util.placement_group([{{"CPU": 1}}] * 3, strategy="STRICT_SPREAD", name="sky
         pool_id="lost-123456",
         access=on_ray().spec.ray,
         maker=replace(MakerProcess.this(), since=1.0),
+        listing="/no/such",
         count=3,
     ).write()
     pool, events = on_ray(nodes=3), []

@@ -190,7 +190,7 @@ def test_a_plan_is_shown_before_anything_is_rented(rented, fake):
 
 def test_max_cost_is_a_lifetime_on_the_machines():
     record = ClusterRecord(
-        pool_id="p-1", access=SkyPilotAccess(), maker=MakerProcess.this(), nodes=1,
+        pool_id="p-1", access=SkyPilotAccess(), maker=MakerProcess.this(), listing="/no/such", nodes=1,
         began=0.0, dollars=None,
     )  # fmt: skip
     assert RentedCluster(record).seconds_for(10) is None

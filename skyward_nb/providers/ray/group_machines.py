@@ -24,7 +24,11 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[RayMachine,
     assert spec.ray is not None
     await end_orphans(spec.ray.address, tell)
     record = GroupRecord(
-        pool_id=pool_id, access=spec.ray, maker=MakerProcess.this(), count=spec.nodes
+        pool_id=pool_id,
+        access=spec.ray,
+        maker=MakerProcess.this(),
+        listing=str((far_root() / f"{pool_id}.json").absolute()),
+        count=spec.nodes,
     )
     helper = RayHelper(spec.ray)
     group = NodeGroup(record, helper)
@@ -80,9 +84,7 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[RayMachine, ...]:
 async def end_orphans(address: str, tell: Tell) -> None:
     """Remove the groups of a cluster whose pools nobody can find: their makers are dead, and they are not listed."""
     for record in all_records():
-        if record.access.address != address or record.maker.may_live:
-            continue
-        if (far_root() / f"{record.pool_id}.json").exists():
+        if record.access.address != address or not record.is_orphan:
             continue
         if not await NodeGroup(record, RayHelper(record.access)).give_back():
             tell(Remark(f"what was left of an earlier pool, {record.pool_id}, is removed from Ray"))

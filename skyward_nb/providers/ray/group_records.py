@@ -23,8 +23,15 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     pool_id: str
     access: RayAccess
     maker: MakerProcess
+    listing: str
+    """The file that lists the pool while it is up, of whichever runtime folder."""
     count: int
     nodes: tuple[str, ...] = ()
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether nobody can find its pool: no process makes it, and it is not listed."""
+        return not self.maker.may_live and not Path(self.listing).exists()
 
     def write(self) -> None:
         """Write it, whole or not at all; raises OSError."""

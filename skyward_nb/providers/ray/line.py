@@ -34,6 +34,7 @@ class RayLine(ScriptShell):
     """A `Line` to the node `name`, whose actor is number `number` of the pool's group."""
 
     reaching: str = "reaching nodes"
+    beat: float = 25.0
     advice: str = "no stream of its actor reaches it: see whether /tmp there is the actor's own"
 
     def __init__(

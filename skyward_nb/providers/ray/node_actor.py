@@ -208,7 +208,7 @@ class NodeActor:
         self._watching = asyncio.ensure_future(self._watch())
         self._missing = asyncio.ensure_future(self._miss())
         until = time.monotonic() + _KEEPER_LIMIT
-        while not await asyncio.to_thread(Path(self._keep, "env").exists):
+        while not await asyncio.to_thread(_is_kept, Path(self._keep)):
             if self._ended.is_set() or time.monotonic() > until:
                 words = self._words.decode(errors="replace").strip()
                 raise RuntimeError(f"its keeper did not start: {words or 'it says nothing'}")
@@ -315,6 +315,14 @@ class NodeActor:
         """End a channel."""
         if (channel := self._channels.pop(key, None)) is not None:
             await channel.end()
+
+
+def _is_kept(folder: Path) -> bool:
+    """Whether a keeper is ready; a folder that another user has made there is none of it."""
+    try:
+        return folder.lstat().st_uid == os.getuid() and (folder / "env").exists()
+    except OSError:
+        return False
 
 
 def _helper_of(key: str) -> str:

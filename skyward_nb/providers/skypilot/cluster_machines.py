@@ -24,7 +24,11 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SkyPilotMac
     assert spec.skypilot is not None
     await take_down_orphans(tell)
     record = ClusterRecord(
-        pool_id=pool_id, access=spec.skypilot, maker=MakerProcess.this(), nodes=spec.nodes
+        pool_id=pool_id,
+        access=spec.skypilot,
+        maker=MakerProcess.this(),
+        listing=str((far_root() / f"{pool_id}.json").absolute()),
+        nodes=spec.nodes,
     )
     cluster = RentedCluster(record)
     try:
@@ -82,7 +86,7 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[SkyPilotMachine, ...]:
 async def take_down_orphans(tell: Tell) -> None:
     """Take down the clusters of pools that nobody can find: their makers are dead, and they are not listed."""
     for record in all_records():
-        if record.maker.may_live or (far_root() / f"{record.pool_id}.json").exists():
+        if not record.is_orphan:
             continue
         if not await RentedCluster(record).take_down():
             tell(Remark(f"SkyPilot's cluster of an earlier pool, {record.pool_id}, is down"))

@@ -28,6 +28,8 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
     pool_id: str
     access: SkyPilotAccess
     maker: MakerProcess
+    listing: str
+    """The file that lists the pool while it is up, of whichever runtime folder."""
     nodes: int
     is_up: bool = False
     began: float = 0.0
@@ -42,6 +44,11 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
     def hosts(self) -> tuple[str, ...]:
         """The names of its machines, the head first."""
         return host_names(self.cluster, self.nodes)
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether nobody can find its pool: no process makes it, and it is not listed."""
+        return not self.maker.may_live and not Path(self.listing).exists()
 
     def write(self) -> None:
         """Write it, whole or not at all; raises OSError."""

@@ -20,6 +20,7 @@ from skyward_nb.words.hosts import Host
 
 T = TypeVar("T")
 _FIRST_LIMIT = 120.0
+_BEAT = 25.0
 
 
 class RentedHostLine(HostLine):
@@ -29,6 +30,7 @@ class RentedHostLine(HostLine):
         super().__init__(host, dialer)
         self._keep = keep
         self._waits = is_new
+        self.beat: float = _BEAT if is_new else 0.0
 
     async def connect(self) -> None:
         """Log in, and wait for the keeper; raises `Unreachable`."""
