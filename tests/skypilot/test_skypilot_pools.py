@@ -80,6 +80,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.extensive
 def test_a_pool_whose_notebook_was_killed_is_found_again_until_its_machines_are_gone(
     rented, fake, machine
 ):
@@ -117,7 +118,11 @@ def test_a_pool_whose_notebook_was_killed_is_found_again_until_its_machines_are_
     ("wrong", "words"),
     [
         ("no-cloud", r"No cloud access is set up.*`sky check` says what each cloud lacks"),
-        ("fails", r"Failed to acquire resources in all zones in us-central1"),
+        pytest.param(
+            "fails",
+            r"Failed to acquire resources in all zones in us-central1",
+            marks=pytest.mark.extensive,
+        ),
     ],
 )
 def test_what_cannot_be_rented_is_said_and_nothing_is_left(rented, fake, wrong, words):
