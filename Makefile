@@ -19,7 +19,7 @@ demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 test: tools  ## what the tests need, and the tests
 	$(PYTEST)
 
-test-all: tools  ## every test there is, every fault and every call of AWS that can go wrong
+test-all: tools $(STAMPS)/ray  ## every test there is, every fault and every call of AWS that can go wrong
 	$(PYTEST) --all
 
 test-frontends: tools  ## JupyterLab 4.4, Notebook 7, nbclassic, papermill, nbconvert, jupyter execute, in environments of their own
@@ -148,6 +148,11 @@ $(STAMPS)/chromium: .ci/chromium | $(BIN)/python
 
 $(STAMPS)/sshd: .ci/sshd | $(BIN)/python
 	@.ci/sshd
+	@mkdir -p $(STAMPS) && touch $@
+
+# Of 280 MB, for tests/ray_pools alone: `make test` runs them where it is there, and skips them with a word else.
+$(STAMPS)/ray: .ci/ray tests/benchmarks/peers.txt | $(STAMPS)/demo
+	.ci/ray $(BIN)/uv $(BIN)/python
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/slurm: .ci/slurm | $(BIN)/python
