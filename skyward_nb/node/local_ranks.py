@@ -69,6 +69,11 @@ class LocalRanks:
             rank: connection.pid for rank, connection in self._by_rank.items() if connection.pid
         }
 
+    @property
+    def ended(self) -> dict[int, str]:
+        """How ranks of this machine ended that are not there any more, by rank."""
+        return {rank: how for rank, how in self._causes.all_told.items() if rank not in self._by_rank}
+
     def _here(self, ranks: Iterable[int]) -> list[int]:
         """The ranks among these that are not on another machine."""
         return [rank for rank in ranks if rank not in self._elsewhere]

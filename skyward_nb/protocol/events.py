@@ -80,6 +80,8 @@ class AgentStatus(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     generation: int = 0
     ranks: tuple[int, ...] = ()
     pids: dict[int, int] = {}
+    ended: dict[int, str] = {}
+    """How ranks ended that are not there any more."""
     unseen: RunBegan | None = None
     running: tuple[int, ...] = ()
 

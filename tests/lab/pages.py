@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import os
 import shutil
@@ -124,12 +125,22 @@ class NotebookPage:
     """What it asked of others than our server."""
 
     def __post_init__(self) -> None:
+        self._new_page()
+        self._open()
+
+    def in_another_tab(self) -> NotebookPage:
+        """The same notebook in a tab of its own, whatever goes on in it."""
+        other = copy.copy(self)
+        other._new_page()
+        other._goto()
+        return other
+
+    def _new_page(self) -> None:
         self.page = self.context.new_page()
         self.page.set_default_timeout(_MS)
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.console_errors.append(f"{error.stack}"))
         self.page.on("request", self._on_request)
-        self._open()
 
     def _open(self) -> None:
         self._goto()
