@@ -122,9 +122,7 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
     const record = recordOf(data);
     if (!record) {
       const text = data['text/plain'];
-      this.body.replaceChildren(
-        element('pre', 'sky-small', typeof text === 'string' ? text : '')
-      );
+      setText(this.headline, typeof text === 'string' ? text : 'A run');
       return;
     }
     this.node.dataset['is'] = record.over ? 'over' : how;
