@@ -590,6 +590,12 @@
   color: color-mix(in srgb, #b35900 70%, currentcolor);
 }
 
+/* What a rank displayed stays in its box. */
+.sky-figure {
+  contain: content;
+  overflow-x: auto;
+}
+
 .sky-figure img {
   max-width: 100%;
 }
