@@ -147,9 +147,7 @@ class LogRoute(_Route):
             raise Refused("ranks= is a list of numbers, such as 0,2") from None
         sought = self.get_argument("search", "", strip=False).lower()
         run = f"{pool_id}/{number}"
-        self.answer(
-            await self.ask(lambda: log_page(run, begin, count, chosen or None, sought))
-        )
+        self.answer(await self.ask(lambda: log_page(run, begin, count, chosen or None, sought)))
 
     def _number(self, name: str, default: int) -> int:
         text = self.get_argument(name, str(default))

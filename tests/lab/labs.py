@@ -112,7 +112,9 @@ def lab_server(
     with log.open("wb") as out:
         process = subprocess.Popen(
             apart.words(python, "-m", module, "--no-browser"),
-            cwd=_make_root(folder, python, (RENDERER, *(_DISABLED if module == "jupyterlab" else ()))),
+            cwd=_make_root(
+                folder, python, (RENDERER, *(_DISABLED if module == "jupyterlab" else ()))
+            ),
             env=_environment(folder, token),
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -129,11 +129,15 @@ def test_a_notebook_from_elsewhere_shows_runs_whole_and_runs_nothing(reader, kep
     assert reader.page.evaluate("window.hacked") is None
     assert not kept.locator("[onclick], [onerror], script").count()
     reader.screenshot("record-light")
-    reader.page.evaluate("jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
+    reader.page.evaluate(
+        "jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})"
+    )
     reader.page.locator("body[data-jp-theme-light='false']").wait_for(state="attached")
     reader.page.locator("#jupyterlab-splash").wait_for(state="detached")
     reader.screenshot("record-dark")
-    reader.page.evaluate("jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})")
+    reader.page.evaluate(
+        "jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})"
+    )
     reader.page.locator("body[data-jp-theme-light='true']").wait_for(state="attached")
     assert not reader.console_errors
 
@@ -162,7 +166,9 @@ def test_curves_say_what_ranks_have_at_the_pointer_and_by_keys(reader, kept):
     picture.scroll_into_view_if_needed()
     size = picture.bounding_box()
     picture.hover(position={"x": size["width"] * 56 / 440 + 1, "y": 40})
-    assert re.match(r"step 0: .* ●0: 1 ●1: 0.5 ●2: 0.3333 ●3: 0.25", curve.locator(".sky-at").inner_text())
+    assert re.match(
+        r"step 0: .* ●0: 1 ●1: 0.5 ●2: 0.3333 ●3: 0.25", curve.locator(".sky-at").inner_text()
+    )
     picture.focus()
     picture.press("End")
     picture.press("ArrowLeft")
@@ -221,9 +227,7 @@ def test_nothing_serious_is_in_the_way_of_anybody(reader, kept):
     for width in (1200, 420):
         reader.page.set_viewport_size({"width": width, "height": 900})
         kept.scroll_into_view_if_needed()
-        found = reader.page.evaluate(
-            AUDIT
-        )
+        found = reader.page.evaluate(AUDIT)
         serious = [
             (each["id"], [node["html"][:120] for node in each["nodes"]][:4])
             for each in found
@@ -348,7 +352,9 @@ def test_a_run_that_nobody_sees_is_in_the_title_and_its_end_is_told_once(runner,
 def test_the_menu_of_a_cell_names_pools_and_ranks(runner):
     cell = runner.add_cell("x = 1")
     page = runner.page
-    page.evaluate("index => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; }", cell)
+    page.evaluate(
+        "index => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; }", cell
+    )
     source = "jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.getSource()"
     button = page.locator(".jp-cell-toolbar [data-command='skyward-nb:cell-menu']")
 
