@@ -186,10 +186,7 @@ def test_curves_say_what_ranks_have_at_the_pointer_and_by_keys(reader, kept):
 
 
 def test_the_full_log_is_read_by_pages(reader, kept):
-    asked = []
-
     def answer(route):
-        asked.append(route.request.url)
         begin = int(re.search(r"from=(-?\d+)", route.request.url)[1])
         lines = tuple(LogLine(1, "stdout", f"log line {max(0, begin) + n}") for n in range(2000))
         following = begin + 2000 if 0 <= begin < 6000 else None
@@ -203,8 +200,8 @@ def test_the_full_log_is_read_by_pages(reader, kept):
     while log.get_by_text("log line 4001").count() == 0:
         log.evaluate("node => { node.scrollTop = node.scrollHeight; }")
         reader.page.wait_for_timeout(20)
-    kept.get_by_label("Search the output").fill("x & y")
-    until(lambda: "search=x+%26+y" in asked[-1])
+    with reader.page.expect_request(re.compile(r"/log\?.*search=x\+%26\+y")):
+        kept.get_by_label("Search the output").fill("x & y")
     kept.get_by_label("Search the output").fill("")
     kept.get_by_role("button", name="Close").click()
     assert "[0] saved checkpoint <6>" in rows(kept)

@@ -284,15 +284,16 @@
 
 .sky-bar {
   display: flex;
+  flex-wrap: wrap;
   align-items: baseline;
-  gap: 8px;
+  gap: 2px 8px;
   padding: 6px 8px 6px 12px;
   background: var(--jp-layout-color2);
 }
 
 .sky-bar > .sky-words {
   min-width: 0;
-  flex: 1;
+  flex: 1 1 120px;
   color: inherit;
   overflow-wrap: anywhere;
 }
@@ -306,6 +307,7 @@
 }
 
 .sky-time {
+  margin-left: auto;
   text-align: right;
 }
 
