@@ -75,11 +75,11 @@ class AgentStatus(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     pid: int
     client: Client | None = None
-    left: float | None = None
-    """Seconds until it exits without a client; None while it has one."""
+    left: float | None = None  # seconds until it exits without a client; None while it has one
     generation: int = 0
     ranks: tuple[int, ...] = ()
     pids: dict[int, int] = {}
+    ended: dict[int, str] = {}  # how ranks ended that are not there any more
     unseen: RunBegan | None = None
     running: tuple[int, ...] = ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import os
 import shutil
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 nbformat = Later("nbformat")
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
-_MS = 60_000
+_MS = 180_000
 LOAD, DOWN = 0, 1
 """Cells of each notebook here: the extension is loaded, pools are taken down."""
 
@@ -126,12 +127,22 @@ class NotebookPage:
     """What it asked of others than our server."""
 
     def __post_init__(self) -> None:
+        self._new_page()
+        self._open()
+
+    def in_another_tab(self) -> NotebookPage:
+        """The same notebook in a tab of its own, whatever goes on in it."""
+        other = copy.copy(self)
+        other._new_page()
+        other._goto()
+        return other
+
+    def _new_page(self) -> None:
         self.page = self.context.new_page()
         self.page.set_default_timeout(_MS)
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.console_errors.append(f"{error.stack}"))
         self.page.on("request", self._on_request)
-        self._open()
 
     def _open(self) -> None:
         self._goto()
