@@ -20,6 +20,7 @@ from skyward_nb.node.deferred_interrupt import DeferredInterrupt
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.protocol.commands import Command, FeedValue, Gather, Interrupt, Resume
 from skyward_nb.protocol.frames import command_frames
+from skyward_nb.runtime.common_step import common_step
 
 C = TypeVar("C", Resume, FeedValue)
 _LOOK = 0.2
@@ -35,6 +36,8 @@ class Mailbox:
         self._waiting: deque[Command] = deque()
         self._running: int | None = None
         self._interrupted: int | None = None
+        self._held: int | None = None
+        """The run whose interrupt waits until ranks of a training have made the same steps."""
         self._looks = 0
         self._handler, self._urgent = self._on_signal, self._on_urgent
         self._put_off = DeferredInterrupt()
@@ -123,9 +126,15 @@ class Mailbox:
         for command in meant:
             self._waiting.remove(command)
             self._interrupted = run
-        if meant and self._uplink.sending:
+        if not meant and self._held != run:
+            return
+        if common_step.defers(run, lambda: self._look(run)):
+            self._held = run
+            return
+        self._held = None
+        if self._uplink.sending:
             self._uplink.interrupted = True
-        elif meant:
+        else:
             raise KeyboardInterrupt
 
 

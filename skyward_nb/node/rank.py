@@ -125,7 +125,8 @@ class Rank:
             self._uplink.emit(RankRefused(self.info.generation, self.info.rank, why, ""))
             return False
         self._capture.repair()
-        self._uplink.emit(RankReady(self.info.generation, self.info.rank, os.getpid()))
+        regained = self._frameworks.regained()
+        self._uplink.emit(RankReady(self.info.generation, self.info.rank, os.getpid(), regained))
         return True
 
     def _refuse(self, error: Exception) -> None:

@@ -10,7 +10,10 @@ from contextlib import ExitStack
 from skyward_nb.plugins.base import Plugin, RankContext
 from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.protocol.commands import PluginUse
+from skyward_nb.runtime.common_step import common_step
 from skyward_nb.words.info import InstanceInfo, environment
+
+_OPTIMIZERS = "optimizer steps"
 
 
 class RankFrameworks:
@@ -70,6 +73,12 @@ class RankFrameworks:
         """Whether the groups that were formed on entering are there, or others in their place."""
         return all(plugin.has_group() for plugin in self.plugins)
 
+    def regained(self) -> dict[str, str]:
+        """By framework, what users made for the groups before and goes on in these, in words."""
+        found = {plugin.name: plugin.regained() for plugin in self.plugins}
+        return {name: words for name, words in found.items() if words}
+
     def steps(self, ended: str) -> dict[str, int]:
-        """The number of collectives issued on each group, after a cell that `ended` so."""
-        return {n: step for plugin in self.plugins for n, step in plugin.steps(ended).items()}
+        """The number of collectives issued on each group, after a cell that `ended` so; and of optimizer steps."""
+        counts = {n: step for plugin in self.plugins for n, step in plugin.steps(ended).items()}
+        return counts | {_OPTIMIZERS: common_step.ended}

@@ -85,6 +85,10 @@ class Plugin(Protocol):
         """Whether there is a group over all ranks still: code may have destroyed it."""
         ...
 
+    def regained(self) -> str:
+        """What users made for the groups before and goes on in these, in words; "" if nothing does."""
+        ...
+
     def steps(self, ended: str) -> dict[str, int]:
         """How many collectives were issued on each of its groups, by a name its ranks know it by.
 
@@ -127,6 +131,10 @@ class PlainPlugin:
     def has_group(self) -> bool:
         """Nobody destroys it."""
         return True
+
+    def regained(self) -> str:
+        """Nothing goes on."""
+        return ""
 
     def steps(self, ended: str) -> dict[str, int]:
         """It counts none."""

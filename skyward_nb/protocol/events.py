@@ -160,11 +160,15 @@ class RankPhase(msgspec.Struct, frozen=True, tag=True):
 
 
 class RankReady(msgspec.Struct, frozen=True, tag=True):
-    """A rank's process runs and has entered its plugins."""
+    """A rank's process runs and has entered its plugins.
+
+    `regained`: by framework, what users made for the process group before and goes on in this one, in words.
+    """
 
     generation: int
     rank: int
     pid: int
+    regained: dict[str, str] = {}
 
 
 class RankRefused(msgspec.Struct, frozen=True, tag=True):

@@ -254,7 +254,7 @@ def _reformed(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) 
     filling = [name for name in _waiting(outcome, outcome.waited_in) if _fills(name)]
     if outcome.was_cut and filling and "torch" in with_what_they_need(framework):
         words += f"; tensors that {' or '.join(filling)} was filling may be incomplete"
-    return "; ".join((words, *made_again(framework)))
+    return "; ".join((words, *made_again(framework, outcome.regained)))
 
 
 def _fills(name: str) -> bool:
