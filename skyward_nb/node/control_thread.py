@@ -83,10 +83,10 @@ class ControlThread:
         self._run = self._last = run
         common_step.begin(run)
 
-    def end(self) -> None:
-        """The main thread is in no run."""
+    def end(self, left_in: str) -> None:
+        """The main thread is in no run; the last one was stopped in this collective, or ""."""
         self._run = None
-        common_step.end()
+        common_step.end(left_in)
 
     def begin_anew(self) -> None:
         """There will be another group: what is to be cut for an earlier run is not that one."""

@@ -172,7 +172,7 @@ class Rank:
             self._mailbox.close()
             failure = plain_failure(error)
             done = replace(done, failure=failure, interrupted=errors.is_interrupt(error))
-        self._control.end()
+        self._control.end(errors.waited_in)
         self._waits.end()
         if not self._frameworks.plugins:
             return done

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from skyward_nb.compat import torch_private
+from skyward_nb.runtime.common_step import common_step
 from skyward_nb.words.ranks import count_ranks, ranks_by
 
 _MOST_APART = 4
@@ -50,7 +51,9 @@ def standing() -> ModelsStanding:
     return ModelsStanding(
         replicas=tuple(map(_words, replicas)),
         shards=len(sharded),
-        unfinished=any(map(torch_private.is_unfinished, replicas))
+        # A reducer that was cut as it waited for its last gradients takes itself for finished.
+        unfinished=common_step.left_in == "backward"
+        or any(map(torch_private.is_unfinished, replicas))
         or any(each.is_unfinished() for each in sharded),
         rates=tuple(tuple(float(g["lr"]) for g in each.param_groups) for each in optimizers),
     )

@@ -97,6 +97,8 @@ class CommonStep:
         self._main = 0
         self.run: int = 0
         """The last run that began: the counts are of it."""
+        self.left_in: str = ""
+        """The collective in which that run was stopped, as `plugins/collectives` names it; or ""."""
         self._run: int | None = None
         self._beginning = threading.Lock()
         self._early: tuple[int, float, Callable[[], None]] | None = None
@@ -137,9 +139,9 @@ class CommonStep:
         if self._early is not None and self._early[0] == run:
             self.interrupted(*self._early)
 
-    def end(self) -> None:
-        """The run is over."""
-        self._run = None
+    def end(self, left_in: str = "") -> None:
+        """The run is over; it was stopped in this collective, if in any."""
+        self._run, self.left_in = None, left_in
         self._raise = None
         if self._phase is not _Phase.OPEN:
             self._watch_backward(False)

@@ -139,6 +139,13 @@ def ended(pool, body, **card):
     return pool.run(request(pool, body, **card), lambda _: None)
 
 
+def does(pool, body):
+    """Runs to its end on all ranks."""
+    outcome = ended(pool, body)
+    assert not outcome.failed, [end.failure.traceback for end in outcome.failed]
+    return outcome
+
+
 def pressed(pool, body, after=0.0):
     """How a run ends that is interrupted so long after all its ranks printed `here`."""
     here = set()
@@ -160,7 +167,7 @@ def errors(outcome):
 
 
 def test_an_interrupted_training_stops_on_all_ranks_after_the_same_step(two):
-    values(two, "t = Training(DDP(net()))\nt.run(2)")
+    does(two, "t = Training(DDP(net()))\nt.run(2)")
     outcome = pressed(two, "t.run(10_000, 0.002)", 0.1)
     assert errors(outcome) == {"KeyboardInterrupt"}
     assert not outcome.was_cut and not outcome.was_reformed, "nothing was lost"
@@ -168,12 +175,12 @@ def test_an_interrupted_training_stops_on_all_ranks_after_the_same_step(two):
     assert others == [first]
     assert first[0] == first[1] == first[2] > 2
     until = first[0] + 5
-    values(two, f"t.run({until})")
+    does(two, f"t.run({until})")
     assert max(max(each) for each in values(two, f"apart(t, {until})")) < 1e-5
 
 
 def test_models_groups_and_meshes_go_on_after_a_cut(two):
-    values(
+    does(
         two,
         "t, f = Training(DDP(net())), Training(sharded())\nt.run(3); f.run(3)\n"
         "mesh = init_device_mesh('cpu', (2,), mesh_dim_names=('tp',))\n"
@@ -204,7 +211,7 @@ def test_models_groups_and_meshes_go_on_after_a_cut(two):
 
 
 def test_a_rank_that_failed_before_its_step_is_made_equal(two):
-    values(two, "t = Training(DDP(net()))\nt.run(4)")
+    does(two, "t = Training(DDP(net()))\nt.run(4)")
     body = (
         "x, y = batch(4)\nnn.functional.mse_loss(t.model(x), y).backward()\n"
         "if rank: raise ValueError('bad loss')\n"
@@ -216,12 +223,12 @@ def test_a_rank_that_failed_before_its_step_is_made_equal(two):
     assert "of this run rank 1 made 0, rank 0 made 1" in words, words
     assert "DDP models, their optimizers and schedules are as on rank 0" in words
     assert values(two, "t.steps = 5\nt.made()") == [(5, 5, 5)] * 2
-    values(two, "t.losses[4] = alone(5)[0][4]\nt.run(8)")
+    does(two, "t.losses[4] = alone(5)[0][4]\nt.run(8)")
     assert max(max(each) for each in values(two, "apart(t, 8)")) < 1e-5
 
 
 def test_shards_of_different_steps_are_not_used_silently(two):
-    values(two, "f = Training(sharded())\nf.run(2)")
+    does(two, "f = Training(sharded())\nf.run(2)")
     body = (
         "x, y = batch(2)\nnn.functional.mse_loss(f.model(x), y).backward()\n"
         "if rank: raise ValueError('bad loss')\nf.optimizer.step()\ntime.sleep(60)"
@@ -235,10 +242,10 @@ def test_shards_of_different_steps_are_not_used_silently(two):
 
 
 def test_after_a_time_limit_models_go_on(two):
-    values(two, "t = Training(DDP(net()))\nt.run(2)")
+    does(two, "t = Training(DDP(net()))\nt.run(2)")
     outcome = ended(two, "dist.barrier() if rank else time.sleep(60)", timeout=0.5)
     assert outcome.timed_out and outcome.regained
-    values(two, "t.run(5)")
+    does(two, "t.run(5)")
     assert max(max(each) for each in values(two, "apart(t, 5)")) < 1e-5
 
 
@@ -246,7 +253,7 @@ def test_after_a_time_limit_models_go_on(two):
 @pytest.mark.parametrize("make", ["DDP(net())", "sharded()"], ids=["ddp", "fsdp"])
 def test_fifty_interrupts_at_random_moments(two, make):
     dice = random.Random(7)
-    values(two, f"t = Training({make})\nt.run(1)")
+    does(two, f"t = Training({make})\nt.run(1)")
     cut = 0
     for _ in range(50):
         outcome = pressed(two, "t.run(10**9, 0.002)", dice.uniform(0, 0.05))
@@ -256,7 +263,7 @@ def test_fifty_interrupts_at_random_moments(two, make):
         assert first == second
         assert len({*first}) == 1
     until = first[0] + 5
-    values(two, f"t.run({until})")
+    does(two, f"t.run({until})")
     assert max(max(each) for each in values(two, f"apart(t, {until})")) < 1e-4, cut
 
 
@@ -264,14 +271,14 @@ def test_fifty_interrupts_at_random_moments(two, make):
 def test_fifty_groups_in_turn(two):
     """What a backend that is used no more keeps: two threads, no descriptors but a store's."""
     look = "len(os.listdir('/proc/self/task')), len(os.listdir('/proc/self/fd')), dist.get_backend()"
-    values(two, "t, f = Training(DDP(net())), Training(sharded())\nt.run(2); f.run(2)")
+    does(two, "t, f = Training(DDP(net())), Training(sharded())\nt.run(2); f.run(2)")
     before, took = values(two, look), []
     for turn in range(50):
         began = time.monotonic()
         outcome = ended(two, f"dist.barrier() if rank == {turn % 2} else time.sleep(60)", timeout=0.05)
         assert outcome.regained, outcome
         took.append(time.monotonic() - began)
-        values(two, "t.run(t.steps + 1); f.run(f.steps + 1)")
+        does(two, "t.run(t.steps + 1); f.run(f.steps + 1)")
     after = values(two, look)
     print(before, after, max(took))
     for (threads, files, _), (threads_then, files_then, _) in zip(before, after, strict=True):
