@@ -183,6 +183,7 @@ class Rank:
             waited_in=errors.waited_in,
             steps=self._frameworks.steps(ended),
             lacks_group=not self._frameworks.have_groups(),
+            left_open=failure is not None and self._frameworks.leave_open(),
         )
 
     def _run(self, command: Run, done: RankDone, errors: ErrorInterpreter) -> RankDone:

@@ -85,6 +85,10 @@ class Plugin(Protocol):
         """Whether there is a group over all ranks still: code may have destroyed it."""
         ...
 
+    def leaves_open(self) -> bool:
+        """Whether objects of users are in the midst of work with other ranks, after a run that failed."""
+        ...
+
     def regained(self) -> str:
         """What users made for the groups before and goes on in these, in words; "" if nothing does."""
         ...
@@ -131,6 +135,10 @@ class PlainPlugin:
     def has_group(self) -> bool:
         """Nobody destroys it."""
         return True
+
+    def leaves_open(self) -> bool:
+        """Nothing is."""
+        return False
 
     def regained(self) -> str:
         """Nothing goes on."""

@@ -51,11 +51,22 @@ def standing() -> ModelsStanding:
     return ModelsStanding(
         replicas=tuple(map(_words, replicas)),
         shards=len(sharded),
-        # A reducer that was cut as it waited for its last gradients takes itself for finished.
-        unfinished=common_step.left_in == "backward"
-        or any(map(torch_private.is_unfinished, replicas))
-        or any(each.is_unfinished() for each in sharded),
+        unfinished=_is_any_unfinished(replicas, sharded),
         rates=tuple(tuple(float(g["lr"]) for g in each.param_groups) for each in optimizers),
+    )
+
+
+def are_unfinished() -> bool:
+    """Whether a forward or backward pass of a model was left in its midst."""
+    return _is_any_unfinished(_replicas(), _sharded())
+
+
+def _is_any_unfinished(replicas: list[Any], sharded: list[torch_private.FullySharded]) -> bool:
+    # A reducer that was cut as it waited for its last gradients takes itself for finished.
+    if common_step.left_in == "backward" and (replicas or sharded):
+        return True
+    return any(map(torch_private.is_unfinished, replicas)) or any(
+        each.is_unfinished() for each in sharded
     )
 
 

@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 from skyward_nb.compat import torch_private
+from skyward_nb.plugins import torch_models
 from skyward_nb.plugins.base import (
     PlainPlugin,
     RankContext,
@@ -124,6 +125,10 @@ class TorchPlugin(PlainPlugin):
                 torch_private.abort_groups(on_nccl)
                 found = True
         return found
+
+    def leaves_open(self) -> bool:
+        """Whether a model is in the midst of a forward or backward pass."""
+        return torch_models.are_unfinished()
 
     def regained(self) -> str:
         """What of earlier groups goes on."""

@@ -120,13 +120,13 @@ class RunState:
 
     @property
     def torn(self) -> bool:
-        """Whether the ranks live, but their process group was cut, destroyed, or is out of step.
+        """Whether the ranks live, but their process group was cut, destroyed, or left in the midst of a pass, or is out of step.
 
         If all ranks came to the cell's end, their counts of collectives may differ; if one did not, ranks
         with different counts would join different collectives next.
         """
         ends = self.done.values()
-        if any(end.lacks_group for end in ends):
+        if any(end.lacks_group or end.left_open for end in ends):
             return True
         if self.was_cut or all(end.failure is None and end.rejected is None for end in ends):
             return self.was_cut

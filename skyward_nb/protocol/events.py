@@ -300,7 +300,8 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     `waited_in` is the collective in which it was stopped. `steps` counts the collectives of each of
     its process groups by name; ranks whose counts differ are out of step. It `lacks_group` where code
-    destroyed the one that the pool had formed, and formed none.
+    destroyed the one that the pool had formed, and formed none. It was `left_open` where it failed in the midst
+    of a pass of a model that is spread over ranks.
 
     Of the names that the cell writes, `assigned` were bound to new values other than modules, and
     `dropped` do not exist any more; `altered` were changed in place. Of those to pull, `missing` do not exist.
@@ -323,6 +324,7 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     waited_in: str = ""
     steps: dict[str, int] = {}
     lacks_group: bool = False
+    left_open: bool = False
     profile: Packed | None = None
 
 

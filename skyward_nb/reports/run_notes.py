@@ -249,6 +249,8 @@ def _reformed(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) 
         words = f"{cut[0]}; {anew}"
     elif any(end.lacks_group for end in outcome.done.values()):
         words = f"the code had ended its process group, so {anew}"
+    elif any(end.left_open for end in outcome.done.values()):
+        words = f"a model was left in the midst of a forward or backward pass, so {anew}"
     else:
         words = f"ranks had not called the same collectives, so {anew}"
     filling = [name for name in _waiting(outcome, outcome.waited_in) if _fills(name)]

@@ -61,9 +61,7 @@ class Training:
 
     def train(self, rank):
         common, watched = self.commons[rank], self.watched[rank]
-        common.connect(
-            self.meeting.of(rank), lambda on: watched.set() if on else watched.clear()
-        )
+        common.connect(self.meeting.of(rank), lambda on: watched.set() if on else watched.clear())
         common.begin(1)
         try:
             while self.done[rank] < self.steps:
