@@ -109,10 +109,12 @@ def is_exchangeable(group: Any) -> bool:
 def exchange_backend(group: Any, old: Any, store: Any, number: int) -> None:
     """Give a group another backend over `store` in place of `old`, which it keeps, but uses no more.
 
-    Collective among its ranks. `number` is free for it, from FIRST_TYPE to LAST_TYPE.
+    Collective among its ranks. `number` is free for it, from FIRST_TYPE to LAST_TYPE, else ValueError.
     """
     import torch.distributed as dist
 
+    if not FIRST_TYPE <= number <= LAST_TYPE:  # torch would take another one
+        raise ValueError(f"a backend's number is {FIRST_TYPE} to {LAST_TYPE}, not {number}")
     has_it = [each for each in group._device_types if group._get_backend(each) is old]
     make = _nccl_anew if old.name() == "nccl" else _gloo_anew
     new = make(old, store, group.rank(), group.size())
@@ -127,11 +129,8 @@ def _gloo_anew(old: Any, store: Any, rank: int, size: int) -> Any:
     import torch.distributed as dist
 
     kind: Any = dist.ProcessGroupGloo  # pyright: ignore[reportPrivateImportUsage]
-    options = kind._Options()
     # The same devices: each has a thread, and a socket that listens.
-    for name in ("_devices", "_threads", "_timeout", "group_name", "global_ranks_in_group"):
-        if hasattr(old.options, name):
-            setattr(options, name, getattr(old.options, name))
+    options = _as_of(old, kind._Options(), "_devices", "_threads")
     return kind(store, rank, size, options)
 
 
@@ -139,18 +138,15 @@ def _nccl_anew(old: Any, store: Any, rank: int, size: int) -> Any:
     import torch.distributed as dist
 
     kind: Any = dist.ProcessGroupNCCL  # pyright: ignore[reportPrivateImportUsage]
-    options = kind.Options()
     # Not what it was split from: that one is aborted.
-    for name in (
-        "is_high_priority_stream",
-        "config",
-        "_timeout",
-        "group_name",
-        "global_ranks_in_group",
-    ):
+    return kind(store, rank, size, _as_of(old, kind.Options(), "is_high_priority_stream", "config"))
+
+
+def _as_of(old: Any, options: Any, *names: str) -> Any:
+    for name in (*names, "_timeout", "group_name", "global_ranks_in_group"):
         if hasattr(old.options, name):
             setattr(options, name, getattr(old.options, name))
-    return kind(store, rank, size, options)
+    return options
 
 
 def put_store(group: Any, store: Any) -> None:

@@ -293,6 +293,10 @@ class ValueWanted(msgspec.Struct, frozen=True, tag=True):
     prompt: str = ""
 
 
+OPTIMIZER_STEPS = "optimizer steps"
+"""Beside the groups in `RankDone.steps`: how many steps its optimizers have made in the run."""
+
+
 class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A rank finished a run; `failure` is None if it ended well.
 
