@@ -68,7 +68,7 @@ class Mailbox:
     def receive(self, run: int, kind: type[C]) -> C:
         """Wait for the next command of a kind in this run; ConnectionError when the agent is gone."""
         while True:
-            for command in self._waiting:
+            for command in tuple(self._waiting):
                 if isinstance(command, kind) and command.run == run:
                     self._waiting.remove(command)
                     return command
@@ -95,7 +95,8 @@ class Mailbox:
         """Whether this run was interrupted, or will be: the message may come before its signal."""
         with contextlib.suppress(BlockingIOError):
             self._take_in(socket.MSG_DONTWAIT)
-        meant = any(isinstance(each, Interrupt) and each.run == run for each in self._waiting)
+        waiting = tuple(self._waiting)
+        meant = any(isinstance(each, Interrupt) and each.run == run for each in waiting)
         return meant or self._interrupted == run
 
     def _on_signal(self, _number: int, frame: FrameType | None) -> None:
@@ -122,9 +123,11 @@ class Mailbox:
                 self._looks -= 1
         finally:
             self._looks = 0
-        meant = [c for c in self._waiting if isinstance(c, Interrupt) and c.run == run]
+        # Another signal's handler may take from it meanwhile.
+        meant = [c for c in tuple(self._waiting) if isinstance(c, Interrupt) and c.run == run]
         for command in meant:
-            self._waiting.remove(command)
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(command)
             self._interrupted = run
         if not meant and self._held != run:
             return

@@ -12,13 +12,14 @@ object. Its backends are exchanged in place, so that all of these go on:
 
 A group takes 249 exchanges: torch keeps one backend of each kind for good, and its kinds are numbers of one
 byte. Then all form a new group, and models must be made again. What is kept of a backend that is used no
-more: its two idle threads, and its store's connection.
+more: its two idle threads (of NCCL also the store).
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +27,7 @@ import msgspec
 
 from skyward_nb.compat import torch_private
 from skyward_nb.plugins import torch_models
+from skyward_nb.plugins.lent_store import lent
 from skyward_nb.runtime.common_step import common_step
 from skyward_nb.words.info import InstanceInfo
 
@@ -155,8 +157,10 @@ class KeptGroups:
             group, store = own[name], self._kind(f"{name}/", self._store)
             for old in torch_private.backends_of(group):
                 number = _next_type(group)
-                below = self._kind(f"{old.name()}/", store)
-                torch_private.exchange_backend(group, old, below, number)
+                # NCCL needs it later, too: for communicators that are made when they are first used.
+                with nullcontext(store) if old.name() == "nccl" else lent(store) as open_store:
+                    below = self._kind(f"{old.name()}/", open_store)
+                    torch_private.exchange_backend(group, old, below, number)
                 _next_types[group] = number + 1
             torch_private.put_store(group, store)
 
