@@ -44,9 +44,9 @@ _TICK = 0.005
 
 
 class StepReport(msgspec.Struct, frozen=True):
-    """The optimizer steps that a rank has `begun` in a run, and the seconds `since` the last one began.
+    """The optimizer steps that a rank has `begun` in a run, and the seconds `since` the last one, or the run, began.
 
-    `pace` is the time from one to the next; 0 if there were not two.
+    `pace` is the time from one to the next, in this run or an earlier one; 0 if there were not two.
     """
 
     begun: int
@@ -60,11 +60,12 @@ def decide(reports: Sequence[StepReport], seconds: float) -> int | None:
     The same on all ranks that have the same reports. `seconds` are left to get there.
     """
     newest = max(report.begun for report in reports)
-    if not newest:
-        return None
+    pace = max(report.pace for report in reports)
+    if not newest and not pace:
+        return None  # nobody has ever trained here
     together = all(report.begun == newest for report in reports)
     # After a single step nobody knows how long one takes.
-    pace = max(report.pace for report in reports) or seconds / 4
+    pace = pace or seconds / 4
     since = min(report.since for report in reports)
     if together and since > 4 * pace + 0.1:
         return None  # the training is over, or hangs
@@ -100,6 +101,8 @@ class CommonStep:
         self.left_in: str = ""
         """The collective in which that run was stopped, as `plugins/collectives` names it; or ""."""
         self._run: int | None = None
+        self._usual = 0.0
+        """The pace of the last run that had one."""
         self._beginning = threading.Lock()
         self._early: tuple[int, float, Callable[[], None]] | None = None
         """An interrupt of a run that has not begun here."""
@@ -132,9 +135,11 @@ class CommonStep:
 
     def begin(self, run: int) -> None:
         """A run begins; called by the thread that executes it."""
+        self._usual = self._pace or self._usual
         if self.begun or self._phase is not _Phase.OPEN or self._raise is not None:
             self._reset()
         self._main = threading.get_ident()
+        self._at = time.monotonic()
         self._run = self.run = run
         if self._early is not None and self._early[0] == run:
             self.interrupted(*self._early)
@@ -271,7 +276,7 @@ class CommonStep:
             return None
         now = time.monotonic()
         # Read once backward passes are watched: none that is not can come after step begun + 1.
-        report = StepReport(self.begun, now - self._at, self._pace)
+        report = StepReport(self.begun, now - self._at, self._pace or self._usual)
         told = exchange(f"stop/{run}", msgspec.json.encode(report), patience * _MET)
         if told is None:
             return None

@@ -13,6 +13,8 @@ from skyward_nb.runtime.common_step import CommonStep, StepReport, decide
     ("reports", "last"),
     [
         ([(0,), (0,)], None),
+        ([(0, 0.01, 0.02), (0, 0.01, 0.02)], 1),
+        ([(0, 0.5, 0.02), (0, 0.5, 0.02)], None),
         ([(7, 0.01, 0.02), (7, 0.01, 0.02)], 8),
         ([(7, 0.01, 0.02), (6, 0.03, 0.02)], 8),
         ([(0,), (1, 0.01)], 2),
@@ -21,7 +23,7 @@ from skyward_nb.runtime.common_step import CommonStep, StepReport, decide
         ([(7, 0.1, 3.0), (7, 0.1, 3.0)], None),
         ([(7, 0.1, 3.0), (8, 0.1, 3.0)], 8),
     ],
-    ids=["none trains", "together", "one behind", "first step", "over", "over, not together", "slow", "slow, one behind"],
+    ids=["none trains", "trained before", "does not train now", "together", "one behind", "first step", "over", "over, not together", "slow", "slow, one behind"],
 )  # fmt: skip
 def test_the_last_step_of_all(reports, last):
     assert decide([StepReport(*each) for each in reports], 1.5) == last
