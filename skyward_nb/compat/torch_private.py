@@ -64,9 +64,9 @@ def abort_groups(groups: list[Any]) -> None:
 def collectives_begun(group: Any) -> int:
     """The number of collectives begun on a group; raises RuntimeError for backends that do not count.
 
-    Of its present backend: torch's own count is that of the first one.
+    Of its present backends: torch's own count is that of the first one.
     """
-    return backends_of(group)[0]._get_sequence_number_for_group()
+    return sum(each._get_sequence_number_for_group() for each in backends_of(group))
 
 
 def backends_of(group: Any) -> list[Any]:
@@ -295,7 +295,7 @@ class FullySharded:
         state, idle = self._state, type(self._state._training_state).IDLE
         for group in self._groups:
             gathered = group._all_gather_result
-            work = getattr(gathered, "all_gather_work", None)
+            work: Any = getattr(gathered, "all_gather_work", None)
             if hasattr(work, "wait"):
                 with contextlib.suppress(RuntimeError):
                     work.wait()  # it was cut: its memory is freed below

@@ -163,7 +163,7 @@ class ControlThread:
         run = self._run
         waited_in = ""
         is_to_be_cut = run is None and command.also_idle and command.run > self._void
-        if run == command.run and not common_step.is_agreeing(run):
+        if run == command.run and not common_step.is_agreeing(command.run):
             waited_in = self._waits_in() or self._hidden_wait()
             is_to_be_cut = bool(waited_in)
         if not is_to_be_cut:

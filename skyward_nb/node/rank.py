@@ -37,6 +37,7 @@ from skyward_nb.protocol.commands import PluginUse, Reform, Run
 from skyward_nb.protocol.events import RankDone, RankPhase, RankReady, RankRefused
 from skyward_nb.protocol.message_parts import Packed, Rejected
 from skyward_nb.runtime import debugging, event_sink, hooks, remote_generators
+from skyward_nb.runtime.common_step import common_step
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.info import InstanceInfo
@@ -183,6 +184,7 @@ class Rank:
             waited_in=errors.waited_in,
             steps=self._frameworks.steps(ended),
             lacks_group=not self._frameworks.have_groups(),
+            optimizer_steps=common_step.ended,
             left_open=failure is not None and self._frameworks.leave_open(),
         )
 

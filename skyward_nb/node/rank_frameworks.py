@@ -10,8 +10,6 @@ from contextlib import ExitStack
 from skyward_nb.plugins.base import Plugin, RankContext
 from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.protocol.commands import PluginUse
-from skyward_nb.protocol.events import OPTIMIZER_STEPS
-from skyward_nb.runtime.common_step import common_step
 from skyward_nb.words.info import InstanceInfo, environment
 
 
@@ -82,6 +80,5 @@ class RankFrameworks:
         return {name: words for name, words in found.items() if words}
 
     def steps(self, ended: str) -> dict[str, int]:
-        """The number of collectives issued on each group, after a cell that `ended` so; and of optimizer steps."""
-        counts = {n: step for plugin in self.plugins for n, step in plugin.steps(ended).items()}
-        return counts | {OPTIMIZER_STEPS: common_step.ended}
+        """The number of collectives issued on each group, after a cell that `ended` so."""
+        return {n: step for plugin in self.plugins for n, step in plugin.steps(ended).items()}

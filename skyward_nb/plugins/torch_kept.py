@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -119,23 +119,19 @@ class KeptGroups:
         # Of ranks whose last runs were others, the numbers tell nothing.
         alike = len({each.run for each in standings}) == 1
         steps = [each.ended if alike else 0 for each in standings]
-        return torch_models.go_on([standing.models for standing in standings], steps)
+        words = torch_models.go_on([standing.models for standing in standings], steps)
+        ended = {each.name for standing in standings for each in standing.groups}
+        ended -= {each.name for each in plan}
+        if ended:
+            words += f"; {len(ended)} of the groups could not (of a backend of your own, or made on some of their ranks): make them again"
+        return words
 
     def _standing(self) -> RankStanding:
         import torch.distributed as dist
 
         world = dist.group.WORLD
         groups = [group for group, _ in torch_private.groups()]
-        words = [
-            GroupWords(
-                name=group.group_name,
-                ranks=torch_private.ranks_of(group),
-                kinds=tuple(each.name() for each in torch_private.backends_of(group)),
-                is_default=group is world,
-                can_go_on=_can_go_on(group),
-            )
-            for group in groups
-        ]
+        words = [_words(group, is_default=group is world) for group in groups]
         numbered = torch_private.groups_numbered()
         models = torch_models.standing()
         return RankStanding(tuple(words), numbered, common_step.run, common_step.ended, models)
@@ -169,10 +165,14 @@ def _next_type(group: Any) -> int:
     return _next_types.get(group, torch_private.FIRST_TYPE)
 
 
-def _can_go_on(group: Any) -> bool:
-    backends = len(torch_private.backends_of(group))
-    is_room = _next_type(group) + backends - 1 <= torch_private.LAST_TYPE
-    return is_room and torch_private.is_exchangeable(group)
+def _words(group: Any, *, is_default: bool) -> GroupWords:
+    kinds, can_go_on = (), False
+    with suppress(RuntimeError):  # of a backend of the user's own, which we do not know
+        kinds = tuple(each.name() for each in torch_private.backends_of(group))
+        is_room = _next_type(group) + len(kinds) - 1 <= torch_private.LAST_TYPE
+        can_go_on = is_room and torch_private.is_exchangeable(group)
+    ranks = torch_private.ranks_of(group)
+    return GroupWords(group.group_name, ranks, kinds, is_default, can_go_on)
 
 
 def _drop(group: Any) -> None:

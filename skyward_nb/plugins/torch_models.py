@@ -129,7 +129,11 @@ def _say_once(module: Any, what: str) -> None:
 
 
 def _replicas() -> list[Any]:
-    return sorted(_made, key=_made.__getitem__)
+    """Those whose groups there are: of others user code has ended them."""
+    groups = {id(group) for group, _ in torch_private.groups()}
+    return [
+        each for each in sorted(_made, key=_made.__getitem__) if id(each.process_group) in groups
+    ]
 
 
 def _words(ddp: Any) -> str:

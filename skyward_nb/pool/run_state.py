@@ -134,7 +134,8 @@ class RunState:
         for end in ends:
             for group, step in end.steps.items():
                 steps.setdefault(group, set()).add(step)
-        return any(len(each) > 1 for each in steps.values())
+        stepped = {end.optimizer_steps for end in ends}
+        return len(stepped) > 1 or any(len(each) > 1 for each in steps.values())
 
     @property
     def failed(self) -> list[RankDone]:

@@ -160,10 +160,7 @@ class RankPhase(msgspec.Struct, frozen=True, tag=True):
 
 
 class RankReady(msgspec.Struct, frozen=True, tag=True):
-    """A rank's process runs and has entered its plugins.
-
-    `regained`: by framework, what users made for the process group before and goes on in this one, in words.
-    """
+    """A rank's process has entered its plugins; `regained`: by framework, what goes on of the group before, in words."""
 
     generation: int
     rank: int
@@ -293,23 +290,15 @@ class ValueWanted(msgspec.Struct, frozen=True, tag=True):
     prompt: str = ""
 
 
-OPTIMIZER_STEPS = "optimizer steps"
-"""Beside the groups in `RankDone.steps`: how many steps its optimizers have made in the run."""
-
-
 class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """A rank finished a run; `failure` is None if it ended well.
-
-    A rank that `rejected` a parcel bound nothing and ran nothing.
+    """A rank finished a run; `failure` is None if it ended well. One that `rejected` a parcel bound and ran nothing.
 
     `waited_in` is the collective in which it was stopped. `steps` counts the collectives of each of
     its process groups by name; ranks whose counts differ are out of step. It `lacks_group` where code
-    destroyed the one that the pool had formed, and formed none. It was `left_open` where it failed in the midst
-    of a pass of a model that is spread over ranks.
+    destroyed the one that the pool had formed, and formed none. It was `left_open` in the midst of a model's pass.
 
     Of the names that the cell writes, `assigned` were bound to new values other than modules, and
-    `dropped` do not exist any more; `altered` were changed in place. Of those to pull, `missing` do not exist.
-    `profile` is a `CommProfile`, if the run asked for one.
+    `dropped` do not exist any more; `altered` were changed in place. Of those to pull, `missing` do not exist. `profile` is a `CommProfile`.
     """
 
     run: int
@@ -329,6 +318,7 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     steps: dict[str, int] = {}
     lacks_group: bool = False
     left_open: bool = False
+    optimizer_steps: int = 0
     profile: Packed | None = None
 
 

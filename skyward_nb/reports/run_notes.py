@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from skyward_nb.hangs.hang import StalledRun, doing, sentence, spell_span
 from skyward_nb.hangs.rank_locations import RankLocation, Source, SourceLocation, whereabouts
 from skyward_nb.pool.outcome import RunOutcome
-from skyward_nb.protocol.events import OPTIMIZER_STEPS, RankDone, RankLost
+from skyward_nb.protocol.events import RankDone, RankLost
 from skyward_nb.protocol.message_parts import Failure
 from skyward_nb.words.frameworks import made_again, with_what_they_need
 from skyward_nb.words.rank_limits import spell_memory
@@ -236,7 +236,7 @@ def _anew(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) -> l
 
 def _steps_in_common(outcome: RunOutcome) -> str:
     """How many optimizer steps all ranks of a training have made that were stopped together; or ""."""
-    made = {end.steps.get(OPTIMIZER_STEPS, 0) for end in outcome.done.values()}
+    made = {end.optimizer_steps for end in outcome.done.values()}
     is_whole = not (outcome.lost or outcome.lost_before or outcome.began_anew)
     if not (is_whole and (outcome.interrupted or outcome.timed_out)) or len(made) != 1 or 0 in made:
         return ""

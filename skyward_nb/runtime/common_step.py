@@ -263,12 +263,15 @@ class CommonStep:
                 self._phase = _Phase.RELEASED
                 self._decided.set()
                 wake()
-        ended = self.ended
-        if self._step is not None:
+        begun = self.begun
+        if self._has_begun_step(begun):
             time.sleep(_WHOLE)
-            if self._run == run and self._step is not None and self.ended == ended:
+            if self._run == run and self._has_begun_step(begun):
                 self._is_late = True
                 wake()
+
+    def _has_begun_step(self, number: int) -> bool:
+        return self._step is not None and self.begun == number
 
     def _agreed(self, run: int, patience: float) -> int | None:
         exchange = self._exchange

@@ -57,7 +57,8 @@ def works_again(made):
         "t = torch.ones(1)\ndist.all_reduce(t)\nassert t.item() == 4\nassert id(kept) == number"
     )
     assert not any(end.failure for end in ends), ends
-    assert [list(end.steps.values()) for end in ends] == [[1]] * len(ends)
+    # Groups that tests made go on, too: the default one is the first.
+    assert [next(iter(end.steps.values())) for end in ends] == [1] * len(ends)
 
 
 # What ranks 0, 2 and 3 wait in while rank 1 has ended, and its name.
