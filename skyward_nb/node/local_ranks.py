@@ -215,6 +215,8 @@ class LocalRanks:
         self._outbox.tell(RunInterrupted(command.run, command.by_person, ranks))
         for connection in self._connections(ranks):
             connection.let_end()
+            # First: it may have to do with other ranks before the main thread raises.
+            connection.control(data)
             connection.send(data)
             self._signal(connection, signal.SIGINT)
             if (pid := connection.living_pid) is not None:

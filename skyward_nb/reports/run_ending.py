@@ -365,7 +365,8 @@ class RunEnding:
             self._outcome, pool.generation, self._where, pool.spec.framework, goes_on=self._goes_on
         )
         history = getattr(get_ipython(), "history_manager", None)
-        if self._outcome.was_reformed and self._goes_on and history is not None:
+        again = self._outcome.was_reformed and "torch" not in self._outcome.regained
+        if again and self._goes_on and history is not None:
             lines = wrapping_lines(history.input_hist_raw)
             notes += (f"to wrap again on the ranks: {'; '.join(lines)}",) if lines else ()
         return notes
