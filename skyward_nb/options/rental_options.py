@@ -46,7 +46,7 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     Raises `OptionError` for options that need `provider=aws`.
     """
     if spec.provider != "aws":
-        noted = _NEEDS if spec.simulate or spec.provider == "slurm" else ()
+        noted = OF_NODES if spec.provider == "slurm" else _NEEDS if spec.simulate else ()
         _check_none_asked(asked.without(noted))
         if spec.volumes:
             raise OptionError(

@@ -97,6 +97,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     exclusive: Stated[bool] = UNSET
     extra: Stated[tuple[str, ...]] = UNSET
     module: Stated[tuple[str, ...]] = UNSET
+    container: Stated[str] = UNSET
     cpus: Stated[Need] = UNSET
     memory: Stated[Need] = UNSET
     region: Stated[tuple[str, ...]] = UNSET
