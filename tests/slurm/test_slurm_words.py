@@ -189,7 +189,7 @@ def test_a_container_is_run_by_what_the_site_has():
     assert words.index(options[0]) < words.index("/bin/sh")
     options, begin = contained(asked.slurm, "p-1", "apptainer")
     assert not options
-    assert begin[-1] == asked.slurm.container
+    assert begin[-2:] == [asked.slurm.container, ""]
     assert contained(spec("provider=slurm").slurm, "p-1", None) == ([], [])
     shown = dry_lines(asked)
     assert any("where it knows that (pyxis), else as here" in line for line in shown)

@@ -177,7 +177,8 @@ class ExecLine(ScriptShell):
                 _end(process)
                 await process.wait()
         if not ran.out.startswith(_BEGUN):
-            raise ShellGone(f"{self.name}: {_last(ran.err) or f'it ended with {ran.code}'}")
+            said = _last(self._without_noise(ran.err)) or _last(ran.err)
+            raise ShellGone(f"{self.name}: {said or f'it ended with {ran.code}'}")
         if ran.code < 0:
             raise ShellGone(f"{self.name}: the command was ended here by signal {-ran.code}")
         return ScriptResult(ran.code, ran.out[len(_BEGUN) :], self._without_noise(ran.err))

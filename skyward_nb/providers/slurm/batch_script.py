@@ -99,7 +99,8 @@ def step_script(
 ) -> str:
     """The script that starts keepers in a job that is there, as a step that stays when the script has ended.
 
-    They are told after `notice` seconds that time is short, as the job's own signal is for its own steps.
+    They are told after `notice` seconds that time is short, as the job's own signal is for its own steps; and again and
+    again, as there may be no agent yet.
     """
     access = spec.slurm or SlurmAccess()
     words = [
@@ -121,7 +122,7 @@ def step_script(
 _TELL = """(
   end=$(($(date +%s) + {seconds}))
   while [ "$(date +%s)" -lt "$end" ]; do sleep 5; kill -0 $$ 2>/dev/null || exit; done
-  kill -USR2 $$
+  while kill -USR2 $$ 2>/dev/null; do sleep 10; done
 ) </dev/null >/dev/null 2>&1 &
 """
 
@@ -153,25 +154,34 @@ def step_arguments(
     ]
 
 
-_APPTAINER = """nv=
+_APPTAINER = """image=$1 keep=$2 nv=
+shift 2
+if [ "$keep" ]; then
+  tries=0
+  until [ -O "$keep/env" ] || [ "$tries" -gt 300 ]; do tries=$((tries + 1)); sleep 0.1; done
+  skyward_outside=$(. "$keep/env" 2>/dev/null; printf %s "$skyward_outside")
+  PATH=${skyward_outside:-$PATH}
+fi
+export skyward_outside="$PATH"
 [ ! -e /dev/nvidiactl ] || nv=--nv
-image=$1
-shift
 for each in apptainer singularity; do
   command -v $each >/dev/null && exec $each exec $nv "$image" "$@"
 done
 echo "container=$image: srun here knows no --container-image (pyxis), and node $SLURMD_NODENAME has neither apptainer nor singularity: leave container= out, or ask your site" >&2
 exit 77
 """
+"""Arguments: the image, the keeper's folder or "", the command. Commands find apptainer where the keeper did: by the
+path outside of its container, which modules may have changed."""
 
 
 def contained(
-    access: SlurmAccess, pool_id: str, runtime: ContainerRuntime | None
+    access: SlurmAccess, pool_id: str, runtime: ContainerRuntime | None, keep: str = ""
 ) -> tuple[list[str], list[str]]:
     """Arguments of srun, and the beginning of the command, that have a command run in the pool's container.
 
     Each command is in a container of its own, all of the same image, with the node's `/tmp`, `/dev/shm` and the
-    home in it. Source: https://github.com/NVIDIA/pyxis, apptainer-exec(1).
+    home in it; `keep` is the keeper's folder, for all but the keeper itself. Source: https://github.com/NVIDIA/pyxis,
+    apptainer-exec(1).
     """
     if access.container is None or runtime is None:
         return [], []
@@ -184,7 +194,7 @@ def contained(
             "--no-container-entrypoint",
         ]
         return options, []
-    return [], ["/bin/sh", "-c", _APPTAINER, "container", access.container]
+    return [], ["/bin/sh", "-c", _APPTAINER, "container", access.container, keep]
 
 
 def dry_run_lines(spec: PoolSpec) -> Iterator[str]:

@@ -26,7 +26,7 @@ from skyward_nb.store.byte_streams import ByteStream
 T = TypeVar("T")
 _ASK_EACH = 3.0
 """Seconds between questions to Slurm while a channel is opened."""
-_NOISE = ("srun: cluster configuration lacks support for cpu binding",)
+_NOISE = ("srun: cluster configuration lacks support for cpu binding", ": Exited with exit code ")
 
 
 def line_to(record: JobRecord, node: str, *, is_new: bool = False) -> ExecLine:
@@ -49,13 +49,13 @@ def line_to(record: JobRecord, node: str, *, is_new: bool = False) -> ExecLine:
         "--export=NONE",
     ]
 
-    options, begin = contained(record.access, record.pool_id, record.runtime)
+    keep = keep_of(record.pool_id, record.job, node)
+    options, begin = contained(record.access, record.pool_id, record.runtime, keep)
 
     def argv_for(command: Sequence[str]) -> list[str]:
         return over_login(record.access.login, [*words, *options, *begin, *command])
 
     place = f"node {node} of job {record.job}"
-    keep = keep_of(record.pool_id, record.job, node)
     line = ExecLine(
         node,
         argv_for,
