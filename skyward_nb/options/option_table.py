@@ -102,7 +102,7 @@ OPTIONS: tuple[Option, ...] = (
     _pool("zones", "us-east-1a,...", "zones that machines may be in, the best first", _ZONES),
     _pool("instance_type", "g6.xlarge", "type of machines (the cheapest that fits)", _TYPE),
     _choice("pool", "spot", "no|yes|auto|cheapest", "machines that AWS may reclaim; auto: if any (no)"),
-    _choice("pool", "on_preempt", "tell|replace", "whether the next run replaces lost machines, or Slurm's job (tell)"),
+    _choice("pool", "on_preempt", "tell|replace", "whether the next run replaces lost machines or jobs (tell)"),
     _pool("max_cost", "5", "dollars after which the pool ends itself", readers.dollars),
     _pool("max_hourly_cost", "2.5", "most dollars an hour of each machine", readers.dollars),
     _pool("confirm_above", "5", "dollars an hour above which you are asked first (5)", readers.dollars),
