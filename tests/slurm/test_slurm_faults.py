@@ -308,7 +308,11 @@ def test_all_of_this_holds_for_a_plain_user(tmp_path):
     os.chown(home, user.pw_uid, user.pw_gid)
     here = Path(__file__).parents[2]
     # What tests have taken is written into the tree, which is another user's.
-    own = f"import durations, pathlib\ndurations.LAST = pathlib.Path({str(home / 'durations.json')!r})\n"
+    own = f"""
+def pytest_configure(config):
+    import durations, pathlib
+    durations.LAST = pathlib.Path({str(home / "durations.json")!r})
+"""
     (home / "elsewhere.py").write_text(own)
     words = [
         "setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups",
