@@ -139,7 +139,7 @@ class Allocation:
             nodes = await self.controller.nodes(state.nodes)
         except SlurmSilent as silent:
             raise StartError(
-                spec.name, f"Slurm does not say where job {job} runs: {silent}"
+                spec.name, f"Slurm does not name the nodes of job {job}: {silent}"
             ) from None
         self._note(replace(self.record, nodes=tuple(nodes), started=state.starts))
         tell(Phase(f"job {job} has {', '.join(nodes)}"))

@@ -156,10 +156,11 @@ def step_arguments(
 
 _APPTAINER = """image=$1 keep=$2 nv=
 shift 2
+is_ours() { [ -n "$(find "$keep" -prune -type d -user "$(id -u)" 2>/dev/null)" ] && [ -e "$keep/env" ]; }
 if [ "$keep" ]; then
   tries=0
-  until [ -O "$keep/env" ] || [ "$tries" -gt 300 ]; do tries=$((tries + 1)); sleep 0.1; done
-  skyward_outside=$(. "$keep/env" 2>/dev/null; printf %s "$skyward_outside")
+  until is_ours || [ "$tries" -gt 300 ]; do tries=$((tries + 1)); sleep 0.1; done
+  skyward_outside=$(is_ours && . "$keep/env" 2>/dev/null; printf %s "$skyward_outside")
   PATH=${skyward_outside:-$PATH}
 fi
 export skyward_outside="$PATH"

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from skyward_nb.protocol.events import Remark
 from skyward_nb.providers.base import AgentGone, Readied, ReplacementRequest, Tell
 from skyward_nb.providers.far.host_setup import made_ready
+from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.job_records import JobRecord, find_record
@@ -23,7 +24,10 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SlurmMachin
     assert spec.slurm is not None
     controller = controller_of(spec.slurm)
     await cancel_orphans(tell)
-    record = JobRecord(pool_id=pool_id, access=spec.slurm, maker=MakerProcess.this())
+    listing = str((far_root() / f"{pool_id}.json").absolute())
+    record = JobRecord(
+        pool_id=pool_id, access=spec.slurm, maker=MakerProcess.this(), listing=listing
+    )
     allocation = Allocation(record, controller)
     try:
         begin = allocation.join if spec.slurm.job else allocation.begin
