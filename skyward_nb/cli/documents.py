@@ -74,8 +74,8 @@ class Down(msgspec.Struct, frozen=True):
 class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was left of pools that are gone, and is gone, too, now: `values` in bytes.
 
-    Of what was rented: `machines` and `groups` that were ended, what is `left` although it should not
-    be, and why, and machines of `others`.
+    Of what was rented: `machines` and `groups` that were ended, and in Slurm's queue `jobs`; what is `left` although
+    it should not be, and why, and machines and jobs of `others`.
     """
 
     folders: int
@@ -83,6 +83,7 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     processes: int
     machines: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 

@@ -255,7 +255,9 @@ class LocalRanks:
             connection.hold(held)
 
     def reclaim(self, notice: MachineReclaimed) -> None:
-        """Tell the client and all ranks, future ones too, that the machine is reclaimed."""
+        """Tell the client and all ranks, future ones too, that the machine is reclaimed; once."""
+        if self.notice is not None:
+            return
         self.notice = ReclaimNotice(notice.action, notice.at)
         self._outbox.tell(self.notice)
         self.control(self.numbers, frame(notice))

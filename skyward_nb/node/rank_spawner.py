@@ -61,7 +61,8 @@ class RankSpawner:
         await self._ranks.begin_generation(order.generation, order.places)
         self._forge.list_processes()
         self._ranks.limit_memory(order.limits.memory)
-        threads = max(1, (os.cpu_count() or 1) // len(order.places))
+        # Slurm and containers may give a part of the machine's processors.
+        threads = max(1, len(os.sched_getaffinity(0)) // len(order.places))
         for number, place in enumerate(order.places):
             env = environment(place) | devices_of(place, {each.node for each in order.places})
             for use in uses[place.node]:

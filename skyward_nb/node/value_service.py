@@ -65,6 +65,7 @@ class ValueService:
         self._listener: socket.socket | None = None
         serve = functools.partial(self._serve, answer=self._answer_neighbour)
         self._neighbours = PeerAgents(folder, serve)
+        self._client = PeerAgents(folder, functools.partial(self._serve, answer=self._answer))
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Accept connections from now on."""
@@ -75,6 +76,7 @@ class ValueService:
         serve = functools.partial(self._serve, answer=self._answer)
         loop.add_reader(listener, serve_next, listener, serve)
         self._neighbours.begin(loop)
+        self._client.begin(loop)
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close all connections, and accept no more."""
@@ -82,6 +84,7 @@ class ValueService:
             loop.remove_reader(self._listener)
             self._listener.close()
         self._neighbours.close()
+        self._client.close()
         for connection in list(self._streams):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -142,7 +145,7 @@ class ValueService:
 
     def _meet(self, ask: AdmitPeers) -> Answer:
         try:
-            return PeersAdmitted(self._neighbours.meet(ask))
+            return PeersAdmitted((self._client if ask.is_client else self._neighbours).meet(ask))
         except OSError as error:
             return _refused(error)
 

@@ -73,7 +73,8 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
 
     What is left out is left to Slurm. `job` is an allocation that is there: `"current"` is the one in which this
     process is. `extra` has further arguments of sbatch, `modules` are loaded, and the lines `before` run, by the
-    batch shell on the first node; the other nodes have the environment that results. Raises `OptionError`.
+    batch shell on the first node; the other nodes have the environment that results. `container` is the image in
+    which all that runs on nodes runs, as pyxis or apptainer names it. Raises `OptionError`.
     """
 
     login: str | None = None
@@ -88,6 +89,7 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
     extra: Sequence[str] = ()
     modules: Sequence[str] = ()
     before: Sequence[str] = ()
+    container: str | None = None
 
     name = "slurm"
 

@@ -38,6 +38,8 @@ def without_unused(options: PoolOptions, stated: PoolOptions) -> PoolOptions:
     """Options without defaults about rented machines or engines if those are not used; `stated` ones stay."""
     unused = {*OF_AWS, *OF_RENTED, "yes"} if options.provider != "aws" else set[str]()
     if options.provider in _WITH_NEEDS:
+        unused -= {*_NEEDS}
+    if options.provider == "slurm":
         unused -= {*OF_NODES}
     if options.provider == "sky":
         unused -= {*ALSO_OF_SKYPILOT}
@@ -94,6 +96,8 @@ def _noted(spec: PoolSpec) -> tuple[str, ...]:
     """The options about rented machines that a pool of another provider than AWS takes."""
     if spec.provider == "sky":
         return ALSO_OF_SKYPILOT
+    if spec.provider == "slurm":
+        return OF_NODES
     return _NEEDS if spec.simulate or spec.provider in _WITH_NEEDS else ()
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from skyward_nb.words.accelerators import Accelerator, counted
+from skyward_nb.words.catalogue import canonical, kind_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.slurm_access import CURRENT, SlurmAccess
@@ -23,14 +28,29 @@ OF_SLURM = {
     "exclusive": "exclusive",
     "extra": "extra",
     "module": "modules",
+    "container": "container",
 }
 """Options that are fields of `SlurmAccess`, and which ones."""
 
-OF_NODES = ("cpus", "memory")
+_SLICE = re.compile(r"\dg\.\d")
+OF_NODES = ("cpus", "memory", "on_preempt")
 """Options that Slurm's nodes have in common with rented machines."""
 
 _OF_JOB = ("partition", "account", "qos", "constraint", "reservation", "gres", "exclusive", "extra")
 """Those that say which job to submit."""
+
+
+def _accelerator_of(gres: str) -> Accelerator | None:
+    """The accelerators in Slurm's word for devices, `gpu:a100:4`, if their name is one of the catalogue."""
+    for part in gres.split(","):
+        kind, _, rest = part.partition(":")
+        name, _, count = rest.partition(":")
+        # A slice of MIG has the name of its GPU, too.
+        if kind != "gpu" or kind_of(name) is None or _SLICE.search(name):
+            continue
+        with contextlib.suppress(OptionError):
+            return counted(canonical(name), count or "1")
+    return None
 
 
 def slurm_options(asked: PoolOptions) -> list[str]:
@@ -56,6 +76,14 @@ def with_slurm(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
             raise OptionError(option, f"{option}= is about Slurm: it goes with provider=slurm")
         return replace(spec, slurm=None)
     access = slurm_of(spec.slurm, asked)
+    if access.gres and asked.accelerator is UNSET and spec.accelerator is None:
+        spec = replace(spec, accelerator=_accelerator_of(access.gres))
+    if spec.mig and not (access.gres or access.job or spec.simulate):
+        raise OptionError(
+            "mig",
+            f"mig={spec.mig}: Slurm gives slices by a name of its own, which only your site knows: gres=gpu:TYPE:N "
+            "(`sinfo -o '%N %G'` lists them)",
+        )
     if access.login is not None and access.job == CURRENT:
         raise OptionError(
             "job", "job=current is the job of this notebook, and login= is elsewhere: give its id"
@@ -67,4 +95,9 @@ def with_slurm(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
                     option,
                     f"{option}= is about a job to submit, and job={access.job} is there: leave out one",
                 )
+        if spec.on_preempt == "replace":
+            raise OptionError(
+                "on_preempt",
+                f"on_preempt=replace is about a job of the pool's own, and job={access.job} is not",
+            )
     return replace(spec, slurm=access)

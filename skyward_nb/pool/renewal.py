@@ -153,7 +153,7 @@ class Renewal:
             if replacing.ended:
                 raise PoolError(
                     name,
-                    f"pool {name!r} is not whole: {replacing.lacking_words()}. The next run rents "
+                    f"pool {name!r} is not whole: {replacing.lacking_words()}. The next run gets "
                     "another machine in its place; what ranks had is lost.",
                 )
             return {}, []

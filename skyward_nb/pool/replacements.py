@@ -121,7 +121,7 @@ class Replacements:
         lost = tuple(each.machine for each in lacking.values())
         nodes = tuple(node for machine in lost for node in machine.nodes)
         why = self.lacking_words()
-        watch(Step(nodes, "replace", f"renting another machine for {why}"))
+        watch(Step(nodes, "replace", f"getting another machine for {why}"))
         connections: list[socket.socket] = []
 
         async def readied(machines: Sequence[Machine]) -> None:
@@ -182,4 +182,4 @@ class Replacements:
 
 
 def _coming(lacking: Iterable[ReclaimedMachine]) -> tuple[str, ...]:
-    return tuple(f"{each}; the next run rents another machine in its place" for each in lacking)
+    return tuple(f"{each}; the next run gets another machine in its place" for each in lacking)

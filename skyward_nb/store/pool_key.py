@@ -1,7 +1,8 @@
 """The key of one pool: what its agents know each other by when they give values to one another.
 
 Each pool has its own, made by its client, told to agents over the line to each, and kept in their
-memory: with the pool it is gone. Whoever has it may be given values, and give some.
+memory: with the pool it is gone. Whoever has it may be given values, and give some. A client that reaches an
+agent by a second way has another one for each agent.
 """
 
 from __future__ import annotations

@@ -116,12 +116,14 @@ class ValueRefused(msgspec.Struct, frozen=True, tag=True):
 class AdmitPeers(msgspec.Struct, frozen=True, tag=True):
     """Take agents of the same pool that come with this key, at `hosts`; answered by `PeersAdmitted`.
 
-    Without `hosts`, at all private addresses of the machine. `name` is what the machine is called.
+    Without `hosts`, at all private addresses of the machine. `name` is what the machine is called. `is_client`: not
+    agents come with this key, but the client that made it, by another way, and it may ask for all that it may here.
     """
 
     name: str
     key: PoolKey
     hosts: tuple[str, ...] = ()
+    is_client: bool = False
 
 
 class PeersAdmitted(msgspec.Struct, frozen=True, tag=True):

@@ -298,7 +298,7 @@ class TakenBack(PoolError):
         if left != 0:
             then = (
                 f"{spell_rest(pool_id)}; the next run makes a new one. With on_preempt=replace a pool "
-                "goes on, and rents another machine in its place"
+                "goes on, and gets another machine in its place"
             )
         super().__init__(pool, f"pool {pool!r} is gone: {why}. {then}.")
         self.why = why

@@ -102,6 +102,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     exclusive: Stated[bool] = UNSET
     extra: Stated[tuple[str, ...]] = UNSET
     module: Stated[tuple[str, ...]] = UNSET
+    container: Stated[str] = UNSET
     address: Stated[str] = UNSET
     resources: Stated[tuple[tuple[str, float], ...]] = UNSET
     waits: Stated[bool] = UNSET

@@ -190,7 +190,7 @@ def test_a_kernel_that_attaches_tells_what_lacks_and_its_next_cell_rents_another
         attach = book.kernel.run("%sky attach", 90)
         assert attach.status == "ok", attach.traceback
         assert f"node 1 ({machine.instance}): EC2 says that it is " in attach.picture
-        assert "; the next run rents another machine in its place" in attach.picture
+        assert "; the next run gets another machine in its place" in attach.picture
         ran = book.kernel.run("%%sky_remote out=now\nimport socket\nsocket.gethostname()", 120)
         assert ran.status == "ok", ran.traceback
         assert f"in place of node 1 ({machine.instance})" in ran.picture, ran.picture

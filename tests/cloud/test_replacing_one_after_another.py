@@ -90,7 +90,7 @@ def test_a_run_that_goes_on_ends_as_ranks_that_die_end_it(cloud, pool):
     outcome, _ = ran(pool, "import time\nprint('begun')\ntime.sleep(120)", when_begun(old.reclaim))
     assert outcome.lost[1].how.startswith(f"ended with {old.instance} (EC2 says")
     assert outcome.done[0].interrupted
-    assert outcome.pool_lost[0].endswith("the next run rents another machine in its place")
+    assert outcome.pool_lost[0].endswith("the next run gets another machine in its place")
     assert len(cloud.machines) == 1, "nobody needs one yet"
     places = [(0, 2, before + 1), (1, 2, before + 1)]
     assert [each[:3] for each in values(pool, PLACES)] == places
@@ -140,7 +140,7 @@ def test_who_attaches_has_another_for_one_that_went_while_nobody_was_there(cloud
     kept.pool = again = attached(pool)
     (lacks,) = again.renewal.lacks
     assert lacks.startswith(f"node {node} ({old}): EC2 says that it is ")
-    assert lacks.endswith("; the next run rents another machine in its place")
+    assert lacks.endswith("; the next run gets another machine in its place")
     assert again.bill.dollars == pytest.approx(0.04) and not again.is_ready
     assert [info.node for info in again.infos] == [0, 1], "where it was is known all the same"
     assert len(cloud.machines) == 1, "nobody needs one yet"

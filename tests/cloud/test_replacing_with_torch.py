@@ -55,7 +55,7 @@ def test_ranks_that_wait_for_a_machine_that_is_taken_back_are_let_go(cloud, pool
     outcome, _ = ran(pool, body, when_begun(old.reclaim))
     assert outcome.lost[1].how.startswith(f"ended with {old.instance} (EC2 says")
     assert outcome.done[0].interrupted or outcome.done[0].failure, outcome
-    assert outcome.pool_lost[0].endswith("the next run rents another machine in its place")
+    assert outcome.pool_lost[0].endswith("the next run gets another machine in its place")
     assert len(cloud.machines) == 1, "nobody needs one yet"
     _, now = ran(pool, ALL_REDUCED)
     assert [each[:3] for each in now] == [("gloo", 2, 3.0)] * 2

@@ -76,6 +76,11 @@ def needed(python: str | None) -> list[str]:
     return [each for each in asked if any(Path(each).is_relative_to(own) for own in _PRIVATE)]
 
 
+def _become(user: str) -> list[str]:
+    """The beginning of a command that a user of the box runs."""
+    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--reset-env"]
+
+
 def _whole_line(path: Path) -> str:
     """What a file says, once its line is whole."""
     text = path.read_text()
@@ -111,6 +116,7 @@ class Host:
         if egress:
             env |= {"HTTPS_PROXY": street.gateway(), "SSL_CERT_FILE": _CERTIFICATES}
         self._environment = " ".join(f"{key}={value}" for key, value in env.items())
+        self._variables = [f"{key}={value}" for key, value in env.items()]
         self.back = street.address("back", place)
         """Where those behind it reach it, if there are any."""
         self._named = "".join(f"{address} {each}\n" for each, address in names.items())
@@ -258,9 +264,13 @@ class Host:
 
     def run(self, script: str, *, user: str = "root", check: bool = True) -> str:
         """What a shell script says that this user runs on the host, not by SSH."""
-        become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--reset-env"]
         words = ["/bin/sh", "-c", f"cd ~\n{script}"]
-        return self.box.run(*(become if user != "root" else []), *words, check=check)
+        return self.box.run(*(_become(user) if user != "root" else []), *words, check=check)
+
+    @property
+    def command(self) -> list[str]:
+        """The beginning of a command here that ann runs there, with the variables of a login, not by SSH."""
+        return self.box.entering(*_become("ann"), "env", *self._variables)
 
     def processes(self) -> dict[int, str]:
         """Command lines on the host by process id, as the host counts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Sequence
 from copy import copy
@@ -13,6 +14,8 @@ from cluster.street import Street
 
 _MOST = 8
 """Hosts have the addresses of so many, though there are less as yet."""
+BOXES = "boxes.json"
+"""Beside the config: by the names of hosts, the beginning of a command here that ann runs there without SSH."""
 _SENT = "/home/ann/.cache/skyward_nb/code*"
 """The package itself, which a host was sent."""
 
@@ -76,6 +79,8 @@ class Town(Sequence[Host]):
         """Write what OpenSSH's client is to know: config, and the hosts' keys."""
         self.know()
         self.config.write_text("".join(self._entry(each) for each in self._hosts))
+        boxes = {each.name: each.command for each in self._hosts}
+        self.config.with_name(BOXES).write_text(json.dumps(boxes))
 
     def _entry(self, host: Host) -> str:
         lines = {

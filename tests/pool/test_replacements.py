@@ -106,7 +106,7 @@ def test_a_run_that_was_going_on_ends_as_after_any_death(fake):
     assert outcome.lost[1].how == f"ended with {was[1]} (it was taken back)"
     assert outcome.done[0].interrupted and not outcome.began_anew
     assert outcome.pool_lost == (
-        f"node 1 ({was[1]}): it was taken back; the next run rents another machine in its place",
+        f"node 1 ({was[1]}): it was taken back; the next run gets another machine in its place",
     )
     outcome = ran(pool, PLACES)
     assert list(outcome.lost_before) == [1], "it is told again, with all that begins anew"

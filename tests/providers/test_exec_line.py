@@ -128,12 +128,52 @@ def test_a_folder_that_another_user_made_first_is_no_keepers(tmp_path, kind):
     assert not [*tmp_path.rglob("at.*")]
 
 
-def test_nothing_listens_there_for_this_side():
+def test_a_port_there_is_served_here_and_closed_with_the_context(no_leaks):
+    async def serve(reader, writer):
+        asked = await reader.readuntil(b"\n")
+        writer.write(asked * 100_000 if asked == b"much\n" else asked)
+        await writer.drain()
+
+    async def ask(port, word):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(word)
+        try:
+            return await asyncio.wait_for(reader.read(-1), 30)
+        finally:
+            writer.close()
+
     async def offered():
-        async with here().offer(lambda *_: None):
+        async with here().offer(serve) as port:
+            one, much, *others = await asyncio.gather(
+                *(ask(port, word) for word in (b"one\n", b"much\n", *[b"x\n"] * 20))
+            )
+            assert (one, len(much), {*others}) == (b"one\n", 500_000, {b"x\n"})
+            # One that leaves before it is answered is in nobody's way.
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"much\n")
+            writer.close()
+            assert await ask(port, b"again\n") == b"again\n"
+        with pytest.raises(ConnectionRefusedError):
+            await ask(port, b"late\n")
+
+    asyncio.run(offered())
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["env", "-i", "PATH=/nowhere", "/bin/sh", "-c"], "it has no Python 3 yet"),
+        (["/bin/false"], "did not start"),
+    ],
+)
+def test_why_no_port_there_can_be_served_is_said(words, why, no_leaks):
+    line = ExecLine("n0", lambda command: [*words, command[-1]])
+
+    async def offered():
+        async with line.offer(lambda *_: None):
             """Not reached."""
 
-    with pytest.raises(NotOffered, match="commands alone"):
+    with pytest.raises(NotOffered, match=why):
         asyncio.run(offered())
 
 

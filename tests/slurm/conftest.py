@@ -16,11 +16,13 @@ from skyward_nb.words.spec import PoolSpec
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def cluster(request, tmp_path_factory):
+    """With the lines of slurm.conf that the module names in CLUSTER."""
     if lacks():
         pytest.skip(lacks())
     folder = tmp_path_factory.mktemp("town")
-    with pytest.MonkeyPatch.context() as patched, town(folder / "slurm") as made:
+    options = getattr(request.module, "CLUSTER", {})
+    with pytest.MonkeyPatch.context() as patched, town(folder / "slurm", **options) as made:
         for name, value in made.environ.items():
             patched.setenv(name, value)
         patched.setenv("SKYWARD_CACHE_DIR", str(folder / "cache"))

@@ -23,6 +23,7 @@ from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.slurm.batch_script import job_name
 from skyward_nb.providers.slurm.job_records import JobRecord, all_records
 from skyward_nb.providers.slurm.login_node import over_login
+from skyward_nb.reports.cleanup import clean_up
 from skyward_nb.words.errors import PoolError, StartError
 
 
@@ -274,6 +275,134 @@ def test_a_job_with_a_higher_priority_takes_its_nodes(slurm, cluster):
     with pytest.raises(PoolError, match="it was preempted"):
         pool.run(request(pool, body), watch)
     until(cluster.is_empty)
+
+
+@pytest.mark.extensive
+def test_another_job_comes_in_the_place_of_one_that_was_preempted(slurm, cluster):
+    pool = slurm(on_preempt="replace", ranks_per_node=2)
+    pool.start(lambda _: None)
+    first = job_of(pool)
+    assert values(pool, "kept = 1\nkept") == [1] * 4
+
+    def watch(event):
+        if isinstance(event, Output) and "begun" in event.text and event.rank == 0:
+            cluster.say("sbatch", "--partition=vip", "-N2", "--exclusive", "--wrap", "sleep 1")
+
+    body = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+    pool.look(lambda _: None)
+    outcome = pool.run(request(pool, body), watch)
+    assert {each.how.count("it was preempted") for each in outcome.lost.values()} == {1}
+    where = "import os\nos.environ['SLURM_JOB_ID'], 'kept' in globals()"
+    events = []
+    pool.look(events.append)
+    outcome = pool.run(request(pool, where), events.append)
+    assert not outcome.failed
+    second = job_of(pool)
+    assert second != first
+    assert values(pool, where) == [(second, False)] * 4
+    (record,) = all_records()
+    assert (record.job, record.before) == (second, "")
+    assert cluster.queue() == [f"{second} RUNNING"]
+    # Whoever comes back finds the new one.
+    pool.leave()
+    again = found(pool)
+    again.attach(lambda _: None)
+    assert values(again, where) == [(second, False)] * 4
+    again.close()
+    assert cluster.is_empty()
+    assert not all_records()
+
+
+@pytest.mark.extensive
+def test_keepers_in_a_job_that_is_there_are_told_before_its_time_limit(slurm, cluster):
+    """As of the job's own, `sky.on_preempt` functions run; the limit is below the notice's 120 s."""
+    mine = cluster.say(
+        "sbatch", "--parsable", "-N2", "--exclusive", "--time=2", "--wrap", "sleep 600"
+    )
+    until(lambda: cluster.queue() == [f"{mine} RUNNING"])
+    pool, events = slurm(nodes=1, job={"job": mine}), []
+    pool.start(lambda _: None)
+    body = """
+import threading
+import skyward_nb as sky
+told = threading.Event()
+sky.on_preempt(told.set)
+assert told.wait(60)
+"""
+    pool.look(lambda _: None)
+    outcome = pool.run(request(pool, body), events.append)
+    assert not outcome.failed
+    pool.close()
+    cluster.say("scancel", mine)
+
+
+def _apptainer(folder):
+    """A stand-in for apptainer: it notes the image, and runs the command in no container."""
+    folder.mkdir()
+    program = folder / "apptainer"
+    program.write_text(
+        '#!/bin/sh\n[ "$1" = exec ] || exit 2\nexport APPTAINER_CONTAINER="$2"\nshift 2\nexec "$@"\n'
+    )
+    program.chmod(0o755)
+
+
+@pytest.mark.extensive
+def test_all_of_a_pool_runs_in_its_container(slurm, cluster, access, tmp_path):
+    _apptainer(tmp_path / "bin")
+    # Nodes have the path of slurmd, lines of `before` alone change that of the keepers.
+    pool = slurm(job={"container": "docker://python:3"})
+    lines = (*access().before, f"export PATH={tmp_path}/bin:$PATH")
+    pool.context.spec = replace(pool.spec, slurm=replace(pool.spec.slurm, before=lines))
+    with pytest.raises(StartError, match="has neither apptainer nor singularity"):
+        slurm(job={"container": "docker://python:3"}).start(lambda _: None)
+    assert cluster.is_empty()
+    pool.start(lambda _: None)
+    where = "import os\nos.environ['APPTAINER_CONTAINER']"
+    assert values(pool, where) == ["docker://python:3"] * 2
+
+
+@pytest.mark.extensive
+def test_a_sweep_cancels_what_a_killed_notebook_left_and_names_what_is_not_its_own(
+    slurm, cluster, access
+):
+    maker = replace(MakerProcess.this(), since=1.0)
+    JobRecord(pool_id="lost-123456", access=access(), maker=maker).write()
+    for pool_id in ("lost-123456", "other-abcdef"):
+        cluster.say("sbatch", "--hold", f"--job-name={job_name(pool_id)}", "--wrap", "true")
+    assert len(cluster.queue()) == 2
+    swept = clean_up().jobs
+    assert len(swept.cancelled) == 1
+    assert "lost-123456" in swept.cancelled[0]
+    assert [each for each in swept.foreign if "other-abcdef" in each]
+    assert not swept.left
+    (other,) = cluster.queue()
+    cluster.say("scancel", other.split()[0])
+
+
+@pytest.mark.torch
+def test_the_quickstart_trains_with_ddp_on_two_nodes_of_two_ranks(slurm):
+    """Each rank's gradients are those of all, over addresses that the nodes have found by trying."""
+    pool = slurm(ranks_per_node=2, framework=("torch",))
+    pool.start(lambda _: None)
+    body = """
+import os
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+torch.manual_seed(int(os.environ["RANK"]))
+model = DDP(torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(16, 8)).square().mean().backward()
+    optimizer.step()
+total = torch.ones(1) * (dist.get_rank() + 1)
+dist.all_reduce(total)
+total.item(), round(sum(float(each.sum()) for each in model.parameters()), 5), os.environ["SLURMD_NODENAME"]
+"""
+    got = values(pool, body)
+    assert [each[0] for each in got] == [10.0] * 4
+    assert len({each[1] for each in got}) == 1
+    assert [each[2] for each in got] == ["c1", "c1", "c2", "c2"]
 
 
 @pytest.mark.extensive

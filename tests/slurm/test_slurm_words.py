@@ -12,15 +12,24 @@ from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import check_fits
 from skyward_nb.providers.far.keeper import KEEPER
 from skyward_nb.providers.slurm import login_node
-from skyward_nb.providers.slurm.batch_script import arguments, batch_script, dry_run_lines
+from skyward_nb.providers.slurm.batch_script import (
+    arguments,
+    batch_script,
+    contained,
+    dry_run_lines,
+    step_arguments,
+    step_script,
+)
 from skyward_nb.providers.slurm.job_states import (
     JobState,
     read_states,
+    seconds_left,
+    spell_again,
     spell_end,
     spell_waiting,
     why_never,
 )
-from skyward_nb.providers.slurm.login_node import over_login
+from skyward_nb.providers.slurm.login_node import over_login, through_login
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.words.errors import OptionError, PoolError
 
@@ -55,6 +64,26 @@ def test_only_what_is_asked_for_is_asked_of_slurm():
         assert not [each for each in found if each.startswith("--gpus")]
 
 
+@pytest.mark.parametrize(
+    ("line", "accelerator"),
+    [
+        ("gres=gpu:a100:4", "A100:4"),
+        ("gres=gpu:v100", "V100"),
+        ("gres=nic:1,gpu:tesla_t4:2", "T4:2"),
+        ("gres=gpu:4", "None"),  # which ones is not said
+        ("gres=gpu:ampere:4", "None"),
+        ("gres=gpu:ampere:4 accelerator=A100:4", "A100:4"),
+        ("gres=gpu:a100:4 accelerator=none", "None"),
+        ("gres=gpu:a100_3g.20gb:2", "None"),
+        ("gres=gpu:a100_3g.20gb:2 accelerator=A100 mig=3g.20gb", "A100"),
+    ],
+)
+def test_devices_that_slurm_is_asked_for_are_what_ranks_use(line, accelerator):
+    found = spec(f"provider=slurm {line}")
+    assert str(found.accelerator) == accelerator
+    assert not [each for each in arguments(found, "p-1") if each.startswith("--gpus")]
+
+
 def test_sky_slurm_says_the_same_as_the_line():
     line = spec(
         "provider=slurm partition=gpu extra='--nice=10 --hold' module=cuda/12.4,python exclusive"
@@ -82,6 +111,9 @@ def test_sky_slurm_says_the_same_as_the_line():
         ("provider=slurm extra=nice", "'nice' is no argument: write --name=value"),
         ("provider=slurm account='a b'", "'a b' is no name that Slurm may have"),
         ("provider=slurm region=us-east-1", "region= is about machines that are rented"),
+        ("provider=slurm accelerator=A100 mig=3g.20gb", "which only your site knows: gres=gpu:TYPE:N"),
+        ("provider=slurm job=12 on_preempt=replace", "about a job of the pool's own, and job=12 is not"),
+        ("container=x", "container= is about Slurm"),
         ("provider=slurm hosts=a", "provider=slurm knows no hosts="),
     ],
 )  # fmt: skip
@@ -122,6 +154,8 @@ def test_a_command_for_the_login_node_is_one_of_ssh(monkeypatch, tmp_path):
     words = over_login("me@login", ["squeue", "a b"])
     assert (words[0], words[-3:]) == ("ssh", ["--", "me@login", "squeue 'a b'"])
     assert "BatchMode=yes" in words
+    assert through_login("me@login", "10.0.0.1", 22)[:3] == ["ssh", "-W", "10.0.0.1:22"]
+    assert through_login("me@login", "fd00::1", 22)[2] == "[fd00::1]:22"
     (folder,) = tmp_path.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o755)
@@ -145,8 +179,35 @@ def test_the_script_loads_modules_runs_lines_and_starts_keepers():
     assert lines[0] == "#!/bin/bash -l"
     assert lines[2:4] == ["module load cuda/12.4 || exit", "ulimit -n 4096"]
     assert KEEPER.replace("'", "'\"'\"'") in script
-    assert "/tmp/.skyward-p-1.$SLURMD_NODENAME" in script
+    assert "/tmp/.skyward-p-1.$SLURM_JOB_ID.$SLURMD_NODENAME" in script
     assert batch_script(spec("provider=slurm"), "p-1").startswith("#!/bin/sh\n")
+
+
+def test_a_step_has_as_many_cpus_as_were_asked_for():
+    assert "--cpus-per-task=6" in batch_script(spec("provider=slurm cpus=6"), "p-1")
+    assert "--cpus-per-task" not in batch_script(spec("provider=slurm"), "p-1")
+
+
+def test_a_container_is_run_by_what_the_site_has():
+    asked = spec("provider=slurm container=nvcr.io#nvidia/pytorch:25.10-py3")
+    options, begin = contained(asked.slurm, "p-1", "pyxis")
+    assert options[0] == "--container-image=nvcr.io#nvidia/pytorch:25.10-py3"
+    assert not begin
+    words = step_arguments(asked, "p-1", "pyxis")
+    assert words.index(options[0]) < words.index("/bin/sh")
+    options, begin = contained(asked.slurm, "p-1", "apptainer")
+    assert not options
+    assert begin[-2:] == [asked.slurm.container, ""]
+    assert contained(spec("provider=slurm").slurm, "p-1", None) == ([], [])
+    shown = dry_lines(asked)
+    assert any("where it knows that (pyxis), else as here" in line for line in shown)
+
+
+def test_keepers_of_a_job_that_is_there_are_told_when_time_is_short():
+    there = spec("provider=slurm job=12")
+    assert "-USR2 $$" in step_script(there, "p-1", "12", ["c1"], notice=90.7)
+    assert "$(date +%s) + 90)" in step_script(there, "p-1", "12", ["c1"], notice=90.7)
+    assert "date" not in step_script(there, "p-1", "12", ["c1"])
 
 
 def test_a_dry_run_shows_what_would_be_submitted():
@@ -220,4 +281,24 @@ def test_how_a_job_ended_is_said():
     assert spell_end(job("PREEMPTED")).startswith("job 12: it was preempted")
     assert "ttl=" in spell_end(job("TIMEOUT"))
     assert spell_end(job("NEW_WORD")) == "job 12: Slurm calls it NEW_WORD"
+    assert "an administrator's" in spell_end(job("CANCELLED"))
     assert spell_end(None) == "Slurm's queue has its job no more"
+
+
+def test_a_job_that_lost_its_nodes_and_is_in_the_queue_again_is_no_job_that_runs():
+    began = "2026-11-25T14:02:09"
+    assert "waits in the queue again" in spell_again(job("PENDING", "BeginTime"), began)
+    assert not spell_again(job("RUNNING", starts=began), began)
+    assert not spell_again(job("RUNNING"), began)
+    assert "has begun anew" in spell_again(job("RUNNING", starts="2026-11-25T15:00:00"), began)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1-02:03:04", 93784.0), ("02:03:04\n", 7384.0), ("9:58", 598.0), ("0:00", 0.0),
+        ("UNLIMITED", None), ("INVALID", None), ("", None),
+    ],
+)  # fmt: skip
+def test_how_long_a_job_may_still_run_is_read(text, seconds):
+    assert seconds_left(text) == seconds

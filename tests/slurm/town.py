@@ -25,10 +25,14 @@ def lacks() -> str:
 
 
 class Town:
-    """The cluster, as this user: as root with cgroups, if there are any, and with device files for GPUs."""
+    """The cluster, as this user: as root with cgroups, if there are any, and with device files for GPUs.
 
-    def __init__(self, folder: Path) -> None:
+    `options` are lines of slurm.conf, in place of those here.
+    """
+
+    def __init__(self, folder: Path, **options: object) -> None:
         self.folder = folder
+        self.options = options
         self.is_root = os.getuid() == 0
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         for name in ("state", "run", "log", "spool-c1", "spool-c2", "munge", "gpus"):
@@ -94,7 +98,10 @@ class Town:
             PartitionName=nogo Nodes=c[1-2] MaxTime=00:05:00 State=DOWN
             """
         lines += "GresTypes=gpu\n" * self.has_gpus
-        text = "\n".join(line.strip() for line in lines.splitlines() if line.strip())
+        said = [line.strip() for line in lines.splitlines() if line.strip()]
+        said = [line for line in said if line.partition("=")[0] not in self.options]
+        said[:0] = [f"{key}={value}" for key, value in self.options.items()]
+        text = "\n".join(said)
         (folder / "slurm.conf").write_text(f"{text}\n")
         device = f"NodeName=c[1-2] Name=gpu Type=a100 File={folder}/gpus/g[0-1]\n"
         (folder / "gres.conf").write_text(device * self.has_gpus)
@@ -114,13 +121,18 @@ class Town:
         until(lambda: (munge / "socket").exists())
         self.start_controller("-c")
         for node in ("c1", "c2"):
-            self._begin("slurmd", "-D", "-N", node, name=node)
+            self.start_node(node)
         until(lambda: self.say("sinfo", "-h", "-o", "%T", "-p", "debug").split() == ["idle"])
 
     def start_controller(self, *words: str) -> int:
         """Start slurmctld; its pid. Its state is that of before, unless `-c` says otherwise."""
         self._begin("slurmctld", "-D", *words)
         return self._running["slurmctld"].pid
+
+    def start_node(self, node: str) -> int:
+        """Start the slurmd of a node; its pid."""
+        self._begin("slurmd", "-D", "-N", node, name=node)
+        return self._running[node].pid
 
     def _begin(self, *words: str, name: str = "") -> None:
         program = shutil.which(words[0], path=PATH) or words[0]
@@ -170,6 +182,20 @@ class Town:
         """The jobs that take or want nodes: `ID STATE`."""
         return self.say("squeue", "-h", "-o", "%i %T").splitlines()
 
+    def state(self, job: str) -> str:
+        """What Slurm calls the state of a job; "" where it does not say."""
+        return self.say("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
+
+    def processes(self, job: str) -> list[int]:
+        """What runs in a job, or was started in it: processes of this machine, by their variables."""
+        marks = {f"SLURM_JOB_ID={job}".encode(), f"SLURM_CONF={self.folder}/slurm.conf".encode()}
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if marks <= {*(place / "environ").read_bytes().split(b"\0")}:
+                    found.append(int(place.name))
+        return found
+
     def is_empty(self) -> bool:
         """Whether no job wants or has nodes, by an answer of Slurm's."""
         done = subprocess.run(
@@ -194,9 +220,9 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def town(folder: Path) -> Iterator[Town]:
+def town(folder: Path, **options: object) -> Iterator[Town]:
     """A cluster that is up."""
-    made = Town(folder)
+    made = Town(folder, **options)
     try:
         made.start()
         yield made

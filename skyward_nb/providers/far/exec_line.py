@@ -18,7 +18,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 
 from skyward_nb.bootstrap.remote_shell import (
     LINE,
-    NotOffered,
     ScriptResult,
     Serve,
     ShellGone,
@@ -26,6 +25,7 @@ from skyward_nb.bootstrap.remote_shell import (
 )
 from skyward_nb.bootstrap.script_shell import ScriptShell
 from skyward_nb.providers.far.login_errors import Unreachable
+from skyward_nb.providers.far.loopback_port import served_at_loopback
 from skyward_nb.providers.host import RELAY
 
 ArgvFor = Callable[[Sequence[str]], Sequence[str]]
@@ -151,11 +151,16 @@ class ExecLine(ScriptShell):
 
     @contextlib.asynccontextmanager
     async def offer(self, serve: Serve) -> AsyncGenerator[int]:
-        """Raise `NotOffered`: nothing listens there for this side."""
-        del serve
-        if self.number >= 0:
-            raise NotOffered("commands alone reach it, and nothing listens there for this side")
-        yield 0
+        """See `Shell.offer`: one command there listens; what it accepts comes by its stdio."""
+        async with served_at_loopback(self._listener, f"{self._prelude}\n", serve) as port:
+            yield port
+
+    async def _listener(self) -> Process:
+        process = await self._start(["/bin/sh", "-c", LINE], PIPE, PIPE)
+        watching = asyncio.ensure_future(self._watch(process, deque[bytes](maxlen=_LAST_LINES)))
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
+        return process
 
     # ── scripts ─────────────────────────────────────────────────────────────────────────
 
@@ -178,7 +183,8 @@ class ExecLine(ScriptShell):
                 _end(process)
                 await process.wait()
         if not ran.out.startswith(_BEGUN):
-            raise ShellGone(f"{self.name}: {_last(ran.err) or f'it ended with {ran.code}'}")
+            said = _last(self._without_noise(ran.err)) or _last(ran.err)
+            raise ShellGone(f"{self.name}: {said or f'it ended with {ran.code}'}")
         if ran.code < 0:
             raise ShellGone(f"{self.name}: the command was ended here by signal {-ran.code}")
         return ScriptResult(ran.code, ran.out[len(_BEGUN) :], self._without_noise(ran.err))

@@ -205,7 +205,7 @@ class FarMachine:
         Raises `AgentGone`, and OSError if the host cannot be reached now.
         """
         assert self._loop is not None
-        opening = self._opened("values.sock", self._line.way)
+        opening = self._opened("values.sock", self._way)
         coming = asyncio.run_coroutine_threadsafe(opening, self._loop)
         try:
             return coming.result()
@@ -214,6 +214,10 @@ class FarMachine:
             if not coming.cancel() and coming.exception() is None:
                 coming.result().close()
             raise
+
+    async def _way(self, path: str, over: int) -> socket.socket | ByteStream:
+        """A channel for values; `values` raises its errors."""
+        return await self._line.way(path, over)
 
     def store(self) -> RemoteStore:
         """The store of the values there."""

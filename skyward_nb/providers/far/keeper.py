@@ -47,7 +47,7 @@ mv "$keep/env.new" "$keep/env"
 while :; do
   read -r script <&3 || continue
   : >"$keep/begun"
-  /bin/sh "$script" >"$script.out" 2>"$script.err" </dev/null 3<&- &
+  (trap '' USR2; exec /bin/sh "$script" >"$script.out" 2>"$script.err" </dev/null 3<&-) &
   child=$!
   while :; do
     wait $child
@@ -63,7 +63,7 @@ done
 """
 """Arguments: its folder, which it makes, and its patience. A script whose path comes by `go` is its child.
 
-It ends with a script that ends well. TERM ends the child first, USR2 is passed on.
+It ends with a script that ends well. TERM ends the child first, USR2 is passed on: a child that has no handler yet ignores it.
 """
 
 _START = """

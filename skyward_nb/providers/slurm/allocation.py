@@ -12,12 +12,23 @@ from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.base import Tell
-from skyward_nb.providers.slurm.batch_script import arguments, batch_script, step_script
+from skyward_nb.providers.slurm.batch_script import (
+    NOTICE,
+    arguments,
+    batch_script,
+    step_script,
+)
 from skyward_nb.providers.slurm.controller import SlurmController, SlurmRefused, SlurmSilent
 from skyward_nb.providers.slurm.job_records import JobRecord
-from skyward_nb.providers.slurm.job_states import JobState, spell_end, spell_waiting, why_never
+from skyward_nb.providers.slurm.job_states import (
+    JobState,
+    spell_again,
+    spell_end,
+    spell_waiting,
+    why_never,
+)
 from skyward_nb.words.errors import StartError
-from skyward_nb.words.slurm_access import CURRENT
+from skyward_nb.words.slurm_access import CURRENT, ContainerRuntime
 from skyward_nb.words.spec import PoolSpec
 
 _FIRST_LOOK = 0.3
@@ -45,6 +56,8 @@ class Allocation:
         self._ending: asyncio.Task[str] | None = None
         self._asking: asyncio.Task[str] | None = None
         self._asked = 0.0
+        self._has_ended = False
+        """Whether Slurm has said that the job is over, or has lost its nodes."""
 
     # ── of a job that is there ──────────────────────────────────────────────────────────
 
@@ -75,13 +88,22 @@ class Allocation:
                     f"nodes={spec.nodes}, and job {job} has {len(there)} ({', '.join(there)}): ask for fewer",
                 )
             nodes = there[: spec.nodes]
-            script = step_script(spec, self.record.pool_id, job, nodes)
+            left = await self.controller.seconds_left(job)
+            notice = None if left is None else max(0.0, left - NOTICE)
+            runtime = await self._runtime(spec)
+            script = step_script(spec, self.record.pool_id, job, nodes, runtime, notice)
             await self.controller.begin_step(script)
         except (SlurmRefused, SlurmSilent) as error:
             raise StartError(spec.name, f"Slurm started nothing in job {job}: {error}") from None
-        self._note(replace(self.record, nodes=tuple(nodes)))
+        self._note(replace(self.record, nodes=tuple(nodes), started=state.starts, runtime=runtime))
         tell(Phase(f"job {job}: {', '.join(nodes)}"))
         return nodes
+
+    async def _runtime(self, spec: PoolSpec) -> ContainerRuntime | None:
+        """What runs the pool's container, if it has one; raises `SlurmSilent`."""
+        if spec.slurm is None or spec.slurm.container is None:
+            return None
+        return await self.controller.container_runtime()
 
     # ── asked for ───────────────────────────────────────────────────────────────────────
 
@@ -90,8 +112,14 @@ class Allocation:
         self.record.write()
         pool_id = self.record.pool_id
         tell(Phase("asking Slurm for nodes"))
+        try:
+            runtime = await self._runtime(spec)
+        except SlurmSilent as silent:
+            raise StartError(spec.name, f"Slurm cannot be asked for nodes: {silent}") from None
+        self._note(replace(self.record, runtime=runtime))
+        script = batch_script(spec, pool_id, runtime)
         submitting = asyncio.ensure_future(
-            self.controller.submit(pool_id, arguments(spec, pool_id), batch_script(spec, pool_id))
+            self.controller.submit(pool_id, arguments(spec, pool_id), script)
         )
         try:
             # An interrupt waits for the answer: what was submitted can then be cancelled.
@@ -113,7 +141,7 @@ class Allocation:
             raise StartError(
                 spec.name, f"Slurm does not name the nodes of job {job}: {silent}"
             ) from None
-        self._note(replace(self.record, nodes=tuple(nodes)))
+        self._note(replace(self.record, nodes=tuple(nodes), started=state.starts))
         tell(Phase(f"job {job} has {', '.join(nodes)}"))
         return nodes
 
@@ -172,7 +200,11 @@ class Allocation:
             except SlurmSilent:
                 return ""
             if state is None or state.state != "COMPLETING" or time.monotonic() > until:
-                return spell_end(state)
+                why = spell_end(state)
+                if state is not None and self.record.nodes:
+                    why = why or spell_again(state, self.record.started)
+                self._has_ended = bool(why)
+                return why
             await asyncio.sleep(_FIRST_LOOK)
 
     # ── ended ───────────────────────────────────────────────────────────────────────────
@@ -189,9 +221,11 @@ class Allocation:
             self.record.remove()
             return ""
         try:
-            if self.was_told:
+            if self.was_told and not self._has_ended:
                 await self._gone(_BY_ITSELF, lambda state: not (state.waits or state.runs))
             await self.controller.cancel(self.record.pool_id, self.record.job)
+            if self.record.before:
+                await self.controller.cancel(self.record.pool_id, self.record.before)
             state = await self._gone(_END_LIMIT, lambda state: not _takes_nodes(state))
             if state is not None:
                 left = f"job {state.job} ({state.state} on {state.nodes})"
@@ -206,6 +240,36 @@ class Allocation:
         await self.controller.forget(self.record.pool_id)
         self.record.remove()
         return left
+
+    # ── another one in its place ────────────────────────────────────────────────────────
+
+    async def give_up(self) -> None:
+        """End a job that was to take the place of another one, of which the record is again."""
+        before, job = self.record.before, self.record.job
+        try:
+            if job:
+                await self.controller.cancel(self.record.pool_id, job)
+            else:
+                # Its answer may have been lost: of those with the pool's name, all but the earlier one.
+                for found, pool_id in await self.controller.named():
+                    if pool_id == self.record.pool_id and found != before:
+                        await self.controller.cancel(pool_id, found)
+        except SlurmSilent as silent:
+            warnings.warn(
+                f"Slurm did not confirm the end of job {job or 'of its name'}: {silent}. It ends by itself, "
+                "and with the pool.",
+                stacklevel=2,
+            )
+
+    async def end_before(self) -> str:
+        """End the job whose place this one has taken; its name, if Slurm does not confirm that."""
+        before = self.record.before
+        try:
+            await self.controller.cancel(self.record.pool_id, before)
+        except SlurmSilent:
+            return f"job {before}"
+        self._note(replace(self.record, before=""))
+        return ""
 
     async def _gone(self, limit: float, is_gone: Callable[[JobState], bool]) -> JobState | None:
         """Wait until the job has gone; else its state after `limit` seconds. Raises `SlurmSilent`."""
@@ -225,6 +289,11 @@ def _takes_nodes(state: JobState) -> bool:
 
 
 _ADVICE = (
+    (
+        "accounting/QOS policy",
+        "your account or QOS allows no more jobs, or no job of this size, now: fewer nodes=, a shorter ttl=, another "
+        "account= or qos= (`sacctmgr show assoc user=$USER format=Account,QOS,MaxJobs,MaxSubmit`)",
+    ),
     ("nvalid partition", "`sinfo` lists partitions: partition=NAME"),
     ("nvalid account", "`sacctmgr show assoc user=$USER` lists yours: account=NAME"),
     ("nvalid qos", "qos=NAME names another one"),

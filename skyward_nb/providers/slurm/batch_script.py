@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from skyward_nb.providers.far.keeper import KEEPER, PATIENCE
-from skyward_nb.words.slurm_access import SlurmAccess
+from skyward_nb.words.slurm_access import ContainerRuntime, SlurmAccess
 from skyward_nb.words.spec import PoolSpec
 
 NOTICE = 120
@@ -19,9 +19,9 @@ def job_name(pool_id: str) -> str:
     return f"skyward-{pool_id}"
 
 
-def keep_of(pool_id: str, node: str) -> str:
-    """The keeper's folder on a node; nodes may share a machine, as in tests."""
-    return f"/tmp/.skyward-{pool_id}.{node}"  # noqa: S108 - the keeper makes it anew, for this user alone
+def keep_of(pool_id: str, job: str, node: str) -> str:
+    """The keeper's folder on a node; nodes may share a machine, as in tests, and jobs a node."""
+    return f"/tmp/.skyward-{pool_id}.{job}.{node}"  # noqa: S108 - the keeper makes it anew, for this user alone
 
 
 def arguments(spec: PoolSpec, pool_id: str) -> list[str]:
@@ -68,7 +68,7 @@ def _minutes(seconds: float) -> str:
     return f"{whole // 60}:{whole % 60:02}"
 
 
-def batch_script(spec: PoolSpec, pool_id: str) -> str:
+def batch_script(spec: PoolSpec, pool_id: str, runtime: ContainerRuntime | None = None) -> str:
     """The script of a pool's job: a keeper on each node, which is told when time is short."""
     access = spec.slurm or SlurmAccess()
     lines = [
@@ -76,7 +76,7 @@ def batch_script(spec: PoolSpec, pool_id: str) -> str:
         f"# pool {pool_id} of skyward_nb: a keeper on each node, whose child is the pool's agent",
         *_before(access),
         "trap '[ -z \"$step\" ] || kill -USR2 $step' USR2",
-        f"srun {' '.join(map(shlex.quote, step_arguments(pool_id)))} &",
+        f"srun {' '.join(map(shlex.quote, step_arguments(spec, pool_id, runtime)))} &",
         "step=$!",
         "while :; do wait $step; code=$?; kill -0 $step 2>/dev/null || exit $code; done",
     ]
@@ -89,8 +89,19 @@ def _before(access: SlurmAccess) -> Iterator[str]:
     yield from access.before
 
 
-def step_script(spec: PoolSpec, pool_id: str, job: str, nodes: Sequence[str]) -> str:
-    """A script that starts keepers on nodes of a job that is there; they outlive it, and the notebook."""
+def step_script(
+    spec: PoolSpec,
+    pool_id: str,
+    job: str,
+    nodes: Sequence[str],
+    runtime: ContainerRuntime | None = None,
+    notice: float | None = None,
+) -> str:
+    """The script that starts keepers in a job that is there, as a step that stays when the script has ended.
+
+    They are told after `notice` seconds that time is short, as the job's own signal is for its own steps; and again and
+    again, as there may be no agent yet.
+    """
     access = spec.slurm or SlurmAccess()
     words = [
         f"--jobid={job}",
@@ -101,25 +112,90 @@ def step_script(spec: PoolSpec, pool_id: str, job: str, nodes: Sequence[str]) ->
         "--mem=0",
         "--chdir=/",
         "--quiet",
-        *step_arguments(pool_id),
+        *step_arguments(spec, pool_id, runtime, notice),
     ]
     start = f"nohup srun {' '.join(map(shlex.quote, words))} </dev/null >/dev/null 2>&1 &"
     inner = "\n".join([*_before(access), start]) + "\n"
     return f"exec /bin/bash -lc {shlex.quote(inner)}" if access.modules else inner
 
 
-def step_arguments(pool_id: str) -> list[str]:
+_TELL = """(
+  end=$(($(date +%s) + {seconds}))
+  while [ "$(date +%s)" -lt "$end" ]; do sleep 5; kill -0 $$ 2>/dev/null || exit; done
+  while kill -USR2 $$ 2>/dev/null; do sleep 10; done
+) </dev/null >/dev/null 2>&1 &
+"""
+
+
+def step_arguments(
+    spec: PoolSpec,
+    pool_id: str,
+    runtime: ContainerRuntime | None = None,
+    notice: float | None = None,
+) -> list[str]:
     """The arguments of srun for the keepers: a step of one task on each node, none of which ends the others."""
-    folder = keep_of(pool_id, "$SLURMD_NODENAME")
-    program = f'set -- "{folder}" {PATIENCE}\n{KEEPER}'
+    access = spec.slurm or SlurmAccess()
+    folder = keep_of(pool_id, "$SLURM_JOB_ID", "$SLURMD_NODENAME")
+    tell = "" if notice is None else _TELL.format(seconds=math.floor(notice))
+    program = f'{tell}set -- "{folder}" {PATIENCE}\n{KEEPER}'
+    options, begin = contained(access, pool_id, runtime)
+    # From 22.05 on a step has not as many CPUs as its job was asked for, unless it asks itself.
+    cpus = [f"--cpus-per-task={math.ceil(spec.cpus.amount)}"] if spec.cpus else []
     return [
         "--ntasks-per-node=1",
+        *cpus,
         "--kill-on-bad-exit=0",
         "--export=ALL",
+        *options,
+        *begin,
         "/bin/sh",
         "-c",
         program,
     ]
+
+
+_APPTAINER = """image=$1 keep=$2 nv=
+shift 2
+is_ours() { [ -n "$(find "$keep" -prune -type d -user "$(id -u)" 2>/dev/null)" ] && [ -e "$keep/env" ]; }
+if [ "$keep" ]; then
+  tries=0
+  until is_ours || [ "$tries" -gt 300 ]; do tries=$((tries + 1)); sleep 0.1; done
+  skyward_outside=$(is_ours && . "$keep/env" 2>/dev/null; printf %s "$skyward_outside")
+  PATH=${skyward_outside:-$PATH}
+fi
+export skyward_outside="$PATH"
+[ ! -e /dev/nvidiactl ] || nv=--nv
+for each in apptainer singularity; do
+  command -v $each >/dev/null && exec $each exec $nv "$image" "$@"
+done
+echo "container=$image: srun here knows no --container-image (pyxis), and node $SLURMD_NODENAME has neither apptainer nor singularity: leave container= out, or ask your site" >&2
+exit 77
+"""
+"""Arguments: the image, the keeper's folder or "", the command. Commands find apptainer where the keeper did: by the
+path outside of its container, which modules may have changed."""
+
+
+def contained(
+    access: SlurmAccess, pool_id: str, runtime: ContainerRuntime | None, keep: str = ""
+) -> tuple[list[str], list[str]]:
+    """Arguments of srun, and the beginning of the command, that have a command run in the pool's container.
+
+    Each command is in a container of its own, all of the same image, with the node's `/tmp`, `/dev/shm` and the
+    home in it; `keep` is the keeper's folder, for all but the keeper itself. Source: https://github.com/NVIDIA/pyxis,
+    apptainer-exec(1).
+    """
+    if access.container is None or runtime is None:
+        return [], []
+    if runtime == "pyxis":
+        options = [
+            f"--container-image={access.container}",
+            f"--container-name={job_name(pool_id)}",
+            "--container-mount-home",
+            "--container-mounts=/tmp:/tmp,/dev/shm:/dev/shm",
+            "--no-container-entrypoint",
+        ]
+        return options, []
+    return [], ["/bin/sh", "-c", _APPTAINER, "container", access.container, keep]
 
 
 def dry_run_lines(spec: PoolSpec) -> Iterator[str]:
@@ -132,5 +208,13 @@ def dry_run_lines(spec: PoolSpec) -> Iterator[str]:
     where = f" on {access.login}" if access.login else ""
     yield f"what would be submitted{where}:"
     yield f"    sbatch {shlex.join(arguments(spec, pool_id))}"
-    for line in batch_script(spec, pool_id).replace(shlex.quote(KEEPER)[1:-1], "...").splitlines():
+    if access.container:
+        yield f"    # {access.container}: by srun's --container-image where it knows that (pyxis), else as here"
+    runtime = "apptainer" if access.container else None
+    script = batch_script(spec, pool_id, runtime)
+    for line in (
+        script.replace(shlex.quote(_APPTAINER)[1:-1], "...")
+        .replace(shlex.quote(KEEPER)[1:-1], "...")
+        .splitlines()
+    ):
         yield f"    {line}"

@@ -7,7 +7,8 @@ import shlex
 
 from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell, ShellGone
 from skyward_nb.providers.slurm.batch_script import job_name
-from skyward_nb.providers.slurm.job_states import FORMAT, JobState, read_states
+from skyward_nb.providers.slurm.job_states import FORMAT, JobState, read_states, seconds_left
+from skyward_nb.words.slurm_access import ContainerRuntime
 
 _LIMIT = 60.0
 _CLEAN = r"""
@@ -20,6 +21,7 @@ _OUTPUT = r"""
 folder=${SKYWARD_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/skyward_nb}/slurm
 output=$folder/%s.out
 """
+_NO_FOLDER = 71
 
 
 class SlurmSilent(Exception):
@@ -36,13 +38,18 @@ class SlurmController:
     def __init__(self, shell: Shell) -> None:
         self.shell: Shell = shell
 
+    async def container_runtime(self) -> ContainerRuntime:
+        """What runs containers: pyxis where srun knows its options, else apptainer. Raises `SlurmSilent`."""
+        ran = await self._run("exec srun --help")
+        return "pyxis" if b"--container-image" in ran.out else "apptainer"
+
     async def submit(self, pool_id: str, words: list[str], script: str) -> str:
         """Submit a job; its id. Raises `SlurmRefused`, `SlurmSilent`."""
         output = _OUTPUT % shlex.quote(pool_id)
-        command = f'mkdir -p "$folder" && exec sbatch --output="$output" {shlex.join(words)}'
+        command = f'mkdir -p "$folder" || exit {_NO_FOLDER}\nexec sbatch --output="$output" {shlex.join(words)}'
         ran = await self._run(output + command, script.encode())
         if ran.code:
-            if _is_silent(ran.err):
+            if ran.code == _NO_FOLDER or _is_silent(ran.err):
                 raise SlurmSilent(_said(ran))
             raise SlurmRefused(_said(ran))
         return ran.out.decode().strip().splitlines()[-1].partition(";")[0]
@@ -101,13 +108,34 @@ class SlurmController:
         except SlurmSilent:
             return
 
+    async def seconds_left(self, job: str) -> float | None:
+        """How long a job that runs may still do so; None where it has no limit. Raises `SlurmSilent`."""
+        ran = await self._run(f"exec squeue -h -o %L --jobs={shlex.quote(job)}")
+        return None if ran.code else seconds_left(ran.out.decode(errors="replace"))
+
+    async def named(self) -> list[tuple[str, str]]:
+        """(id, pool id) of each job of this user that has the name of a pool; raises `SlurmSilent`."""
+        ran = await self._run('exec squeue -h -o "%i %j" --user="$(id -un)"')
+        if ran.code:
+            raise SlurmSilent(_said(ran))
+        lines = [line.split(None, 1) for line in ran.out.decode(errors="replace").splitlines()]
+        prefix = job_name("")
+        return [
+            (parts[0], parts[1].removeprefix(prefix))
+            for parts in lines
+            if len(parts) == 2 and parts[1].startswith(prefix)
+        ]
+
     async def _run(self, script: str, data: bytes = b"") -> ScriptResult:
+        said: list[str] = []
         try:
-            ran = await self.shell.run(_CLEAN + script, data=data, limit=_LIMIT)
+            ran = await self.shell.run(_CLEAN + script, data=data, limit=_LIMIT, heard=said.append)
         except ShellGone as gone:
             raise SlurmSilent(str(gone)) from gone
         except TimeoutError:
-            raise SlurmSilent(f"{self.shell.name}: no answer in {_LIMIT:.0f} s") from None
+            # sbatch tries again and again where it may submit no more jobs now, and says so.
+            last = f"; it says: {said[-1].strip()}" if said else ""
+            raise SlurmSilent(f"{self.shell.name}: no answer in {_LIMIT:.0f} s{last}") from None
         return ran
 
 

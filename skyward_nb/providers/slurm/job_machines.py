@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from skyward_nb.providers.base import AgentGone, Tell
+from msgspec.structs import replace
+
+from skyward_nb.protocol.events import Remark
+from skyward_nb.providers.base import AgentGone, Readied, ReplacementRequest, Tell
 from skyward_nb.providers.far.host_setup import made_ready
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.maker_process import MakerProcess
@@ -33,6 +36,37 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SlurmMachin
     except BaseException:
         await asyncio.shield(allocation.give_back())
         raise
+
+
+async def replaced(
+    spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
+) -> tuple[SlurmMachine, ...]:
+    """The machines of another job in place of those of the pool's; see `base.Replaces`.
+
+    A job ends as a whole: nodes of it are replaced together. Raises `AgentGone` if the pool has no record any more.
+    """
+    record = find_record(pool_id)
+    if record is None:
+        raise AgentGone("its record is gone: another process has ended it")
+    lost = [each for each in lack.lost if isinstance(each, SlurmMachine)]
+    if len(lost) < spec.nodes:
+        why = f"the other nodes of job {record.job} end with it, and are replaced with it: run the cell again"
+        raise StartError(spec.name, why)
+    begun = replace(record, job="", nodes=(), started="", before=record.job)
+    allocation = Allocation(begun, lost[0].allocation.controller)
+    wanted = spec if lack.seconds is None else replace(spec, ttl=lack.seconds)
+    try:
+        nodes = await allocation.begin(wanted, tell)
+        machines = await _machines(wanted, allocation, nodes, tell)
+        await readied(machines)
+    except BaseException:
+        await asyncio.shield(allocation.give_up())
+        record.write()
+        raise
+    if left := await asyncio.shield(allocation.end_before()):
+        tell(Remark(f"{left} may still run; it ends by itself, and with the pool"))
+    await asyncio.gather(*(each.let_go() for each in lost))
+    return machines
 
 
 async def _machines(

@@ -12,7 +12,7 @@ import msgspec
 
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.state_files import state_folder, write
-from skyward_nb.words.slurm_access import SlurmAccess
+from skyward_nb.words.slurm_access import ContainerRuntime, SlurmAccess
 
 _PROVIDER = "slurm"
 
@@ -20,7 +20,9 @@ _PROVIDER = "slurm"
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The job of a pool; `job` is "" until Slurm has told its id, `nodes` are empty until it runs.
 
-    With `is_current`, the job was there before the pool, and is not the pool's to cancel.
+    `started` is Slurm's time of its start. With `is_current`, the job was there before the pool, and is not the
+    pool's to cancel. `before` is an earlier job of the pool while another one is to take its place. `runtime` runs
+    the container of each command, if there is one.
     """
 
     pool_id: str
@@ -28,6 +30,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     maker: MakerProcess
     job: str = ""
     nodes: tuple[str, ...] = ()
+    started: str = ""
+    before: str = ""
+    runtime: ContainerRuntime | None = None
     is_current: bool = False
     listing: str = ""
     """The file that lists the pool while it is up, of whichever runtime folder; "" in records of earlier versions."""
@@ -48,6 +53,11 @@ def find_record(pool_id: str) -> JobRecord | None:
     with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
         return msgspec.json.decode(_path(pool_id).read_bytes(), type=JobRecord)
     return None
+
+
+def used() -> bool:
+    """Whether a job was ever submitted from here."""
+    return state_folder(_PROVIDER).exists()
 
 
 def all_records() -> list[JobRecord]:

@@ -14,13 +14,13 @@ WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", 
 RUNS = ("RUNNING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED", "STAGE_OUT")
 
 _ENDS = {
-    "CANCELLED": "it was cancelled",
+    "CANCELLED": "it was cancelled (by `scancel`: yours, or an administrator's)",
     "COMPLETED": "it has ended",
     "COMPLETING": "it has ended",
     "TIMEOUT": "its time limit was reached: ask for more with ttl=",
     "DEADLINE": "its deadline was reached",
     "PREEMPTED": "it was preempted: a job with a higher priority took its nodes",
-    "NODE_FAIL": "one of its nodes failed",
+    "NODE_FAIL": "one of its nodes failed, or does not answer Slurm",
     "BOOT_FAIL": "its nodes did not boot",
     "OUT_OF_MEMORY": "it used more memory than it had: ask for more with memory=",
     "FAILED": "its batch script failed",
@@ -158,6 +158,28 @@ def spell_end(job: JobState | None) -> str:
     if job.waits or job.runs:
         return ""
     return f"job {job.job}: {_ENDS.get(job.state, f'Slurm calls it {job.state}')}"
+
+
+def spell_again(job: JobState, started: str) -> str:
+    """That a job which had nodes since `started` waits or runs anew, in words; "" if it has kept them."""
+    taken = f"job {job.job}: its nodes were taken back (it was preempted or requeued), and it "
+    if job.waits:
+        return f"{taken}waits in the queue again"
+    if job.runs and started and job.starts not in ("", started):
+        return f"{taken}has begun anew"
+    return ""
+
+
+def seconds_left(text: str) -> float | None:
+    """`1-02:03:04` as squeue's `%L` says it; None where there is no limit, or none is said."""
+    days, _, clock = text.strip().rpartition("-")
+    parts = clock.split(":")
+    if not all(each.isdecimal() for each in (*parts, days or "0")):
+        return None
+    seconds = 0
+    for each in parts:
+        seconds = 60 * seconds + int(each)
+    return float(86400 * int(days or 0) + seconds)
 
 
 def _clock(time: str, today: str) -> str:

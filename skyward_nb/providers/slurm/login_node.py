@@ -32,9 +32,18 @@ def over_login(login: str | None, words: Sequence[str]) -> list[str]:
     """The command here that runs a command on the login node; None: this machine is one."""
     if login is None:
         return list(words)
+    return ["ssh", "-T", *_given(), "--", login, shlex.join(words)]
+
+
+def through_login(login: str, host: str, port: int) -> list[str]:
+    """The command here whose stdio is a connection from the login node to a port of another machine."""
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return ["ssh", "-W", place, *_given(), "--", login]
+
+
+def _given() -> list[str]:
     options = _OPTIONS | {"ControlPath": f"{_folder()}/%C"}
-    given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    return ["ssh", "-T", *given, "--", login, shlex.join(words)]
+    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
 
 
 def _folder() -> Path:

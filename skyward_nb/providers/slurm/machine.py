@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -13,13 +16,17 @@ from skyward_nb.providers.far.far_machine import Opening
 from skyward_nb.providers.far.host_setup import folder_of
 from skyward_nb.providers.far.keeper import KeptMachine, first, prelude
 from skyward_nb.providers.slurm.allocation import Allocation
-from skyward_nb.providers.slurm.batch_script import NOTICE, keep_of
+from skyward_nb.providers.slurm.batch_script import NOTICE, contained, keep_of
 from skyward_nb.providers.slurm.controller import clean_environ
 from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.login_node import over_login
+from skyward_nb.providers.slurm.node_door import NodeDoor
+from skyward_nb.store.byte_streams import ByteStream
 
 T = TypeVar("T")
-_NOISE = ("srun: cluster configuration lacks support for cpu binding",)
+_ASK_EACH = 3.0
+"""Seconds between questions to Slurm while a channel is opened."""
+_NOISE = ("srun: cluster configuration lacks support for cpu binding", ": Exited with exit code ")
 
 
 def line_to(record: JobRecord, node: str, *, is_new: bool = False) -> ExecLine:
@@ -42,11 +49,13 @@ def line_to(record: JobRecord, node: str, *, is_new: bool = False) -> ExecLine:
         "--export=NONE",
     ]
 
+    keep = keep_of(record.pool_id, record.job, node)
+    options, begin = contained(record.access, record.pool_id, record.runtime, keep)
+
     def argv_for(command: Sequence[str]) -> list[str]:
-        return over_login(record.access.login, [*words, *command])
+        return over_login(record.access.login, [*words, *options, *begin, *command])
 
     place = f"node {node} of job {record.job}"
-    keep = keep_of(record.pool_id, node)
     line = ExecLine(
         node,
         argv_for,
@@ -73,19 +82,37 @@ class SlurmMachine(KeptMachine):
         allocation: Allocation,
         environment: Environment | None = None,
     ) -> None:
-        pool_id = allocation.record.pool_id
-        super().__init__(pool, folder_of(pool_id, node), node, line, environment)
-        self.keep: str = keep_of(pool_id, line.name)
+        pool_id, job = allocation.record.pool_id, allocation.record.job
+        # Another job of the pool may be on the same machine, and this one on its way out.
+        super().__init__(pool, folder_of(f"{pool_id}.{job}", node), node, line, environment)
+        self.keep: str = keep_of(pool_id, job, line.name)
         self.allocation: Allocation = allocation
+        self._door: NodeDoor | None = None
+
+    async def _way(self, path: str, over: int) -> socket.socket | ByteStream:
+        """A channel for values: by TLS where that is let through, else through srun."""
+        if self._door is None:
+            asking = partial(super()._way, path, over)
+            self._door = NodeDoor(self.name, self.allocation.record.access.login, asking)
+        return await self._door.opened() or await super()._way(path, over)
 
     async def _opened(self, name: str, opening: Opening[T]) -> T:
-        """Open a channel; raises `MachineEnded` if Slurm says that the job has ended."""
+        """Open a channel; raises `MachineEnded` once Slurm says that the job has ended.
+
+        Slurm is asked while that takes, too: srun waits for minutes for a node that does not answer.
+        """
+        going = asyncio.ensure_future(super()._opened(name, opening))
         try:
-            opened = await super()._opened(name, opening)
-        except (OSError, AgentGone):
-            if why := await self.why_ended():
+            while not (await asyncio.wait([going], timeout=_ASK_EACH))[0]:
+                if why := await self.why_ended():
+                    raise MachineEnded(why)
+            opened = going.result()
+        except (OSError, AgentGone) as error:
+            if not isinstance(error, MachineEnded) and (why := await self.why_ended()):
                 raise MachineEnded(why) from None
             raise
+        finally:
+            going.cancel()
         self.allocation.was_told = True
         return opened
 
@@ -99,6 +126,13 @@ class SlurmMachine(KeptMachine):
             return ""
         return await super().agent_log(most)
 
+    async def let_go(self) -> None:
+        """Hang up on a node whose job was replaced."""
+        self._store.close()
+        await self._line.close()
+        if self._door is not None:
+            await self._door.close()
+
     async def release(self) -> str | None:
         """End the job with all of its machines, and wait until it has left the queue.
 
@@ -110,5 +144,4 @@ class SlurmMachine(KeptMachine):
         try:
             return await self.allocation.give_back()
         finally:
-            self._store.close()
-            await self._line.close()
+            await self.let_go()

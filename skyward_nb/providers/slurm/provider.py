@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from skyward_nb.providers.base import Tell
+from skyward_nb.providers.base import Machine, Readied, ReplacementRequest, Tell
+from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
@@ -34,3 +36,16 @@ class SlurmProvider:
         from skyward_nb.providers.slurm.job_machines import find
 
         return find(spec, pool_id)
+
+    async def replace(
+        self, spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
+    ) -> tuple[SlurmMachine, ...]:
+        """Another job in place of one that was preempted, has failed or is about to end: see `Replaces`."""
+        from skyward_nb.providers.slurm.job_machines import replaced
+
+        return await replaced(spec, pool_id, lack, readied, tell)
+
+    def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
+        """The bill as it was: Slurm has none."""
+        del pool_id, lost
+        return bill

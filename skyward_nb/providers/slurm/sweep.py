@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -23,8 +26,39 @@ def controller_of(access: SlurmAccess) -> SlurmController:
     return SlurmController(shell)
 
 
-async def cancel_orphans(tell: Tell) -> None:
+@dataclass
+class JobSweep:
+    """Jobs that a sweep cancelled, those it left, in words, with the reasons, and those of pools made elsewhere."""
+
+    cancelled: list[str] = field(default_factory=list[str])
+    left: list[str] = field(default_factory=list[str])
+    foreign: list[str] = field(default_factory=list[str])
+
+    def __str__(self) -> str:
+        said = [f"cancelled leftovers: {', '.join(self.cancelled)}"] if self.cancelled else []
+        if self.left:
+            said.append(f"not confirmed to be gone: {', '.join(self.left)}")
+        return "; ".join(said) or "nothing was left"
+
+
+async def sweep_jobs() -> JobSweep:
+    """Cancel the jobs of pools that nobody can find, and name those of this user that were not made here."""
+    found = JobSweep()
+    await cancel_orphans(lambda _: None, found)
+    known = {record.pool_id for record in all_records()}
+    places = {record.access.login for record in all_records()}
+    if shutil.which("squeue") is not None:
+        places.add(None)
+    for login in places:
+        with contextlib.suppress(SlurmSilent):
+            jobs = await controller_of(SlurmAccess(login=login)).named()
+            found.foreign += [f"job {job} (pool {pool})" for job, pool in jobs if pool not in known]
+    return found
+
+
+async def cancel_orphans(tell: Tell, found: JobSweep | None = None) -> None:
     """Cancel the jobs of pools that nobody can find: their makers are dead, and they are not listed."""
+    found = found or JobSweep()
     for record in all_records():
         if not is_orphan(record):
             continue
@@ -33,16 +67,19 @@ async def cancel_orphans(tell: Tell) -> None:
             continue
         controller = controller_of(record.access)
         try:
-            state = await controller.look(record.pool_id, record.job)
-            if state is not None and (state.waits or state.runs):
-                await controller.cancel(record.pool_id, record.job)
-                tell(
-                    Remark(
-                        f"job {state.job} of an earlier pool, {record.pool_id}, was left: it is cancelled"
+            for job in dict.fromkeys((record.job, record.before or record.job)):
+                state = await controller.look(record.pool_id, job)
+                if state is not None and (state.waits or state.runs):
+                    await controller.cancel(record.pool_id, job)
+                    found.cancelled.append(f"job {state.job} (pool {record.pool_id})")
+                    tell(
+                        Remark(
+                            f"job {state.job} of an earlier pool, {record.pool_id}, was left: it is cancelled"
+                        )
                     )
-                )
             await controller.forget(record.pool_id)
-        except SlurmSilent:
+        except SlurmSilent as silent:
+            found.left.append(f"the job of pool {record.pool_id} ({silent})")
             continue
         record.remove()
 
