@@ -62,6 +62,7 @@ STARTS = {
     "plugins": "pools with torch, JAX, Keras and TensorFlow",
     "pool": "pools of local ranks",
     "slurm": "Slurm on loopback, pools on it",
+    "kubernetes": "a Kubernetes cluster in namespaces, pools on it",
     "sources": "pools with torch, JAX and Hugging Face",
     "providers": "an sshd on loopback",
     "runtime": "ranks with torch, in some files",

@@ -190,14 +190,23 @@ def sweep(_asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     from skyward_nb.reports.cleanup import clean_up
 
     swept = clean_up()
-    here, rented = swept.here, swept.rented
     if as_json:
         from skyward_nb.cli.documents import Sweep, show
 
-        found = (
-            (rented.machines, rented.others, rented.left, rented.foreign) if rented else [()] * 4
+        here, rented, pods = swept.here, swept.rented, swept.pods
+        found = [each for each in (rented, pods) if each is not None]
+        show(
+            Sweep(
+                here.folders,
+                here.values,
+                here.processes,
+                machines=tuple(rented.machines) if rented else (),
+                groups=tuple(rented.others) if rented else (),
+                pods=tuple(pods.deleted) if pods else (),
+                left=tuple(text for each in found for text in each.left),
+                others=tuple(text for each in found for text in each.foreign),
+            )
         )
-        show(Sweep(here.folders, here.values, here.processes, *map(tuple, found)))
     else:
         print(swept)
     for said in unanswered(others(())):

@@ -74,8 +74,8 @@ class Down(msgspec.Struct, frozen=True):
 class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was left of pools that are gone, and is gone, too, now: `values` in bytes.
 
-    Of what was rented: `machines` and `groups` that were ended, what is `left` although it should not
-    be, and why, and machines of `others`.
+    Of what was rented: `machines` and `groups` that were ended, and on Kubernetes Jobs of `pods`; what is `left`
+    although it should not be, and why, and machines of `others`.
     """
 
     folders: int
@@ -83,6 +83,7 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     processes: int
     machines: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 

@@ -1,17 +1,19 @@
-"""`sky.Local`, `sky.SSH`, `sky.Slurm` and `sky.AWS`: where the nodes of a pool come from, read like options of a line."""
+"""`sky.Local`, `sky.SSH`, `sky.Slurm`, `sky.Kubernetes`, `sky.AWS`: where nodes come from, read like options of a line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from skyward_nb.options.argument_texts import as_text, of_text
+from skyward_nb.options import option_readers
 from skyward_nb.options.host_access import OF_ACCESS
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.slurm_access import SlurmAccess
 
@@ -90,13 +92,34 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
     name = "slurm"
 
 
-def with_source(asked: PoolOptions, source: Local | SSH | Slurm | AWS) -> PoolOptions:
+class Kubernetes(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods of a Kubernetes cluster, by `kubectl` of this machine, with its `context`, or within a pod of the cluster.
+
+    `image` is the container image of the pods (without one: Debian's with this Python), `queue` a LocalQueue of Kueue.
+    `pod_overrides` has parts of a pod, `{"spec": {...}, "metadata": {...}}`: maps are merged, None removes, lists are
+    made longer, and their items with the same `name` merged. `gpu_key` is the name by which GPUs are counted. Raises `OptionError`.
+    """
+
+    context: str | None = None
+    namespace: str | None = None
+    image: str | None = None
+    queue: str | None = None
+    service_account: str | None = None
+    gpu_key: str | None = None
+    pod_overrides: Mapping[str, object] | None = None
+
+    name = "kubernetes"
+
+
+def with_source(asked: PoolOptions, source: Local | SSH | Slurm | Kubernetes | AWS) -> PoolOptions:
     """Options with a provider and its own parts; raises `OptionError`."""
     match source:
         case SSH():
             return _with_ssh(asked, source)
         case Slurm():
             return asked.changed(provider="slurm", slurm=_slurm_access(source))
+        case Kubernetes():
+            return asked.changed(provider="kubernetes", kubernetes=_kubernetes_access(source))
         case AWS():
             return asked.changed(provider="aws", aws=_aws_access(source))
         case Local():
@@ -174,6 +197,36 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
     if not all(isinstance(text, str) for text in texts):
         raise OptionError(name, f"sky.Slurm({name}={value!r}): write a list of text")
     return texts
+
+
+def _kubernetes_access(source: Kubernetes) -> KubernetesAccess:
+    """`sky.Kubernetes(...)` with its parts read as options."""
+    fields: dict[str, Any] = {}
+    for name in Kubernetes.__struct_fields__:
+        value: Any = getattr(source, name)
+        if value is None:
+            continue
+        if name == "pod_overrides":
+            fields[name] = _overrides(value)
+        elif name == "image":
+            fields[name] = option_readers.container_image(name, as_text(name, value))
+        elif name == "gpu_key":
+            fields[name] = option_readers.resource_name(name, as_text(name, value))
+        else:
+            fields[name] = of_text(name, name, as_text(name, value))
+    return KubernetesAccess(**fields)
+
+
+def _overrides(value: Any) -> str:
+    """The text of overrides; raises `OptionError` for what is no part of a pod."""
+    form = 'sky.Kubernetes(pod_overrides={"spec": {...}, "metadata": {...}})'
+    if not isinstance(value, Mapping) or {*value} - {"spec", "metadata"}:  # pyright: ignore[reportUnknownArgumentType]
+        raise OptionError("pod_overrides", f"write {form}: other parts than these has no pod")
+    try:
+        text = msgspec.json.encode(value, order="deterministic").decode()
+    except (TypeError, ValueError) as error:
+        raise OptionError("pod_overrides", f"{form} takes what JSON has: {error}") from None
+    return text
 
 
 def _part(name: str, value: Any) -> Any:

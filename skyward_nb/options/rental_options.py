@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from skyward_nb.options.kubernetes_options import kubernetes_options
 from skyward_nb.options.slurm_options import OF_NODES, slurm_options
 from skyward_nb.words.accelerators import Accelerator, other_ways
 from skyward_nb.words.aws_access import AWSAccess
@@ -25,18 +26,22 @@ OF_RENTED = (
 
 _NEEDS = ("cpus", "memory")
 """Options that a rehearsal of a program for rented machines notes."""
+_WITH_NEEDS = ("slurm", "kubernetes")
+"""Providers of free machines that are asked for them."""
 _SILENT = ("max_cost", "max_hourly_cost", "confirm_above")
 """Options that free machines meet with any value."""
 _ZONE = re.compile(r"(.*\d)[a-z]")
 
 
 def without_unused(options: PoolOptions, stated: PoolOptions) -> PoolOptions:
-    """Options without defaults about rented machines or Slurm if those are not used; `stated` ones stay."""
+    """Options without defaults about rented machines, Slurm or Kubernetes if those are not used; `stated` ones stay."""
     unused = {*OF_AWS, *OF_RENTED, "yes"} if options.provider != "aws" else set[str]()
-    if options.provider == "slurm":
+    if options.provider in _WITH_NEEDS:
         unused -= {*OF_NODES}
-    else:
+    if options.provider != "slurm":
         unused |= {*slurm_options(options)}
+    if options.provider != "kubernetes":
+        unused |= {*kubernetes_options(options)}
     return options.without(unused - {*stated.stated})
 
 
@@ -46,7 +51,7 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     Raises `OptionError` for options that need `provider=aws`.
     """
     if spec.provider != "aws":
-        noted = _NEEDS if spec.simulate or spec.provider == "slurm" else ()
+        noted = _NEEDS if spec.simulate or spec.provider in _WITH_NEEDS else ()
         _check_none_asked(asked.without(noted))
         if spec.volumes:
             raise OptionError(

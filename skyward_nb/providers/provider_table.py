@@ -5,6 +5,7 @@ from __future__ import annotations
 from skyward_nb.providers.aws.provider import AWSProvider
 from skyward_nb.providers.base import Provider
 from skyward_nb.providers.fake import FakeProvider
+from skyward_nb.providers.kubernetes.provider import KubernetesProvider
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.providers.slurm.provider import SlurmProvider
 from skyward_nb.providers.ssh.provider import SSHProvider
@@ -13,6 +14,7 @@ PROVIDERS: dict[str, type[Provider]] = {
     "local": LocalProvider,
     "ssh": SSHProvider,
     "slurm": SlurmProvider,
+    "kubernetes": KubernetesProvider,
     "aws": AWSProvider,
     "fake": FakeProvider,
 }

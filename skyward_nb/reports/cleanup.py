@@ -1,4 +1,4 @@
-"""Leftovers of pools that are gone, here and with AWS: found, and removed."""
+"""Leftovers of pools that are gone, here, with AWS and on Kubernetes: found, and removed."""
 
 from __future__ import annotations
 
@@ -7,34 +7,47 @@ from typing import TYPE_CHECKING
 
 from skyward_nb.providers.aws import rental_records
 from skyward_nb.providers.folders import sweep as sweep_folders
+from skyward_nb.providers.kubernetes import pod_records
 from skyward_nb.providers.orphans import Swept
 
 if TYPE_CHECKING:
     from skyward_nb.providers.aws.sweep import SweepReport
+    from skyward_nb.providers.kubernetes.orphan_jobs import PodSweep
 
 
 @dataclass(frozen=True)
 class CleanupReport:
-    """Leftovers on this machine, and with AWS if anything was ever rented there."""
+    """Leftovers on this machine, with AWS if anything was ever rented there, and Jobs of Kubernetes if any was left."""
 
     here: Swept
     rented: SweepReport | None = None
+    pods: PodSweep | None = None
 
     def __str__(self) -> str:
-        if self.rented is None:
+        others = [("AWS", self.rented), ("Kubernetes", self.pods)]
+        found = [(name, report) for name, report in others if report is not None]
+        if not found:
             return str(self.here)
-        lines = [f"here: {self.here}", f"AWS: {self.rented}"]
-        if others := self.rented.foreign:
-            lines.append(f"AWS: not yours to end from here: {', '.join(others)}")
+        lines = [f"here: {self.here}"]
+        for name, report in found:
+            lines.append(f"{name}: {report}")
+            if report.foreign:
+                lines.append(f"{name}: not yours to end from here: {', '.join(report.foreign)}")
         return "\n".join(lines)
 
 
 def clean_up() -> CleanupReport:
     """Remove what pools that are gone have left; raises `MissingDependency` where AWS cannot be asked."""
-    here = sweep_folders(thoroughly=True)
-    if not (rental_records.used() or rental_records.entries()):
-        return CleanupReport(here)
-    from skyward_nb.providers.aws.sweep import sweep
     from skyward_nb.providers.loop_thread import LOOP
 
-    return CleanupReport(here, LOOP.start(sweep()).future.result())
+    here = sweep_folders(thoroughly=True)
+    rented, pods = None, None
+    if pod_records.all_records():
+        from skyward_nb.providers.kubernetes.orphan_jobs import sweep_pods
+
+        pods = LOOP.start(sweep_pods()).future.result()
+    if rental_records.used() or rental_records.entries():
+        from skyward_nb.providers.aws.sweep import sweep
+
+        rented = LOOP.start(sweep()).future.result()
+    return CleanupReport(here, rented, pods)

@@ -148,6 +148,10 @@ def dry_lines(spec: PoolSpec) -> list[str]:
         from skyward_nb.providers.slurm.batch_script import dry_run_lines
 
         return [*notes, *dry_run_lines(spec)]
+    if spec.provider == "kubernetes":
+        from skyward_nb.providers.kubernetes.manifest import dry_run_lines
+
+        return [*notes, *dry_run_lines(spec)]
     try:
         quote = quote_for(spec)
     except AccountError as error:

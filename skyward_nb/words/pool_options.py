@@ -16,6 +16,7 @@ from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes
 from skyward_nb.words.offers import Need, Spot
+from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.slurm_access import SlurmAccess
 from skyward_nb.words.spec import Simulate
 from skyward_nb.words.volume import Volume
@@ -67,7 +68,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     None is a value: that of `accelerator=none` and `ranks_per_node=auto`. `image` is the name of an `Image`
     until that is looked up in the notebook. `partition` is Slurm's if it is a
-    text. Only Python code states `aws`, `slurm`, `volumes` and `adds_frameworks`.
+    text. Only Python code states `aws`, `slurm`, `kubernetes`, `volumes` and `adds_frameworks`.
     """
 
     pool: Stated[str] = UNSET
@@ -87,6 +88,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     trust_local_users: Stated[bool] = UNSET
     aws: Stated[AWSAccess] = UNSET
     slurm: Stated[SlurmAccess] = UNSET
+    kubernetes: Stated[KubernetesAccess] = UNSET
     login: Stated[str] = UNSET
     job: Stated[str] = UNSET
     account: Stated[str] = UNSET
@@ -97,6 +99,10 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     exclusive: Stated[bool] = UNSET
     extra: Stated[tuple[str, ...]] = UNSET
     module: Stated[tuple[str, ...]] = UNSET
+    context: Stated[str] = UNSET
+    namespace: Stated[str] = UNSET
+    queue: Stated[str] = UNSET
+    service_account: Stated[str] = UNSET
     cpus: Stated[Need] = UNSET
     memory: Stated[Need] = UNSET
     region: Stated[tuple[str, ...]] = UNSET
