@@ -302,7 +302,7 @@ def test_a_rank_that_takes_more_memory_than_its_pod_has_is_named_with_evidence(k
 
 
 @pytest.mark.extensive
-def test_a_node_that_dies_is_told_before_kubernetes_knows(kubernetes, cluster):
+def test_a_node_that_dies_is_told_before_kubernetes_knows(kubernetes, cluster, no_leaks):
     pool, events = kubernetes(), []
     pool.start(lambda _: None)
     lost = cluster.say("get", "pod", pods_of(pool)[1], "-o", "jsonpath={.spec.nodeName}")
@@ -321,7 +321,7 @@ def test_a_node_that_dies_is_told_before_kubernetes_knows(kubernetes, cluster):
     except PoolError:
         """The pool may end with it."""
     finally:
-        cluster.mend(lost)
+        no_leaks.add(f"child {cluster.mend(lost)}")
     assert any("reach it again" in text for text in phases(events))
 
 

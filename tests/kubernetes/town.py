@@ -232,12 +232,13 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         number = NODES.index(node) + 1
         subprocess.run(self._inside("ip", "link", "set", f"pods{number}", "down"), check=True)
 
-    def mend(self, node: str) -> None:
-        """Bring a node back."""
+    def mend(self, node: str) -> int:
+        """Bring a node back; the pid of its new kubelet's command."""
         number = NODES.index(node) + 1
         subprocess.run(self._inside("ip", "link", "set", f"pods{number}", "up"), check=True)
         self.start_kubelet(node, number)
         until(lambda: self.say("get", "nodes", "--no-headers").count(" Ready ") == len(NODES), 120)
+        return self._running[f"kubelet-{node}"].pid
 
     def stop(self) -> None:
         """End all of it: no process of its namespace outlives the first."""

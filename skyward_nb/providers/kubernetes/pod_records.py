@@ -20,7 +20,8 @@ _PROVIDER = "kubernetes"
 class PodRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The Job of a pool: the `context` and `namespace` that it was created in, and its pods once they run.
 
-    `context` is "" within a pod of the cluster. `notice` are the seconds from a pod's notice to its agent's end.
+    `context` is "" within a pod of the cluster. `notice` are the seconds from a pod's notice to its agent's end. With
+    `is_left`, its end was not confirmed.
     """
 
     pool_id: str
@@ -29,6 +30,7 @@ class PodRecord(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     notice: int = 20
     pods: tuple[str, ...] = ()
+    is_left: bool = False
 
     def write(self) -> None:
         """Write it, whole or not at all; raises OSError."""
@@ -42,8 +44,9 @@ class PodRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_orphan(self) -> bool:
-        """Whether nobody can find its pool: no process makes it, and it is not listed."""
-        return not self.maker.may_live and not (far_root() / f"{self.pool_id}.json").exists()
+        """Whether nobody can find its pool: it was given up; or no process makes it, and it is not listed."""
+        is_listed = (far_root() / f"{self.pool_id}.json").exists()
+        return self.is_left or not (self.maker.may_live or is_listed)
 
 
 def find_record(pool_id: str) -> PodRecord | None:

@@ -221,6 +221,7 @@ class PoolJob:
             left = await self._gone(self.record.notice + _END_LIMIT, lambda _: False)
         except (ClusterSilent, ClusterRefused) as error:
             name = f"Job {job_name(self.record.pool_id)}"
+            self._note(replace(self.record, is_left=True))
             warnings.warn(
                 f"Kubernetes did not confirm the end of {name}: {error}. Its pods end by themselves when their "
                 "agents do; the next pool deletes it again.",
