@@ -82,4 +82,6 @@ def signalled() -> MachineReclaimed:
     _, _, rest = os.environ.get(VARIABLE, "").partition(":")
     seconds, _, kind = rest.partition(":")
     end = datetime.now(UTC) + timedelta(seconds=int(seconds) if seconds.isdecimal() else 0)
-    return MachineReclaimed(POD_ENDS if kind == "pod" else TIME_LIMIT, end.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    return MachineReclaimed(
+        POD_ENDS if kind == "pod" else TIME_LIMIT, end.strftime("%Y-%m-%dT%H:%M:%SZ")
+    )

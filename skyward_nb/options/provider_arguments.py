@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from skyward_nb.options.argument_texts import as_text, of_text
 from skyward_nb.options import option_readers
+from skyward_nb.options.argument_texts import as_text, of_text
 from skyward_nb.options.host_access import OF_ACCESS
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError

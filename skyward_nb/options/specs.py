@@ -44,7 +44,10 @@ _ALONE = "no process group of {}: with cluster=no each node stands alone"
 _OF_FRAMEWORKS = ("backend", "collective_timeout", "mesh")
 """Options that say more of a framework, and come with one that is added."""
 _OF_IMAGES = ("image", "python", "pip", "apt")
-_OF_SPEC = ("pool", *({*PoolSpec.__struct_fields__} - {*_OF_IMAGES, "ssh", "slurm", "kubernetes", "aws"}))
+_OF_SPEC = (
+    "pool",
+    *({*PoolSpec.__struct_fields__} - {*_OF_IMAGES, "ssh", "slurm", "kubernetes", "aws"}),
+)
 
 
 def spec_of(base: PoolSpec, asked: PoolOptions) -> PoolSpec:

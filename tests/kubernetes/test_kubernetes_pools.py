@@ -19,7 +19,7 @@ from waiting import until
 import skyward_nb as sky
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
-from skyward_nb.protocol.events import Output, Phase, Remark
+from skyward_nb.protocol.events import Output, Phase
 from skyward_nb.providers.kubernetes import pool_job
 from skyward_nb.providers.kubernetes.manifest import ServerVersion, job_name, manifest
 from skyward_nb.providers.kubernetes.pod_records import PodRecord, all_records
@@ -178,13 +178,16 @@ def test_what_cannot_start_is_said_at_once_and_nothing_is_left(
 def test_without_kubectl_it_says_where_to_get_it(kubernetes, monkeypatch, tmp_path):
     pool = kubernetes()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StartError, match="there is no kubectl here: https://kubernetes.io"):
+    with pytest.raises(StartError, match=r"there is no kubectl here: https://kubernetes\.io"):
         pool.start(lambda _: None)
 
 
 @pytest.mark.extensive
 def test_a_part_that_is_not_there_ends_the_wait(kubernetes, cluster):
-    lacking = {"name": "main", "env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "nope", "key": "x"}}}]}
+    lacking = {
+        "name": "main",
+        "env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "nope", "key": "x"}}}],
+    }
     pool = kubernetes()
     text = msgspec.json.decode(pool.spec.kubernetes.pod_overrides)
     text["spec"]["containers"][0] |= lacking
@@ -220,7 +223,9 @@ def test_a_quota_that_gives_no_more_is_named(kubernetes, cluster):
     cluster.say("create", "quota", "small", "--hard=pods=1")
     try:
         until(lambda: cluster.say("get", "quota", "small", "-o", "jsonpath={.status.hard.pods}"))
-        with pytest.raises(StartError, match="the quota small of the namespace gives no more: pods=1"):
+        with pytest.raises(
+            StartError, match="the quota small of the namespace gives no more: pods=1"
+        ):
             kubernetes().start(lambda _: None)
     finally:
         cluster.say("delete", "quota", "small")
@@ -247,7 +252,9 @@ def test_a_job_whose_notebook_was_killed_while_it_waited_is_deleted_by_the_next_
     for clean in (lambda tell: kubernetes(nodes=1).start(tell), lambda tell: tell(clean_up())):
         # The answer to its creation never came.
         PodRecord(pool_id="lost-123456", maker=maker, context="admin").write()
-        cluster.say("create", "-f", "-", data=manifest(whole, "lost-123456", ServerVersion((1, 20))))
+        cluster.say(
+            "create", "-f", "-", data=manifest(whole, "lost-123456", ServerVersion((1, 20)))
+        )
         assert f"job.batch/{job_name('lost-123456')}" in cluster.things()
         events = []
         clean(events.append)
@@ -272,7 +279,13 @@ def test_a_pod_that_is_evicted_is_told_before(kubernetes, cluster):
     pool, events = kubernetes(nodes=1), []
     pool.start(lambda _: None)
     (pod,) = pods_of(pool)
-    eviction = json.dumps({"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": pod, "namespace": "default"}})
+    eviction = json.dumps(
+        {
+            "apiVersion": "policy/v1beta1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": "default"},
+        }
+    )
     path = f"/api/v1/namespaces/default/pods/{pod}/eviction"
     evict = once_begun(lambda: cluster.say("create", "--raw", path, "-f", "-", data=eviction))
     pool.look(lambda _: None)
@@ -284,11 +297,14 @@ def test_a_pod_that_is_evicted_is_told_before(kubernetes, cluster):
 
 @pytest.mark.extensive
 def test_a_deadline_of_kubernetes_own_is_said(kubernetes, cluster):
-    pool = kubernetes(nodes=1, pods={"activeDeadlineSeconds": 20})
+    pool = kubernetes(nodes=1, pods={"activeDeadlineSeconds": 600})
     pool.start(lambda _: None)
+    (pod,) = pods_of(pool)
+    shorter = '{"spec": {"activeDeadlineSeconds": 1}}'
+    over = once_begun(lambda: cluster.say("patch", "pod", pod, "-p", shorter))
     pool.look(lambda _: None)
     with pytest.raises(PoolError, match="its deadline was reached: ask for more with ttl="):
-        pool.run(request(pool, _SLEEPS), lambda _: None)
+        pool.run(request(pool, _SLEEPS), over)
 
 
 @pytest.mark.extensive
@@ -312,7 +328,10 @@ def test_a_node_that_dies_is_told_before_kubernetes_knows(kubernetes, cluster, n
         events.append(event)
         watch(event)
         if isinstance(event, Phase) and "reach it again" in event.text:
-            assert cluster.say("get", "pod", pods_of(pool)[1], "-o", "jsonpath={.status.phase}") == "Running"
+            assert (
+                cluster.say("get", "pod", pods_of(pool)[1], "-o", "jsonpath={.status.phase}")
+                == "Running"
+            )
             pool.interrupt()
 
     try:
@@ -331,8 +350,10 @@ def test_a_pool_that_nobody_comes_back_to_ends_its_job(kubernetes, cluster):
     pool.start(lambda _: None)
     pool.leave()
     ended = "{.items[*].status.phase}"
-    until(lambda: cluster.say("get", "pods", "-o", f"jsonpath={ended}") in ("Succeeded Succeeded", ""))
-    with pytest.raises(PoolError, match="gone|ended"):
+    until(
+        lambda: cluster.say("get", "pods", "-o", f"jsonpath={ended}") in ("Succeeded Succeeded", "")
+    )
+    with pytest.raises(PoolError, match=r"gone|ended"):
         found(pool).attach(lambda _: None)
 
 
@@ -418,7 +439,10 @@ def test_from_within_a_pod_of_the_cluster(kubernetes, cluster, role):
         **whole["containers"][0],
         "image": IMAGE,
         "command": ["/bin/busybox", "sleep", "600"],
-        "env": [{"name": "KUBERNETES_SERVICE_HOST", "value": "10.99.0.1"}, {"name": "KUBERNETES_SERVICE_PORT", "value": "16443"}],
+        "env": [
+            {"name": "KUBERNETES_SERVICE_HOST", "value": "10.99.0.1"},
+            {"name": "KUBERNETES_SERVICE_PORT", "value": "16443"},
+        ],
     }
     pod = {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook"},
@@ -426,8 +450,21 @@ def test_from_within_a_pod_of_the_cluster(kubernetes, cluster, role):
     }  # fmt: skip
     assert cluster.say("create", "-f", "-", data=json.dumps(pod))
     try:
-        until(lambda: cluster.say("get", "pod", "notebook", "-o", "jsonpath={.status.phase}") == "Running")
-        words = ["exec", "-i", "notebook", "--", sys.executable, "-", json.dumps(overrides()), IMAGE]
+        until(
+            lambda: (
+                cluster.say("get", "pod", "notebook", "-o", "jsonpath={.status.phase}") == "Running"
+            )
+        )
+        words = [
+            "exec",
+            "-i",
+            "notebook",
+            "--",
+            sys.executable,
+            "-",
+            json.dumps(overrides()),
+            IMAGE,
+        ]
         said = cluster.say(*words, data=_NOTEBOOK)
         assert said.splitlines()[-1] == "[0, 1]"
         assert cluster.things() == ["pod/notebook"]
@@ -472,5 +509,6 @@ def test_a_value_of_256_mb_goes_and_comes(kubernetes, cluster):
     large = os.urandom(256 << 20)
     assert values(pool, "big[-1], len(big)", {"big": large}) == [(large[-1], 256 << 20)] * 2
     pool.look(lambda _: None)
-    outcome = pool.run(request(pool, "big", ranks=(1,)), lambda _: None)
+    body = "import os\nbig if os.environ['RANK'] == '1' else None"
+    outcome = pool.run(request(pool, body, {"big": large}), lambda _: None)
     assert unpack(outcome.done[1].value, pool.store) == large

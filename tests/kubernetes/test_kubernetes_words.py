@@ -221,8 +221,17 @@ def test_a_job_has_a_name_that_kubernetes_takes(pool_id, name):
 
 
 def test_overrides_are_laid_over_the_pod():
-    base = {"a": {"b": 1, "c": 2}, "list": [{"name": "x", "v": 1}, {"name": "y"}], "t": [{"key": "k"}]}
-    over = {"a": {"b": None, "d": 3}, "list": [{"name": "x", "w": 2}, {"name": "z"}], "t": [{"key": "l"}], "n": {}}
+    base = {
+        "a": {"b": 1, "c": 2},
+        "list": [{"name": "x", "v": 1}, {"name": "y"}],
+        "t": [{"key": "k"}],
+    }
+    over = {
+        "a": {"b": None, "d": 3},
+        "list": [{"name": "x", "w": 2}, {"name": "z"}],
+        "t": [{"key": "l"}],
+        "n": {},
+    }
     assert laid_over(base, over) == {
         "a": {"c": 2, "d": 3},
         "list": [{"name": "x", "v": 1, "w": 2}, {"name": "y"}, {"name": "z"}],
@@ -243,9 +252,15 @@ def test_overrides_are_laid_over_the_pod():
     )
     whole = spec_for("x", provider=source)
     job = json.loads(manifest(whole, "p-abcdef", ServerVersion()))
-    assert job["spec"]["template"]["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
+    assert job["spec"]["template"]["metadata"]["annotations"] == {
+        "sidecar.istio.io/inject": "false"
+    }
     assert job["spec"]["template"]["metadata"]["labels"]["skyward-nb/pool"] == "skyward-p-abcdef"
-    assert [each["mountPath"] for each in main_of(job)["volumeMounts"]] == ["/tmp", "/dev/shm", "/data"]
+    assert [each["mountPath"] for each in main_of(job)["volumeMounts"]] == [
+        "/tmp",
+        "/dev/shm",
+        "/data",
+    ]
     assert notice_of(whole.kubernetes) == 60
     assert "-lt 60 ]" in main_of(job)["lifecycle"]["preStop"]["exec"]["command"][2]
 
@@ -271,11 +286,25 @@ def test_nodes_are_chosen_by_the_labels_of_clouds():
         {"key": "sku", "value": "gpu", "effect": "NoSchedule"},
     ]
     required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert {"matchExpressions": [{"key": "karpenter.k8s.aws/instance-gpu-name", "operator": "In", "values": ["h100"]}]} in required["nodeSelectorTerms"]
-    on_gke = pod_of(made("provider=kubernetes accelerator=H100:8", ServerVersion((1, 30), "v1.30.5-gke.1014001")))
-    (term,) = on_gke["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert {
+        "matchExpressions": [
+            {"key": "karpenter.k8s.aws/instance-gpu-name", "operator": "In", "values": ["h100"]}
+        ]
+    } in required["nodeSelectorTerms"]
+    on_gke = pod_of(
+        made(
+            "provider=kubernetes accelerator=H100:8", ServerVersion((1, 30), "v1.30.5-gke.1014001")
+        )
+    )
+    (term,) = on_gke["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
     assert term["matchExpressions"] == [
-        {"key": "cloud.google.com/gke-accelerator", "operator": "In", "values": ["nvidia-h100-80gb", "nvidia-h100-mega-80gb"]}
+        {
+            "key": "cloud.google.com/gke-accelerator",
+            "operator": "In",
+            "values": ["nvidia-h100-80gb", "nvidia-h100-mega-80gb"],
+        }
     ]
     assert "nodeAffinity" not in pod_of(made())["affinity"]
 
@@ -319,23 +348,44 @@ def item(name="p-0-x", index="0", node="", phase="Pending", conditions=(), state
 
 
 def view_of(*items, job=True, **job_parts):
-    own = {"kind": "Job", "metadata": {"name": "j", "namespace": "lab"}, "spec": {}, "status": {}, **job_parts}
+    own = {
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": "lab"},
+        "spec": {},
+        "status": {},
+        **job_parts,
+    }
     return read_view(json.dumps({"items": [*items, *([own] if job else [])]}).encode())
 
 
 def test_answers_of_kubectl_are_read():
-    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available"}
+    unscheduled = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/2 nodes are available",
+    }
     view = view_of(
         item("b", "1", "k2", "Running", state={"running": {"startedAt": "now"}}),
         item("a", "0", conditions=[unscheduled]),
-        item("old", "1", "k1", "Failed", state={"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
+        item(
+            "old",
+            "1",
+            "k1",
+            "Failed",
+            state={"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+        ),
     )
     assert [pod.name for pod in view.pods] == ["a", "b", "old"]
     assert view.pods[0].unscheduled == "0/2 nodes are available"
     assert (view.pods[1].is_running, view.pods[1].node) == (True, "k2")
     assert (view.pods[2].ended, view.pods[2].code) == ("OOMKilled", 137)
     assert (view.exists, view.namespace) == (True, "lab")
-    failed = {"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}}
+    failed = {
+        "status": {
+            "conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]
+        }
+    }
     assert view_of(**failed).failed == "BackoffLimitExceeded"
     assert not view_of(job=False).exists
 
@@ -472,6 +522,8 @@ def test_what_no_node_has_is_named(line, room, says):
         (PodState("p", "Running", is_deleted=True, is_running=True), "it was deleted"),
         (PodState("p", "Failed", reason="NodeShutdown", message="was shut down."), "its node was shut down (was shut down)"),
         (PodState("p", "Succeeded"), "it has ended"),
+        (PodState("p", "Failed", is_deleted=True, ended="Error", code=143), "it was deleted"),
+        (PodState("p", "Failed", ended="Error", code=143), "it was told to end from outside (status 143)"),
     ],
 )  # fmt: skip
 def test_how_a_pod_ended_is_said(pod, says):
@@ -482,17 +534,25 @@ def test_how_a_pod_ended_is_said(pod, says):
 
 def test_a_pod_that_is_gone_is_explained_by_its_events():
     assert spell_end(None, [], "p") == "pod p: it was deleted"
-    for reason, says in (("Preempted", "higher priority"), ("Killing", "it was deleted"), ("TaintManagerEviction", "does not answer")):
+    for reason, says in (
+        ("Preempted", "higher priority"),
+        ("Killing", "it was deleted"),
+        ("TaintManagerEviction", "does not answer"),
+    ):
         assert says in spell_end(None, [PodEvent("p", reason, "")], "p")
 
 
 def test_words_of_kubectl_get_advice():
     assert "get-contexts" in advised('context "nope" does not exist')
-    assert "Role" in advised('jobs.batch is forbidden: User "x" cannot create resource "jobs" in API group "batch"')
+    assert "Role" in advised(
+        'jobs.batch is forbidden: User "x" cannot create resource "jobs" in API group "batch"'
+    )
     assert "namespace=NAME" in advised('namespaces "nope" not found')
     assert "Log in anew" in advised("You must be logged in to the server (Unauthorized)")
     assert is_silent("Unable to connect to the server: dial tcp: i/o timeout")
-    assert is_silent("The connection to the server 1.2.3.4 was refused - did you specify the right host or port?")
+    assert is_silent(
+        "The connection to the server 1.2.3.4 was refused - did you specify the right host or port?"
+    )
     assert not is_silent('jobs.batch "x" not found')
     assert "KUBECONFIG" in unreached("The connection to the server localhost:8080 was refused")
     assert kubectl("c", "", ["get"]) == ["kubectl", "--context=c", "get"]

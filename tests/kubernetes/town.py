@@ -192,7 +192,11 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     def _write(self) -> None:
         key = self.folder / "sa.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
-        rows = ["admintoken,admin,admin,system:masters", "plaintoken,plain,plain", "roletoken,role,role"]
+        rows = [
+            "admintoken,admin,admin,system:masters",
+            "plaintoken,plain,plain",
+            "roletoken,role,role",
+        ]
         (self.folder / "tokens.csv").write_text("\n".join(rows) + "\n")
         server = f"https://127.0.0.1:{_PORT}"
         cluster = {"name": "town", "cluster": {"server": server, "insecure-skip-tls-verify": True}}
@@ -295,7 +299,9 @@ def overrides(extra: dict[str, object] | None = None) -> dict[str, object]:
     container = {
         "name": "main",
         "imagePullPolicy": "Never",
-        "volumeMounts": [{"name": name, "mountPath": to, "readOnly": True} for name, _, to in taken],
+        "volumeMounts": [
+            {"name": name, "mountPath": to, "readOnly": True} for name, _, to in taken
+        ],
     }
     volumes = [{"name": name, "hostPath": {"path": source}} for name, source, _ in taken]
     spec = {"containers": [container], "volumes": volumes, "dnsPolicy": "Default", **(extra or {})}
@@ -367,5 +373,7 @@ if __name__ == "__main__":
     began = time.monotonic()
     with town() as shown:
         print(f"up after {time.monotonic() - began:.1f} s")
-        print("\n".join(f"export {key}={value}" for key, value in shown.environ.items()), flush=True)
+        print(
+            "\n".join(f"export {key}={value}" for key, value in shown.environ.items()), flush=True
+        )
         sys.stdin.read()

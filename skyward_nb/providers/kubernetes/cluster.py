@@ -190,7 +190,7 @@ def is_silent(said: str) -> bool:
 
 
 def advised(said: str) -> str:
-    """kubectl's words, and what to type next."""
+    """Kubectl's words, and what to type next."""
     advice = next((words for form, words in _ADVICE if re.search(form, said)), "")
     return f"{said.removesuffix('.')}. {advice[:1].upper() if advice[:1].islower() else advice[:1]}{advice[1:]}".strip()
 
@@ -206,4 +206,6 @@ def _said(ran: ScriptResult) -> str:
     lines = [line.strip() for line in ran.err.splitlines() if line.strip()]
     lines = [line for line in lines if not re.match(r"[EWI]\d{4} |Warning: ", line)] or lines
     text = "; ".join(lines) or f"kubectl ended with status {ran.code}"
-    return re.sub(r"^(error: |Error from server( \(\w+\))?: (error when creating \"STDIN\": )?)", "", text)
+    return re.sub(
+        r"^(error: |Error from server( \(\w+\))?: (error when creating \"STDIN\": )?)", "", text
+    )

@@ -69,13 +69,20 @@ def manifest(spec: PoolSpec, pool_id: str, server: ServerVersion) -> str:
     access = spec.kubernetes or KubernetesAccess()
     name = job_name(pool_id)
     labels: dict[str, Json] = {"app.kubernetes.io/managed-by": "skyward-nb", LABEL: name}
-    pod = laid_over({"metadata": {"labels": {**labels}}, "spec": _pod(spec, access, name, server)}, _overridden(access))
+    pod = laid_over(
+        {"metadata": {"labels": {**labels}}, "spec": _pod(spec, access, name, server)},
+        _overridden(access),
+    )
     queue: dict[str, Json] = {QUEUE: access.queue} if access.queue else {}
     indexed: dict[str, Json] = {"completionMode": "Indexed"} if server.numbers >= _INDEXED else {}
     job: dict[str, Json] = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "labels": {**labels, **queue}, "annotations": {POOL_ID: pool_id}},
+        "metadata": {
+            "name": name,
+            "labels": {**labels, **queue},
+            "annotations": {POOL_ID: pool_id},
+        },
         "spec": {
             "completions": spec.nodes,
             "parallelism": spec.nodes,
@@ -192,14 +199,18 @@ def check_overrides(access: KubernetesAccess) -> None:
     if not isinstance(spec, dict):
         return
     if "restartPolicy" in spec:
-        raise OptionError("pod_overrides", "pod_overrides=: restartPolicy is Never; a rank's memory is not restarted")
+        raise OptionError(
+            "pod_overrides",
+            "pod_overrides=: restartPolicy is Never; a rank's memory is not restarted",
+        )
     containers = spec.get("containers")
     for each in containers if isinstance(containers, list) else ():
         if isinstance(each, dict) and each.get("name") == CONTAINER:
             for part in ("command", "args", "lifecycle"):
                 if part in each:
                     raise OptionError(
-                        "pod_overrides", f"pod_overrides=: {part} of the container {CONTAINER} starts and ends the ranks"
+                        "pod_overrides",
+                        f"pod_overrides=: {part} of the container {CONTAINER} starts and ends the ranks",
                     )
 
 
@@ -240,7 +251,9 @@ def _plain(items: tuple[object, ...]) -> Json:
 def dry_run_lines(spec: PoolSpec) -> Iterator[str]:
     """The command and the manifest that a pool would be created with; the keeper's own text is left out."""
     access = spec.kubernetes or KubernetesAccess()
-    words = [f"--{key}={value}" for key in ("context", "namespace") if (value := getattr(access, key))]
+    words = [
+        f"--{key}={value}" for key in ("context", "namespace") if (value := getattr(access, key))
+    ]
     yield "what would be created (by a server older than 1.22 as a plain Job; on GKE with its label alone):"
     yield f"    kubectl {' '.join([*words, 'create -f -'])}"
     text = manifest(spec, f"{spec.name}-ID", ServerVersion())

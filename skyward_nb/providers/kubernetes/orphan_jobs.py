@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from skyward_nb.protocol.events import Remark
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.exec_line import here
-from skyward_nb.providers.kubernetes.cluster import KubernetesCluster, ClusterRefused, ClusterSilent
+from skyward_nb.providers.kubernetes.cluster import ClusterRefused, ClusterSilent, KubernetesCluster
 from skyward_nb.providers.kubernetes.manifest import job_name
 from skyward_nb.providers.kubernetes.pod_records import PodRecord, all_records
 
@@ -51,7 +51,11 @@ async def delete_orphans(tell: Tell, found: PodSweep | None = None) -> None:
             if view.exists or view.pods:
                 await cluster.delete(record.pool_id)
                 found.deleted.append(f"Job {name} (pool {record.pool_id})")
-                tell(Remark(f"Job {name} of an earlier pool, {record.pool_id}, was left: it is deleted"))
+                tell(
+                    Remark(
+                        f"Job {name} of an earlier pool, {record.pool_id}, was left: it is deleted"
+                    )
+                )
         except (ClusterSilent, ClusterRefused) as error:
             found.left.append(f"Job {name} ({error})")
             continue

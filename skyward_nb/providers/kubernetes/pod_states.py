@@ -168,7 +168,14 @@ def read_view(out: bytes) -> JobView:
     pods = sorted((_pod(each) for each in items if each.kind == "Pod"), key=_order)
     if job is None:
         return JobView(exists=False, pods=tuple(pods))
-    failed = next((each for each in job.status.conditions or () if each.type in ("Failed", "FailureTarget") and each.status == "True"), None)
+    failed = next(
+        (
+            each
+            for each in job.status.conditions or ()
+            if each.type in ("Failed", "FailureTarget") and each.status == "True"
+        ),
+        None,
+    )
     return JobView(
         exists=True,
         namespace=job.metadata.namespace,
@@ -184,8 +191,7 @@ def read_events(out: bytes) -> list[PodEvent]:
     items = msgspec.json.decode(out, type=_Events).items
     items.sort(key=lambda each: each.last_timestamp or "")
     return [
-        PodEvent(each.involved_object.name, each.reason or "", each.message or "")
-        for each in items
+        PodEvent(each.involved_object.name, each.reason or "", each.message or "") for each in items
     ]
 
 
@@ -212,7 +218,10 @@ def _pod(item: _Item) -> PodState:
     states = [*(status.init_container_statuses or ()), *(status.container_statuses or ())]
     main = next((each for each in states if each.name == CONTAINER), _Container())
     # An init container, or one that was added, may be what does not start.
-    waiting = next((w for each in states if (w := each.state.waiting) and w.reason not in _NORMAL), main.state.waiting)
+    waiting = next(
+        (w for each in states if (w := each.state.waiting) and w.reason not in _NORMAL),
+        main.state.waiting,
+    )
     ended = main.state.terminated or _Terminated()
     index = (item.metadata.annotations or {}).get(_INDEX, "0")
     return PodState(

@@ -31,14 +31,26 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     (r"Insufficient memory", "no node has enough free memory"),
     (r"Insufficient ephemeral-storage", "no node has enough free disk"),
     (r"anti-affinity", "each node of a pool needs a node of its own"),
-    (r"node affinity|node selector|node\(s\) didn't match Pod's", "no node has the labels of that accelerator"),
-    (r"taint", "nodes are kept for other pods (taints), which pod_overrides={{'spec': {{'tolerations': [...]}}}} may share"),
+    (
+        r"node affinity|node selector|node\(s\) didn't match Pod's",
+        "no node has the labels of that accelerator",
+    ),
+    (
+        r"taint",
+        "nodes are kept for other pods (taints), which pod_overrides={{'spec': {{'tolerations': [...]}}}} may share",
+    ),
     (r"persistentvolumeclaim|volume", "a volume is not there"),
     (r"Too many pods", "nodes have as many pods as they may"),
 )
 """Forms of the scheduler's words, and what they mean."""
 
-_GROWS = ("TriggeredScaleUp", "Nominated", "ScaleUp", "NodeClaimCreated", "ProvisioningRequestAccepted")
+_GROWS = (
+    "TriggeredScaleUp",
+    "Nominated",
+    "ScaleUp",
+    "NodeClaimCreated",
+    "ProvisioningRequestAccepted",
+)
 """Reasons of events with which autoscalers of nodes say that one is coming (cluster-autoscaler, Karpenter, GKE's)."""
 
 
@@ -66,7 +78,9 @@ def _waits(pod: PodState, events: Sequence[PodEvent]) -> str:
     if not pod.node:
         return "Kubernetes looks for a node"
     if pod.waiting in ("", "ContainerCreating", "PodInitializing"):
-        newest = next((each.reason for each in reversed(_of(pod, events)) if each.reason in _STEPS), "")
+        newest = next(
+            (each.reason for each in reversed(_of(pod, events)) if each.reason in _STEPS), ""
+        )
         return _STEPS.get(newest, "their containers are made")
     return pod.waiting
 
@@ -187,6 +201,11 @@ _EVENTS = {
     "Killing": "it was deleted",
 }
 _OOM = "OOMKilled"
+_CODES = {
+    137: "it was killed from outside (status 137)",
+    143: "it was told to end from outside (status 143)",
+}
+"""Exit statuses of a keeper that was ended by SIGKILL and SIGTERM."""
 
 
 def spell_end(pod: PodState | None, events: Iterable[PodEvent] = (), name: str = "") -> str:
@@ -195,17 +214,21 @@ def spell_end(pod: PodState | None, events: Iterable[PodEvent] = (), name: str =
         known = [each for each in events if each.about == name and each.reason in _EVENTS]
         return f"pod {name}: {_EVENTS[known[-1].reason] if known else 'it was deleted'}"
     if pod.ended == _OOM:
-        return f"pod {pod.name}: it used more memory than it had ({_OOM}): ask for more with memory="
+        return (
+            f"pod {pod.name}: it used more memory than it had ({_OOM}): ask for more with memory="
+        )
     why = _DISRUPTED.get(pod.disrupted, "") or _REASONS.get(pod.reason, "")
     if why:
         said = f" ({_short(pod.message)})" if pod.message else ""
         return f"pod {pod.name}: {why}{said}"
+    if pod.is_deleted:
+        return f"pod {pod.name}: it was deleted"
     if pod.phase == "Failed" or pod.ended:
-        said = f" ({pod.reason or pod.ended})" if (pod.reason or pod.ended) not in ("", "Error", "Completed") else ""
-        return f"pod {pod.name}: it has ended with status {pod.code}{said}"
-    if pod.phase == "Succeeded":
-        return f"pod {pod.name}: it has ended"
-    return f"pod {pod.name}: it was deleted" if pod.is_deleted else ""
+        reason = pod.reason or pod.ended
+        said = f" ({reason})" if reason not in ("", "Error", "Completed") else ""
+        how = _CODES.get(pod.code, f"it has ended with status {pod.code}")
+        return f"pod {pod.name}: {how}{said}"
+    return f"pod {pod.name}: it has ended" if pod.phase == "Succeeded" else ""
 
 
 def spell_left(pods: Sequence[PodState]) -> str:

@@ -14,9 +14,9 @@ from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.exec_line import ExecLine
 from skyward_nb.providers.kubernetes.cluster import (
-    KubernetesCluster,
     ClusterRefused,
     ClusterSilent,
+    KubernetesCluster,
     unreached,
 )
 from skyward_nb.providers.kubernetes.manifest import job_name, manifest, notice_of
@@ -58,7 +58,9 @@ LineTo = Callable[[PodRecord, str], ExecLine]
 class PoolJob:
     """The Job of one pool, which all of its machines share."""
 
-    def __init__(self, record: PodRecord, cluster: KubernetesCluster, *, may_exist: bool = True) -> None:
+    def __init__(
+        self, record: PodRecord, cluster: KubernetesCluster, *, may_exist: bool = True
+    ) -> None:
         self.record: PodRecord = record
         self.cluster: KubernetesCluster = cluster
         self._may_exist = may_exist
@@ -80,7 +82,14 @@ class PoolJob:
             self.cluster.context = context
             server = await self.cluster.server()
             text = manifest(spec, self.record.pool_id, server)
-            self._note(replace(self.record, context=context, namespace=access.namespace or "", notice=notice_of(access)))
+            self._note(
+                replace(
+                    self.record,
+                    context=context,
+                    namespace=access.namespace or "",
+                    notice=notice_of(access),
+                )
+            )
             self._may_exist = True
             creating = asyncio.ensure_future(self.cluster.create(text))
             try:
@@ -99,7 +108,9 @@ class PoolJob:
         self.cluster.namespace = namespace
         self._note(replace(self.record, namespace=namespace))
         view = await self._started(spec, tell, line_to)
-        pods = [pod.name for pod in view.pods if pod.is_running and not pod.is_deleted][: spec.nodes]
+        pods = [pod.name for pod in view.pods if pod.is_running and not pod.is_deleted][
+            : spec.nodes
+        ]
         self._note(replace(self.record, pods=tuple(pods)))
         where = ", ".join(f"{pod.name} on {pod.node}" for pod in view.pods[:4])
         tell(Phase(f"pods run: {where}{', ...' * (len(view.pods) > 4)}"))
@@ -120,12 +131,16 @@ class PoolJob:
                 heard = now
             except ClusterSilent as silent:
                 if now - heard > _SILENT_LIMIT:
-                    raise StartError(spec.name, f"Kubernetes does not answer: {unreached(str(silent))}") from None
+                    raise StartError(
+                        spec.name, f"Kubernetes does not answer: {unreached(str(silent))}"
+                    ) from None
                 tell(Phase(f"Kubernetes does not answer now: {silent}"))
                 await asyncio.sleep(_LOOK)
                 continue
             except ClusterRefused as refused:
-                raise StartError(spec.name, f"Kubernetes does not show its pods: {refused}") from None
+                raise StartError(
+                    spec.name, f"Kubernetes does not show its pods: {refused}"
+                ) from None
             if sum(pod.is_running and not pod.is_deleted for pod in view.pods) >= spec.nodes:
                 return view
             if now - began > 1 and now - asked > _EVENTS:
@@ -149,7 +164,11 @@ class PoolJob:
             why = why_never(view, await self._events(view), spec.nodes)
         if why:
             raise StartError(spec.name, why)
-        if waited > NO_ROOM and any(pod.unscheduled for pod in view.pods) and not is_coming(view, events):
+        if (
+            waited > NO_ROOM
+            and any(pod.unscheduled for pod in view.pods)
+            and not is_coming(view, events)
+        ):
             gpu_key = (spec.kubernetes or KubernetesAccess()).gpu_key
             if why := why_no_room(await self.cluster.room(gpu_key), spec):
                 raise StartError(spec.name, f"the pods would never run: {why}")
@@ -161,7 +180,8 @@ class PoolJob:
     async def touch(self, pods: list[str], line_to: LineTo) -> None:
         """Have keepers wait on: a command for each of these pods."""
         ran = await asyncio.gather(
-            *(line_to(self.record, pod).run(":", limit=_TOUCH) for pod in pods), return_exceptions=True
+            *(line_to(self.record, pod).run(":", limit=_TOUCH) for pod in pods),
+            return_exceptions=True,
         )
         for each in ran:
             if isinstance(each, BaseException) and not isinstance(each, ShellGone | TimeoutError):
@@ -231,7 +251,9 @@ class PoolJob:
         self.record.remove()
         return spell_left(left)
 
-    async def _gone(self, limit: float, is_gone: Callable[[PodState], bool]) -> tuple[PodState, ...]:
+    async def _gone(
+        self, limit: float, is_gone: Callable[[PodState], bool]
+    ) -> tuple[PodState, ...]:
         """Wait until the pods have gone; those that have not after `limit` seconds. Raises what `look` raises."""
         until, pause = time.monotonic() + limit, _FIRST_LOOK
         while True:
