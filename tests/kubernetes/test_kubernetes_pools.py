@@ -28,6 +28,9 @@ from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.reports.cleanup import clean_up
 from skyward_nb.words.errors import HostError, PoolError, StartError
 
+pytestmark = pytest.mark.extensive
+"""A cluster takes 20 s and more to start."""
+
 _DOCS = Path(__file__).parents[2] / "docs" / "howto" / "kubernetes.md"
 
 
@@ -124,7 +127,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.extensive
 def test_a_pool_whose_notebook_was_killed_is_found_again_until_a_pod_is_deleted(
     kubernetes, cluster
 ):
@@ -182,7 +184,6 @@ def test_without_kubectl_it_says_where_to_get_it(kubernetes, monkeypatch, tmp_pa
         pool.start(lambda _: None)
 
 
-@pytest.mark.extensive
 def test_a_part_that_is_not_there_ends_the_wait(kubernetes, cluster):
     lacking = {
         "name": "main",
@@ -199,7 +200,6 @@ def test_a_part_that_is_not_there_ends_the_wait(kubernetes, cluster):
         pool.start(lambda _: None)
 
 
-@pytest.mark.extensive
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -218,7 +218,6 @@ def test_what_no_node_has_is_said_when_nothing_adds_one(
     assert cluster.is_empty()
 
 
-@pytest.mark.extensive
 def test_a_quota_that_gives_no_more_is_named(kubernetes, cluster):
     cluster.say("create", "quota", "small", "--hard=pods=1")
     try:
@@ -243,7 +242,6 @@ def test_a_pool_that_waits_says_why_and_an_interrupt_deletes_its_job(kubernetes,
     assert not all_records()
 
 
-@pytest.mark.extensive
 def test_a_job_whose_notebook_was_killed_while_it_waited_is_deleted_by_the_next_and_by_a_sweep(
     kubernetes, cluster
 ):
@@ -273,7 +271,6 @@ sky.on_preempt(lambda: print("saved", flush=True))
 """
 
 
-@pytest.mark.extensive
 def test_a_pod_that_is_evicted_is_told_before(kubernetes, cluster):
     """An eviction as `kubectl drain` makes it."""
     pool, events = kubernetes(nodes=1), []
@@ -295,7 +292,6 @@ def test_a_pod_that_is_evicted_is_told_before(kubernetes, cluster):
     assert "saved" in printed(events)
 
 
-@pytest.mark.extensive
 def test_a_deadline_of_kubernetes_own_is_said(kubernetes, cluster):
     pool = kubernetes(nodes=1, pods={"activeDeadlineSeconds": 600})
     pool.start(lambda _: None)
@@ -307,7 +303,6 @@ def test_a_deadline_of_kubernetes_own_is_said(kubernetes, cluster):
         pool.run(request(pool, _SLEEPS), over)
 
 
-@pytest.mark.extensive
 def test_a_rank_that_takes_more_memory_than_its_pod_has_is_named_with_evidence(kubernetes, cluster):
     pool = kubernetes(nodes=1, memory=0.4)
     pool.start(lambda _: None)
@@ -317,7 +312,6 @@ def test_a_rank_that_takes_more_memory_than_its_pod_has_is_named_with_evidence(k
     assert "memory ran out (oom_kill of its control group rose by" in told
 
 
-@pytest.mark.extensive
 def test_a_node_that_dies_is_told_before_kubernetes_knows(kubernetes, cluster, no_leaks):
     pool, events = kubernetes(), []
     pool.start(lambda _: None)
@@ -344,7 +338,6 @@ def test_a_node_that_dies_is_told_before_kubernetes_knows(kubernetes, cluster, n
     assert any("reach it again" in text for text in phases(events))
 
 
-@pytest.mark.extensive
 def test_a_pool_that_nobody_comes_back_to_ends_its_job(kubernetes, cluster):
     pool = kubernetes(idle=2.0)
     pool.start(lambda _: None)
@@ -381,7 +374,6 @@ def role(cluster):
     cluster.say("delete", "role/skyward-nb", "rolebinding/role", "--ignore-not-found")
 
 
-@pytest.mark.extensive
 def test_the_role_of_the_page_suffices(kubernetes, cluster, role):
     role(rules())
     pool = kubernetes(source={"context": "role"})
@@ -391,7 +383,6 @@ def test_the_role_of_the_page_suffices(kubernetes, cluster, role):
     assert cluster.is_empty()
 
 
-@pytest.mark.extensive
 @pytest.mark.parametrize(
     ("had", "left", "words"),
     [
@@ -430,7 +421,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.extensive
 def test_from_within_a_pod_of_the_cluster(kubernetes, cluster, role):
     role(rules())
     kubernetes()
@@ -492,7 +482,6 @@ for _ in range(20):
 """
 
 
-@pytest.mark.extensive
 def test_ddp_trains_over_two_kubelets(kubernetes, cluster):
     pool = kubernetes(plugins=[sky.plugins.torch(backend="gloo")])
     pool.start(lambda _: None)
@@ -502,7 +491,6 @@ def test_ddp_trains_over_two_kubelets(kubernetes, cluster):
     assert here == there
 
 
-@pytest.mark.extensive
 def test_a_value_of_256_mb_goes_and_comes(kubernetes, cluster):
     pool = kubernetes()
     pool.start(lambda _: None)

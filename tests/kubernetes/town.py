@@ -34,6 +34,7 @@ PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/bin"
 IMAGE, PAUSE = "local/box:1", "local/pause:1"
 NODES = ("k1", "k2")
 _PORT = 16443
+_LONG = 300.0
 _HOST = "10.99.0.{}"
 
 
@@ -112,7 +113,7 @@ class Town:
         )  # fmt: skip
         for number, node in enumerate(NODES, 1):
             self._begin_containerd(node, number)
-        until(lambda: self.say("get", "--raw", "/readyz") == "ok")
+        until(lambda: self.say("get", "--raw", "/readyz") == "ok", _LONG)
         config = f"--kubeconfig={self.folder}/kubeconfig"
         self._begin(
             "controllers", BIN / "kube-controller-manager", config, f"--service-account-private-key-file={key}",
@@ -124,8 +125,10 @@ class Town:
                     "--port=0")  # fmt: skip
         for number, node in enumerate(NODES, 1):
             self.start_kubelet(node, number)
-        until(lambda: self.say("get", "nodes", "--no-headers").count(" Ready ") == len(NODES), 120)
-        until(lambda: self.say("get", "serviceaccount", "default", "-o", "name"))
+        until(
+            lambda: self.say("get", "nodes", "--no-headers").count(" Ready ") == len(NODES), _LONG
+        )
+        until(lambda: self.say("get", "serviceaccount", "default", "-o", "name"), _LONG)
 
     def _begin_containerd(self, node: str, number: int) -> None:
         own = self.folder / node
@@ -158,7 +161,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     snapshotter = "native"
 """)
         self._begin(f"containerd-{node}", "containerd", "-c", own / "containerd.toml")
-        until(lambda: (own / "cd.sock").exists())
+        until(lambda: (own / "cd.sock").exists(), _LONG)
         for image in ("box", "pause"):
             until(
                 lambda image=image: (
@@ -241,7 +244,9 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         number = NODES.index(node) + 1
         subprocess.run(self._inside("ip", "link", "set", f"pods{number}", "up"), check=True)
         self.start_kubelet(node, number)
-        until(lambda: self.say("get", "nodes", "--no-headers").count(" Ready ") == len(NODES), 120)
+        until(
+            lambda: self.say("get", "nodes", "--no-headers").count(" Ready ") == len(NODES), _LONG
+        )
         return self._running[f"kubelet-{node}"].pid
 
     def stop(self) -> None:
