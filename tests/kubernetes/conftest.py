@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 import pytest
 from kubernetes.town import IMAGE, lacks, overrides, town
+from msgspec.structs import replace
 from waiting import until
 
 from skyward_nb.options.arguments import spec_for
@@ -30,11 +31,14 @@ def kubernetes(cluster, no_leaks):
     """`kubernetes(nodes=2)` is a pool that is not started yet."""
     made = []
 
-    def make_one(*, pods=MappingProxyType({}), source=MappingProxyType({}), **options):
+    def make_one(
+        *, pods=MappingProxyType({}), source=MappingProxyType({}), framework=(), **options
+    ):
         given = Kubernetes(**{"image": IMAGE, "pod_overrides": overrides(dict(pods)), **source})
         spec = spec_for("kubernetes", **{
             "provider": given, "nodes": 2, "grace": 20.0, "image": Image(interpreter=sys.executable), **options,
         })  # fmt: skip
+        spec = replace(spec, framework=framework)
         made.append(Pool(spec, PROVIDERS["kubernetes"](), lambda _: None))
         return made[-1]
 
