@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kubernetes.town import IMAGE, NODES, overrides
+from kubernetes.town import NODES
 from msgspec.structs import replace
 from pools import found, request, values
 from waiting import until
@@ -403,64 +403,6 @@ def test_with_less_than_the_role_of_the_page_no_pool_comes_up(
     for record in all_records():
         record.remove()
     cluster.say("delete", "jobs", "--all")
-
-
-_NOTEBOOK = """
-import json, sys
-import skyward_nb as sky
-from skyward_nb.words.image import Image
-if __name__ == "__main__":
-    overrides = json.loads(sys.argv[1])
-    source = sky.Kubernetes(image=sys.argv[2], pod_overrides=overrides)
-    @sky.function
-    def where():
-        return sky.rank()
-    with sky.Compute(provider=source, nodes=2, image=Image(interpreter=sys.executable)) as pool:
-        print(where() @ pool)
-"""
-
-
-def test_from_within_a_pod_of_the_cluster(kubernetes, cluster, role):
-    role(rules())
-    kubernetes()
-    whole = overrides()["spec"]
-    container = {
-        **whole["containers"][0],
-        "image": IMAGE,
-        "command": ["/bin/busybox", "sleep", "600"],
-        "env": [
-            {"name": "KUBERNETES_SERVICE_HOST", "value": "10.99.0.1"},
-            {"name": "KUBERNETES_SERVICE_PORT", "value": "16443"},
-        ],
-    }
-    pod = {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "notebook"},
-        "spec": {**whole, "containers": [container], "terminationGracePeriodSeconds": 0},
-    }  # fmt: skip
-    assert cluster.say("create", "-f", "-", data=json.dumps(pod))
-    try:
-        until(
-            lambda: (
-                cluster.say("get", "pod", "notebook", "-o", "jsonpath={.status.phase}") == "Running"
-            )
-        )
-        words = [
-            "exec",
-            "-i",
-            "notebook",
-            "--",
-            sys.executable,
-            "-",
-            json.dumps(overrides()),
-            IMAGE,
-        ]
-        ran = subprocess.run(
-            ["kubectl", *words], input=_NOTEBOOK, capture_output=True, text=True, check=False
-        )
-        assert ran.stdout.splitlines()[-1:] == ["[0, 1]"], ran.stderr
-        assert cluster.things() == ["pod/notebook"]
-    finally:
-        cluster.say("delete", "pod", "notebook", "--wait=true")
 
 
 # ── frameworks and values ───────────────────────────────────────────────────────────────
