@@ -187,12 +187,6 @@ class PoolJob:
             if isinstance(each, BaseException) and not isinstance(each, ShellGone | TimeoutError):
                 raise each
 
-    async def keep(self, pods: list[str], line_to: LineTo) -> None:
-        """Have keepers wait, until this is cancelled: some pods are ready long before others."""
-        while True:
-            await asyncio.sleep(_TOUCH)
-            await self.touch(pods, line_to)
-
     # ── watched ─────────────────────────────────────────────────────────────────────────
 
     async def why_ended(self, pod: str) -> str:

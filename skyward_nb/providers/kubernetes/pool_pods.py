@@ -37,7 +37,6 @@ async def _machines(
     spec: PoolSpec, job: PoolJob, pods: list[str], tell: Tell
 ) -> tuple[PodMachine, ...]:
     lines = [line_to(job.record, pod) for pod in pods]
-    keeping = asyncio.ensure_future(job.keep(pods, line_to))
     try:
         readied = await made_ready(spec, lines, tell)
     except (HostError, HostNotReady) as fault:
@@ -46,9 +45,6 @@ async def _machines(
             if why := await job.why_ended(pod):
                 raise StartError(spec.name, why) from fault
         raise
-    finally:
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
     return tuple(
         PodMachine(spec.name, node, line, job, environment)
         for node, (line, environment) in enumerate(readied)
