@@ -26,6 +26,10 @@ test-frontends: tools  ## JupyterLab 4.4, Notebook 7, nbclassic, papermill, nbco
 	.ci/frontends $(BIN)/uv $(BIN)/python
 	$(BIN)/python -m pytest --all tests/frontends
 
+test-kubernetes: tools  ## pools on a real Kubernetes of this machine, which is built first (15 minutes, once; root, Debian 12)
+	.ci/kubernetes
+	$(BIN)/python -m pytest --all -n 0 tests/kubernetes
+
 gpu: $(STAMPS)/gpu  ## the tests that need an NVIDIA GPU; where there is none each is skipped, with its reason
 	$(BIN)/python -m pytest -m gpu -rs
 

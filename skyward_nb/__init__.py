@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from skyward_nb.notebook.run_handle import RunHandle
     from skyward_nb.options.accelerator_choices import NVIDIA, Accelerator, accelerators
     from skyward_nb.options.arguments import Spec
-    from skyward_nb.options.provider_arguments import AWS, SSH, Local, Ray, SkyPilot, Slurm
+    from skyward_nb.options.provider_arguments import (
+        AWS,
+        SSH,
+        Kubernetes,
+        Local,
+        Ray,
+        SkyPilot,
+        Slurm,
+    )
     from skyward_nb.reports.rank_failures import RankFailure
     from skyward_nb.reports.results import RankResults
     from skyward_nb.runtime.accumulate import accumulate
@@ -79,6 +87,7 @@ _HOMES = {
     "AcceleratorError": "words.errors",
     "BudgetSpent": "words.errors",
     "Compute": "functions.compute",
+    "Kubernetes": "options.provider_arguments",
     "LaunchError": "words.errors",
     "Local": "options.provider_arguments",
     "DistributedSampler": "runtime.sampler",
@@ -162,6 +171,7 @@ __all__ = [
     "HostNotReady",
     "Image",
     "InstanceInfo",
+    "Kubernetes",
     "LaunchError",
     "Local",
     "MachineLost",

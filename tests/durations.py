@@ -64,6 +64,7 @@ STARTS = {
     "ray_pools": "two raylets on loopback, pools on them",
     "skypilot": "recorded answers of SkyPilot, an sshd on loopback",
     "slurm": "Slurm on loopback, pools on it",
+    "kubernetes": "a Kubernetes cluster in namespaces, pools on it",
     "sources": "pools with torch, JAX and Hugging Face",
     "providers": "an sshd on loopback",
     "runtime": "ranks with torch, in some files",

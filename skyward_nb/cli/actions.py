@@ -193,8 +193,8 @@ def sweep(_asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     if as_json:
         from skyward_nb.cli.documents import Sweep, show
 
-        here, rented, jobs = swept.here, swept.rented, swept.jobs
-        found = [each for each in (rented, jobs) if each is not None]
+        here, rented, jobs, pods = swept.here, swept.rented, swept.jobs, swept.pods
+        found = [each for each in (rented, jobs, pods) if each is not None]
         show(
             Sweep(
                 here.folders,
@@ -203,6 +203,7 @@ def sweep(_asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
                 machines=tuple(rented.machines) if rented else (),
                 groups=tuple(rented.others) if rented else (),
                 jobs=tuple(jobs.cancelled) if jobs else (),
+                pods=tuple(pods.deleted) if pods else (),
                 left=tuple(text for each in found for text in each.left),
                 others=tuple(text for each in found for text in each.foreign),
             )

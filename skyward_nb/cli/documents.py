@@ -74,8 +74,8 @@ class Down(msgspec.Struct, frozen=True):
 class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was left of pools that are gone, and is gone, too, now: `values` in bytes.
 
-    Of what was rented: `machines` and `groups` that were ended, and in Slurm's queue `jobs`; what is `left` although
-    it should not be, and why, and machines and jobs of `others`.
+    Of what was rented: `machines` and `groups` that were ended, in Slurm's queue `jobs`, and on Kubernetes Jobs of
+    `pods`; what is `left` although it should not be, and why, and machines and jobs of `others`.
     """
 
     folders: int
@@ -84,6 +84,7 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     machines: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 

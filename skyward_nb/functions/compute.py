@@ -34,7 +34,15 @@ from skyward_nb.options.arguments import (
 )
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.plugin_options import has_jobs
-from skyward_nb.options.provider_arguments import AWS, SSH, Local, Ray, SkyPilot, Slurm
+from skyward_nb.options.provider_arguments import (
+    AWS,
+    SSH,
+    Kubernetes,
+    Local,
+    Ray,
+    SkyPilot,
+    Slurm,
+)
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.provider_table import PROVIDERS
@@ -70,7 +78,7 @@ class Compute(WholePool):
         self,
         *specs: Spec,
         selection: Literal["cheapest", "first"] | None = None,
-        provider: Local | SSH | Slurm | Ray | SkyPilot | AWS | str | None = None,
+        provider: Local | SSH | Slurm | Kubernetes | Ray | SkyPilot | AWS | str | None = None,
         nodes: int | None = None,
         accelerator: AcceleratorLike | None = None,
         image: Image | None = None,

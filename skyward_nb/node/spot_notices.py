@@ -1,4 +1,4 @@
-"""Whether the machine is about to be taken back: EC2 is asked, Slurm sends a signal.
+"""Whether the machine is about to be taken back: EC2 is asked, Slurm and Kubernetes send a signal.
 
 EC2 is asked by its metadata, while the agent lives; a signal comes some seconds before the end. Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html.
 """
@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from skyward_nb.protocol.commands import TIME_LIMIT, MachineReclaimed
+from skyward_nb.protocol.commands import POD_ENDS, TIME_LIMIT, MachineReclaimed
 
 VARIABLE = "SKYWARD_NOTICES"
 _HOST = "169.254.169.254"
@@ -78,7 +78,10 @@ def are_wanted() -> bool:
 
 
 def signalled() -> MachineReclaimed:
-    """The notice that a signal is, by `SKYWARD_NOTICES=signal:SECONDS`: that machine's time is over soon."""
-    _, _, seconds = os.environ.get(VARIABLE, "").partition(":")
+    """The notice that a signal is, by `SKYWARD_NOTICES=signal:SECONDS[:pod]`: that machine's time is over soon."""
+    _, _, rest = os.environ.get(VARIABLE, "").partition(":")
+    seconds, _, kind = rest.partition(":")
     end = datetime.now(UTC) + timedelta(seconds=int(seconds) if seconds.isdecimal() else 0)
-    return MachineReclaimed(TIME_LIMIT, end.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    return MachineReclaimed(
+        POD_ENDS if kind == "pod" else TIME_LIMIT, end.strftime("%Y-%m-%dT%H:%M:%SZ")
+    )

@@ -44,6 +44,7 @@ from skyward_nb.show.display import RunDisplay
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
+from skyward_nb.words.kubernetes_access import is_container_image
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 from skyward_nb.words.units import near_words
@@ -151,7 +152,7 @@ class PoolFinder:
     def _with_image(self, options: PoolOptions) -> PoolOptions:
         """Options of a pool, with the image that `image=` names; raises `OptionError` for none."""
         name = options.image
-        if not isinstance(name, str):
+        if not isinstance(name, str) or is_container_image(name):
             return options
         namespace = NotebookNames(self._shell.user_ns)
         image = namespace.get(name)

@@ -87,10 +87,14 @@ def usage(option: Option) -> str:
     return option.name if option.is_flag else f"{option.name}={option.form}"
 
 
+_WIDEST = 36
+"""Characters of the first column, at most; the choices of `provider=` are more."""
+
+
 def rows(table: Iterable[tuple[str, str]]) -> list[str]:
-    """Lines of two columns."""
+    """Lines of two columns; what is too wide for the first moves the second of its line."""
     pairs = list(table)
-    width = max(len(left) for left, _ in pairs)
+    width = max((len(left) for left, _ in pairs if len(left) <= _WIDEST), default=0)
     return [f"  {left:<{width}}  {right}" for left, right in pairs]
 
 

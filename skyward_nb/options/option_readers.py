@@ -12,6 +12,7 @@ from typing import Any
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS, parse_frameworks
 from skyward_nb.words.hosts import TRUST, parse_host
+from skyward_nb.words.kubernetes_access import is_container_image
 from skyward_nb.words.masking import masked_text
 from skyward_nb.words.slurm_access import CURRENT
 from skyward_nb.words.spec import Simulate
@@ -111,6 +112,51 @@ def infra(option: str, text: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9]*(/[A-Za-z0-9_.:@*\-]+){0,3}", text):
         raise OptionError(
             option, f"{option}={text}: write a cloud, or CLOUD/REGION: {option}=gcp/us-central1"
+        )
+    return text
+
+
+def kubernetes_name(option: str, text: str) -> str:
+    """A name as Kubernetes takes it: RFC 1123's, of at most 63 characters."""
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9.\-]{0,61}[a-z0-9])?", text):
+        raise OptionError(
+            option,
+            f"{option}={text}: {text!r} is no name that Kubernetes may have: small letters, digits, '-' and '.', at most 63",
+        )
+    return text
+
+
+def resource_name(option: str, text: str) -> str:
+    """The name of a resource of Kubernetes' nodes, as `nvidia.com/gpu`."""
+    if not re.fullmatch(r"[a-z0-9.\-]+/[A-Za-z0-9._\-]+", text):
+        raise OptionError(
+            option, f"{option}={text}: {text!r} is no such name as nvidia.com/mig-1g.10gb"
+        )
+    return text
+
+
+def context(option: str, text: str) -> str:
+    """The name of a context of kubectl, which may have any form; an option of kubectl is none."""
+    if text.startswith("-") or not text.isprintable() or " " in text:
+        raise OptionError(
+            option,
+            f"{option}={text}: {text!r} is no context: `kubectl config get-contexts -o name` lists them",
+        )
+    return text
+
+
+def image(option: str, text: str) -> str:
+    """The name of a variable, or a container image: one of those has a `:`, `/` or `@`."""
+    return container_image(option, text) if is_container_image(text) else variable(option, text)
+
+
+def container_image(option: str, text: str) -> str:
+    """A container image, as `nvcr.io/nvidia/pytorch:25.01-py3`, `me/torch@sha256:...`."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._\-/:@]*", text):
+        raise OptionError(
+            option,
+            f"{option}={text}: name an sky.Image of the notebook, or for provider=kubernetes a container image, "
+            f"such as {option}=python:3.12-slim",
         )
     return text
 

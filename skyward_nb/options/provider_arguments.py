@@ -1,4 +1,4 @@
-"""`sky.Local`, `sky.SSH`, `sky.Slurm`, `sky.Ray`, `sky.SkyPilot`, `sky.AWS`: where nodes come from, read like options of a line."""
+"""`sky.Local`, `sky.SSH`, `sky.Slurm`, `sky.Kubernetes`, `sky.Ray`, `sky.SkyPilot`, `sky.AWS`: where nodes come from, read like options of a line."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from skyward_nb.options import option_readers
 from skyward_nb.options.argument_texts import as_text, of_text
 from skyward_nb.options.host_access import OF_ACCESS
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.ray_access import AUTO_ADDRESS, RayAccess
 from skyward_nb.words.skypilot_access import SkyPilotAccess
@@ -94,6 +96,25 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
     name = "slurm"
 
 
+class Kubernetes(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods of a Kubernetes cluster, by `kubectl` of this machine, with its `context`, or within a pod of the cluster.
+
+    `image` is the container image of the pods (without one: Debian's with this Python), `queue` a LocalQueue of Kueue.
+    `pod_overrides` has parts of a pod, `{"spec": {...}, "metadata": {...}}`: maps are merged, None removes, lists are
+    made longer, and their items with the same `name` merged. `gpu_key` is the name by which GPUs are counted. Raises `OptionError`.
+    """
+
+    context: str | None = None
+    namespace: str | None = None
+    image: str | None = None
+    queue: str | None = None
+    service_account: str | None = None
+    gpu_key: str | None = None
+    pod_overrides: Mapping[str, object] | None = None
+
+    name = "kubernetes"
+
+
 class Ray(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes of a Ray cluster: `"auto"` is that of this machine, or of `RAY_ADDRESS`; else `"ray://HOST:10001"`.
 
@@ -127,7 +148,7 @@ class SkyPilot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_source(
-    asked: PoolOptions, source: Local | SSH | Slurm | Ray | SkyPilot | AWS
+    asked: PoolOptions, source: Local | SSH | Slurm | Kubernetes | Ray | SkyPilot | AWS
 ) -> PoolOptions:
     """Options with a provider and its own parts; raises `OptionError`."""
     match source:
@@ -135,6 +156,8 @@ def with_source(
             return _with_ssh(asked, source)
         case Slurm():
             return asked.changed(provider="slurm", slurm=_slurm_access(source))
+        case Kubernetes():
+            return asked.changed(provider="kubernetes", kubernetes=_kubernetes_access(source))
         case Ray():
             return asked.changed(provider="ray", ray=_ray_access(source))
         case SkyPilot():
@@ -263,6 +286,36 @@ def _program(name: str, value: str | Path | None) -> str | None:
     if not path.is_file():
         raise OptionError(name, f"{name}={str(value)!r}: there is no such program")
     return str(path)
+
+
+def _kubernetes_access(source: Kubernetes) -> KubernetesAccess:
+    """`sky.Kubernetes(...)` with its parts read as options."""
+    fields: dict[str, Any] = {}
+    for name in Kubernetes.__struct_fields__:
+        value: Any = getattr(source, name)
+        if value is None:
+            continue
+        if name == "pod_overrides":
+            fields[name] = _overrides(value)
+        elif name == "image":
+            fields[name] = option_readers.container_image(name, as_text(name, value))
+        elif name == "gpu_key":
+            fields[name] = option_readers.resource_name(name, as_text(name, value))
+        else:
+            fields[name] = of_text(name, name, as_text(name, value))
+    return KubernetesAccess(**fields)
+
+
+def _overrides(value: Any) -> str:
+    """The text of overrides; raises `OptionError` for what is no part of a pod."""
+    form = 'sky.Kubernetes(pod_overrides={"spec": {...}, "metadata": {...}})'
+    if not isinstance(value, Mapping) or {*value} - {"spec", "metadata"}:  # pyright: ignore[reportUnknownArgumentType]
+        raise OptionError("pod_overrides", f"write {form}: other parts than these has no pod")
+    try:
+        text = msgspec.json.encode(value, order="deterministic").decode()
+    except (TypeError, ValueError) as error:
+        raise OptionError("pod_overrides", f"{form} takes what JSON has: {error}") from None
+    return text
 
 
 def _part(name: str, value: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from skyward_nb.options.kubernetes_options import kubernetes_options
 from skyward_nb.options.ray_options import ray_options
 from skyward_nb.options.skypilot_options import ALSO_OF_SKYPILOT, skypilot_options
 from skyward_nb.options.slurm_options import OF_NODES, slurm_options
@@ -27,7 +28,7 @@ OF_RENTED = (
 
 _NEEDS = ("cpus", "memory")
 """Options that a rehearsal of a program for rented machines notes."""
-_WITH_NEEDS = ("slurm", "ray")
+_WITH_NEEDS = ("slurm", "kubernetes", "ray")
 """Providers of free machines that are asked for them."""
 _SILENT = ("max_cost", "max_hourly_cost", "confirm_above")
 """Options that free machines meet with any value."""
@@ -45,6 +46,8 @@ def without_unused(options: PoolOptions, stated: PoolOptions) -> PoolOptions:
         unused -= {*ALSO_OF_SKYPILOT}
     if options.provider != "slurm":
         unused |= {*slurm_options(options)}
+    if options.provider != "kubernetes":
+        unused |= {*kubernetes_options(options)}
     if options.provider != "ray":
         unused |= {*ray_options(options)}
     if options.provider != "sky":

@@ -18,6 +18,12 @@ from skyward_nb.options.host_access import (
     takes_values_alone,
     with_hosts,
 )
+from skyward_nb.options.kubernetes_options import (
+    container_image,
+    kubernetes_of,
+    kubernetes_options,
+    with_kubernetes,
+)
 from skyward_nb.options.plugin_options import options_of
 from skyward_nb.options.ray_options import ray_of, ray_options, with_ray
 from skyward_nb.options.rental_options import OF_AWS, aws_of, with_rental
@@ -40,14 +46,14 @@ _ALONE = "no process group of {}: with cluster=no each node stands alone"
 _OF_FRAMEWORKS = ("backend", "collective_timeout", "mesh")
 """Options that say more of a framework, and come with one that is added."""
 _OF_IMAGES = ("image", "python", "pip", "apt")
-_OF_PROVIDERS = ("ssh", "slurm", "ray", "skypilot", "aws")
+_OF_PROVIDERS = ("ssh", "slurm", "kubernetes", "ray", "skypilot", "aws")
 _OF_SPEC = ("pool", *({*PoolSpec.__struct_fields__} - {*_OF_IMAGES, *_OF_PROVIDERS}))
 
 
 def spec_of(base: PoolSpec, asked: PoolOptions) -> PoolSpec:
     """`base` with the requested options; raises `OptionError` if they contradict one another."""
     spec = with_slurm(with_hosts(replace(base, **_fields(asked)), asked), asked)
-    spec = with_skypilot(with_ray(spec, asked), asked)
+    spec = with_skypilot(with_ray(with_kubernetes(spec, asked), asked), asked)
     spec = with_rental(spec, asked)
     spec = replace(spec, image=image_of(base.image, asked))
     if asked.idle is UNSET and spec.is_elsewhere and not base.is_elsewhere:
@@ -266,7 +272,8 @@ def image_of(base: Image, asked: PoolOptions) -> Image:
 
     Raises `OptionError` for modules that do not exist, and for values of other types.
     """
-    image: Any = base if asked.image is UNSET else asked.image
+    is_pods = container_image(asked) is not None
+    image: Any = base if asked.image is UNSET or is_pods else asked.image
     if isinstance(image, str):
         raise OptionError(
             "image", f"image={image} names an sky.Image of a notebook, and this is not one"
@@ -296,7 +303,8 @@ def check_fits(spec: PoolSpec, asked: PoolOptions) -> None:
             raise _differs(spec, option, have, f"{option}={_spell(wanted, option)} was asked for")
     if {*_OF_IMAGES} & {*asked.stated}:
         image = image_of(Image(), asked)
-        if spec.image.lacks(image) or (asked.image is not UNSET and image != spec.image):
+        is_stated = asked.image is not UNSET and container_image(asked) is None
+        if spec.image.lacks(image) or (is_stated and image != spec.image):
             raise _differs(spec, "image", spec.image, f"image={_spell(image)} was asked for")
 
 
@@ -329,6 +337,9 @@ def _compared_jobs(spec: PoolSpec, asked: PoolOptions) -> Iterator[tuple[str, ob
     access = slurm_of(spec.slurm, asked)
     for option in given if spec.slurm is not None else ():
         yield option, getattr(spec.slurm, OF_SLURM[option]), getattr(access, OF_SLURM[option])
+    pods = kubernetes_of(spec.kubernetes, asked)
+    for option in kubernetes_options(asked) if spec.kubernetes is not None else ():
+        yield option, getattr(spec.kubernetes, option), getattr(pods, option)
     for option in ray_options(asked) if spec.ray is not None else ():
         yield option, getattr(spec.ray, option), getattr(ray_of(spec.ray, asked), option)
     for option in skypilot_options(asked) if spec.skypilot is not None else ():

@@ -269,6 +269,8 @@ class Inspect(msgspec.Struct, frozen=True, tag=True):
 
 TIME_LIMIT = "time limit"
 """The action of a `MachineReclaimed` whose job's time is over; others are EC2's words."""
+POD_ENDS = "Kubernetes ends the pod"
+"""The action of a `MachineReclaimed` that is a pod, which is evicted or deleted."""
 
 
 class MachineReclaimed(msgspec.Struct, frozen=True, tag=True):

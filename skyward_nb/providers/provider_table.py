@@ -5,6 +5,7 @@ from __future__ import annotations
 from skyward_nb.providers.aws.provider import AWSProvider
 from skyward_nb.providers.base import Provider
 from skyward_nb.providers.fake import FakeProvider
+from skyward_nb.providers.kubernetes.provider import KubernetesProvider
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.providers.ray.provider import RayProvider
 from skyward_nb.providers.skypilot.provider import SkyPilotProvider
@@ -15,6 +16,7 @@ PROVIDERS: dict[str, type[Provider]] = {
     "local": LocalProvider,
     "ssh": SSHProvider,
     "slurm": SlurmProvider,
+    "kubernetes": KubernetesProvider,
     "ray": RayProvider,
     "sky": SkyPilotProvider,
     "aws": AWSProvider,

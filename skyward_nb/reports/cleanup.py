@@ -1,4 +1,4 @@
-"""Leftovers of pools that are gone, here, with AWS and in Slurm's queue: found, and removed."""
+"""Leftovers of pools that are gone, here, with AWS, in Slurm's queue and on Kubernetes: found, and removed."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from typing import TYPE_CHECKING
 
 from skyward_nb.providers.aws import rental_records
 from skyward_nb.providers.folders import sweep as sweep_folders
+from skyward_nb.providers.kubernetes import pod_records
 from skyward_nb.providers.orphans import Swept
 from skyward_nb.providers.slurm import job_records
 
 if TYPE_CHECKING:
     from skyward_nb.providers.aws.sweep import SweepReport
+    from skyward_nb.providers.kubernetes.orphan_jobs import PodSweep
     from skyward_nb.providers.slurm.sweep import JobSweep
 
 
 @dataclass(frozen=True)
 class CleanupReport:
-    """Leftovers on this machine, with AWS if anything was ever rented there, and jobs of Slurm if any was submitted."""
+    """Leftovers here; with AWS if anything was ever rented there, jobs of Slurm and Jobs of Kubernetes if any was submitted."""
 
     here: Swept
     rented: SweepReport | None = None
     jobs: JobSweep | None = None
+    pods: PodSweep | None = None
 
     def __str__(self) -> str:
-        others = [("AWS", self.rented), ("Slurm", self.jobs)]
+        others = [("AWS", self.rented), ("Slurm", self.jobs), ("Kubernetes", self.pods)]
         found = [(name, report) for name, report in others if report is not None]
         if not found:
             return str(self.here)
@@ -41,13 +44,17 @@ def clean_up() -> CleanupReport:
     from skyward_nb.providers.loop_thread import LOOP
 
     here = sweep_folders(thoroughly=True)
-    rented, jobs = None, None
+    rented, jobs, pods = None, None, None
     if job_records.used():
         from skyward_nb.providers.slurm.sweep import sweep_jobs
 
         jobs = LOOP.start(sweep_jobs()).future.result()
+    if pod_records.all_records():
+        from skyward_nb.providers.kubernetes.orphan_jobs import sweep_pods
+
+        pods = LOOP.start(sweep_pods()).future.result()
     if rental_records.used() or rental_records.entries():
         from skyward_nb.providers.aws.sweep import sweep
 
         rented = LOOP.start(sweep()).future.result()
-    return CleanupReport(here, rented, jobs)
+    return CleanupReport(here, rented, jobs, pods)

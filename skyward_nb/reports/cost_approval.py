@@ -158,6 +158,10 @@ def dry_lines(spec: PoolSpec) -> list[str]:
         from skyward_nb.providers.slurm.batch_script import dry_run_lines
 
         return [*notes, *dry_run_lines(spec)]
+    if spec.provider == "kubernetes":
+        from skyward_nb.providers.kubernetes.manifest import dry_run_lines as pod_lines
+
+        return [*notes, *pod_lines(spec)]
     if spec.provider == "ray":
         from skyward_nb.providers.ray.group_words import dry_run_lines as ray_lines
 

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
-from skyward_nb.protocol.commands import TIME_LIMIT, MachineReclaimed
+from skyward_nb.protocol.commands import POD_ENDS, TIME_LIMIT, MachineReclaimed
 
 F = TypeVar("F", bound=Callable[[], object])
 _lock = threading.Lock()
@@ -19,7 +19,7 @@ _notice: MachineReclaimed | None = None
 def on_preempt(function: F) -> F:
     """Register `function` to be called on this rank when its machine is about to be taken back.
 
-    EC2 does that with spot machines, Slurm with jobs whose time limit is near. The machine then has up to two minutes. The function is called once, in a thread beside the cell:
+    EC2 does that with spot machines, Slurm with jobs whose time limit is near, Kubernetes with pods that it evicts. The machine then has up to two minutes, a pod 20 seconds. The function is called once, in a thread beside the cell:
     it should save what is needed to go on elsewhere. A function that is registered after the notice is called at once.
     As a decorator it returns the function.
     """
@@ -47,6 +47,8 @@ def _go(notice: MachineReclaimed, hooks: list[Callable[[], object]]) -> None:
     )
     if notice.action == TIME_LIMIT:
         said = f"the time limit of this machine's job ends it at {notice.at}"
+    elif notice.action == POD_ENDS:
+        said = f"Kubernetes ends this pod at {notice.at}: it is evicted or deleted"
     else:
         said = f"EC2 takes this machine back at {notice.at} ({notice.action})"
     sys.stderr.write(f"{said}{saves}\n")

@@ -14,6 +14,7 @@ from skyward_nb.words.aws_access import AWSAccess, OnPreempt
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
+from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes
 from skyward_nb.words.offers import Need, Spot
@@ -70,7 +71,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     None is a value: that of `accelerator=none` and `ranks_per_node=auto`. `image` is the name of an `Image`
     until that is looked up in the notebook. `partition` is Slurm's if it is a
-    text. Only Python code states `aws`, `slurm`, `ray`, `skypilot`, `volumes` and `adds_frameworks`.
+    text. Only Python code states `aws`, `slurm`, `kubernetes`, `ray`, `skypilot`, `volumes` and `adds_frameworks`.
     """
 
     pool: Stated[str] = UNSET
@@ -90,6 +91,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     trust_local_users: Stated[bool] = UNSET
     aws: Stated[AWSAccess] = UNSET
     slurm: Stated[SlurmAccess] = UNSET
+    kubernetes: Stated[KubernetesAccess] = UNSET
     ray: Stated[RayAccess] = UNSET
     skypilot: Stated[SkyPilotAccess] = UNSET
     login: Stated[str] = UNSET
@@ -107,6 +109,10 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     resources: Stated[tuple[tuple[str, float], ...]] = UNSET
     waits: Stated[bool] = UNSET
     infra: Stated[str] = UNSET
+    context: Stated[str] = UNSET
+    namespace: Stated[str] = UNSET
+    queue: Stated[str] = UNSET
+    service_account: Stated[str] = UNSET
     cpus: Stated[Need] = UNSET
     memory: Stated[Need] = UNSET
     region: Stated[tuple[str, ...]] = UNSET

@@ -10,6 +10,7 @@ from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.aws_access import AWSAccess, OnPreempt
 from skyward_nb.words.hosts import SSHAccess
 from skyward_nb.words.image import Image
+from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
@@ -36,7 +37,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     `partition` makes the slices. `memory_limit` (bytes) and `cpu_limit` (processors) hold for each rank. `env` has variables beside those of the `image`; without `cluster`, each node
     stands alone. With `trust_local_users`, TensorFlow joins machines that other people may log in to; with
     `only_values`, values of ranks are read as numbers, text, arrays and tables alone. `ssh` has the hosts of
-    provider=ssh, `slurm` the access of provider=slurm, `ray` that of provider=ray, `skypilot` that of provider=sky, `aws` that of provider=aws, whose machines have these `cpus` and GB of `memory` and cost
+    provider=ssh, `slurm` the access of provider=slurm, `kubernetes` that of provider=kubernetes, `ray` that of provider=ray, `skypilot` that of provider=sky, `aws` that of provider=aws, whose machines have these `cpus` and GB of `memory` and cost
     at most `max_cost` dollars in all, and each `max_hourly_cost` an hour; above `confirm_above` dollars an hour
     (None: no limit), the user is asked. `on_preempt` says whether reclaimed machines are replaced; `volumes` are
     folders of each of them.
@@ -47,6 +48,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     ssh: SSHAccess | None = None
     aws: AWSAccess | None = None
     slurm: SlurmAccess | None = None
+    kubernetes: KubernetesAccess | None = None
     ray: RayAccess | None = None
     skypilot: SkyPilotAccess | None = None
     trust_local_users: bool = False

@@ -34,7 +34,7 @@ def test_help_of_one_verb():
         ("%%sky_remote no", "no", ["nodes="]),
         ("%%sky_remote nodes=4 acc", "acc", ["accelerator=", "account="]),
         ("%%sky_remote --fr", "fr", ["--framework="]),
-        ("%%sky_remote qu", "qu", ["quiet"]),
+        ("%%sky_remote qui", "qui", ["quiet"]),
         ("%%sky_remote framework=t", "t", ["torch", "tensorflow"]),
         ("%%sky_remote gather=", "", ["all", "head", "none"]),
         ("%%sky_remote out=hi", "hi", ["history"]),
