@@ -279,9 +279,8 @@ class Compute(WholePool):
             pool = first_that_starts(self._specs, self._selection, display, self._bring_up)
         except BaseException as error:
             _here.discard(self)
-            display.end(
-                "failed", str(error).partition("\n")[0] or "Interrupted; nothing was started"
-            )
+            display.error_follows = isinstance(error, Exception)
+            display.fail(error, silent="Interrupted; nothing was started")
             raise
         self._spec = pool.spec
         self._workers.most = pool.spec.world_size
