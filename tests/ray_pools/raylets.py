@@ -76,9 +76,10 @@ class Raylets:
         )  # fmt: skip
         self.start_second()
 
-    def start_second(self) -> None:
-        """Start the second raylet; returns when it is a node."""
+    def start_second(self) -> int:
+        """Start the second raylet, and wait until it is a node; its process."""
         self._begin("second", f"--address={self.address}")
+        return self._running["second"].pid
 
     def _begin(self, name: str, *words: str) -> None:
         # Ray gives its own processes 30 s to come up, which a busy machine may not have.

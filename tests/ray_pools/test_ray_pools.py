@@ -114,7 +114,7 @@ def test_a_pool_whose_notebook_and_helper_were_killed_is_found_again(on_ray, clu
 
 
 @pytest.mark.extensive
-def test_a_node_whose_raylet_is_killed_ends_the_pool_with_rays_words(on_ray, cluster):
+def test_a_node_whose_raylet_is_killed_ends_the_pool_with_rays_words(on_ray, cluster, no_leaks):
     pool = on_ray()
     pool.start(lambda _: None)
 
@@ -125,12 +125,12 @@ def test_a_node_whose_raylet_is_killed_ends_the_pool_with_rays_words(on_ray, clu
     body = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
     pool.look(lambda _: None)
     try:
-        with pytest.raises(PoolError, match=r"has ended \(.*(node|actor)"):
+        with pytest.raises(PoolError, match=r"is gone: The actor died|has ended \(The actor died"):
             pool.run(request(pool, body), watch)
         pool.close()
     finally:
         cluster.stop_one("second")
-        cluster.start_second()
+        no_leaks.add(f"child {cluster.start_second()}")
     assert not cluster.groups()
 
 

@@ -32,6 +32,8 @@ _LOOK_LIMIT = 5.0
 _END_LIMIT = 30.0
 _PAUSE = 0.1
 _BEAT = 3.0
+_IDS = ("class_name:", "actor_id:", "pid:", "name:", "namespace:", "ip:")
+"""Starts of lines that say nothing to a person."""
 _LEAVE_LIMIT = 3.0
 
 
@@ -308,8 +310,9 @@ def _now() -> float:
 
 def _reason(error: Exception) -> str:
     """An exception's words without traces."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "; ".join(lines[:4]) or type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = [line for line in lines if line and not line.startswith(_IDS)]
+    return "; ".join(said[:4]) or type(error).__name__
 
 
 def _requests(control: socket.socket, loop: asyncio.AbstractEventLoop, helper: Helper) -> None:
