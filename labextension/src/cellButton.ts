@@ -6,11 +6,7 @@ import { isCodeCellModel } from '@jupyterlab/cells';
 import type { INotebookTracker } from '@jupyterlab/notebook';
 import { poolsIcon } from './icons';
 import { isRemote, remoteLine, toggled } from './remoteLine';
-
-/** What a shared cell has beside its interface. */
-interface IUndoable {
-  undoManager: { stopCapturing(): void } | null;
-}
+import { replaceSource } from './sourceEdits';
 
 export const TOGGLE = 'skyward-nb:toggle-remote';
 
@@ -49,9 +45,7 @@ export function addCellButton(
       if (isRemote(text)) {
         taken.set(model, remoteLine(text));
       }
-      // One step to undo, however quickly it follows another change.
-      (model.sharedModel as Partial<IUndoable>).undoManager?.stopCapturing();
-      model.sharedModel.updateSource(edit.start, edit.end, edit.text);
+      replaceSource(model, edit);
       app.commands.notifyCommandChanged(TOGGLE);
     }
   });

@@ -18,7 +18,7 @@ export function element<K extends keyof HTMLElementTagNameMap>(
 export function button(
   label: string,
   title: string,
-  onClick: () => void
+  onClick: (event: MouseEvent) => void
 ): HTMLButtonElement {
   const made = element('button', 'sky-button', label);
   made.type = 'button';

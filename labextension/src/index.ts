@@ -5,12 +5,19 @@ import type {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { INotebookTracker } from '@jupyterlab/notebook';
+import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { addCellButton } from './cellButton';
+import { addCellMenu } from './cellMenu';
 import { offerLine } from './kernelLines';
+import { markCells } from './marks';
+import { showOtherPages } from './otherPages';
 import { PoolsPanel } from './panel';
 import { poolActions } from './poolActions';
 import { Pools } from './pools';
+import { MIME } from './record';
+import { RecordView } from './recordView';
+import { followRuns } from './runFollower';
 import { StatusItem } from './statusItem';
 
 const pools: JupyterFrontEndPlugin<void> = {
@@ -41,6 +48,7 @@ const pools: JupyterFrontEndPlugin<void> = {
       });
       known.watch(() => item.isVisible);
     }
+    followRuns(tracker, known);
   }
 };
 
@@ -49,7 +57,36 @@ const cell: JupyterFrontEndPlugin<void> = {
   description: 'The button of each cell that has it run on a pool',
   autoStart: true,
   requires: [INotebookTracker],
-  activate: addCellButton
+  activate: (app: JupyterFrontEnd, tracker: INotebookTracker) => {
+    addCellButton(app, tracker);
+    addCellMenu(app, tracker);
+    markCells(tracker);
+  }
 };
 
-export default [pools, cell];
+const otherPages: JupyterFrontEndPlugin<void> = {
+  id: 'skyward-nb:other-pages',
+  description: 'Runs in pages that did not start them',
+  autoStart: true,
+  requires: [INotebookTracker],
+  activate: (_: JupyterFrontEnd, tracker: INotebookTracker) => {
+    showOtherPages(tracker);
+  }
+};
+
+const record: JupyterFrontEndPlugin<void> = {
+  id: 'skyward-nb:record',
+  description: 'Runs in notebooks: searched, by rank, and as they are by now',
+  autoStart: true,
+  requires: [IRenderMimeRegistry],
+  activate: (_: JupyterFrontEnd, registry: IRenderMimeRegistry) => {
+    registry.addFactory({
+      safe: true,
+      mimeTypes: [MIME],
+      defaultRank: 40,
+      createRenderer: options => new RecordView(options.sanitizer)
+    });
+  }
+};
+
+export default [pools, cell, otherPages, record];

@@ -1,12 +1,28 @@
 /** The panel "Pools": a card for each pool, and a form that writes the line for a new one. */
 
 import { Widget } from '@lumino/widgets';
-import { element } from './dom';
+import { button, element } from './dom';
 import { poolsIcon } from './icons';
 import { newPoolForm } from './newPoolForm';
 import type { IPoolActions } from './poolCard';
 import { PoolCard } from './poolCard';
 import type { Pools } from './pools';
+import { canAsk } from './runFollower';
+
+/** Asks the browser for leave to tell of the end of runs; gone once it has answered. */
+function notifyButton(): HTMLElement {
+  const made = button(
+    'Notify me when a run ends',
+    'Of runs of more than ten seconds, while you look at something else',
+    () => {
+      void Notification.requestPermission().then(() => {
+        made.hidden = !canAsk();
+      });
+    }
+  );
+  made.hidden = !canAsk();
+  return made;
+}
 
 /** Shows the pools as long as it is visible. */
 export class PoolsPanel extends Widget {
@@ -30,7 +46,8 @@ export class PoolsPanel extends Widget {
       element('h2', 'sky-heading', 'Pools'),
       this.note,
       this.list,
-      newPoolForm(offer)
+      newPoolForm(offer),
+      notifyButton()
     );
     pools.changed.connect(() => {
       this.draw();

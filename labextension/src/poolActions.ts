@@ -6,6 +6,7 @@ import { runLine } from './kernelLines';
 import type { IPoolActions } from './poolCard';
 import type { IOutput, IPool, IStanding, Pools } from './pools';
 import { ask, ofPool } from './pools';
+import { valuesTable } from './valuesTable';
 
 const LOOKS = 120;
 const PAUSE = 250;
@@ -86,6 +87,13 @@ export function poolActions(
       );
       pools.refresh();
       return said;
+    },
+    values: async pool => {
+      const options = `pool=${pool.pool.name}`;
+      const run = (line: string) => runLine(kernels, pool.kernel, line);
+      return valuesTable(await run(`%sky vars ${options}`), name =>
+        run(`%sky pull ${name} ${options}`)
+      );
     },
     attach: pool => offer(`%sky attach pool=${pool.handle}`),
     output: async pool => {

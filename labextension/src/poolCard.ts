@@ -3,6 +3,10 @@
 import { button, element, setText } from './dom';
 import type { IPool, IProgress, IRank, IRankFigures } from './pools';
 import { isNearlySpent, lostRanks } from './pools';
+import { dollars, spellRanks } from './words';
+
+/** What is shown below a pool: words, or a table. */
+type Answer = string | HTMLElement;
 
 /** What a person may ask of a pool; each returns what to say below it, or nothing. */
 export interface IPoolActions {
@@ -12,18 +16,7 @@ export interface IPoolActions {
   attach(pool: IPool): Promise<string>;
   output(pool: IPool): Promise<string>;
   standing(pool: IPool): Promise<string>;
-}
-
-/** Dollars as the pictures of runs write them. */
-export function dollars(amount: number): string {
-  return `$${amount.toFixed(amount > 0 && amount < 0.1 ? 3 : 2)}`;
-}
-
-/** Ranks in words: `rank 3`, `ranks 0, 2`. */
-export function spellRanks(ranks: number[]): string {
-  const few = ranks.slice(0, 8).join(', ');
-  const more = ranks.length > 8 ? ` and ${ranks.length - 8} more` : '';
-  return `rank${ranks.length > 1 ? 's' : ''} ${few}${more}`;
+  values(pool: IPool): Promise<Answer>;
 }
 
 const gigabytes = (bytes: number) => (bytes / 1e9).toFixed(1);
@@ -38,6 +31,24 @@ function spellFigures({ cpu, memory, gpu }: IRankFigures): string[] {
       ? [`GPU ${busy}${gigabytes(gpu.used)} of ${gigabytes(gpu.total)} GB`]
       : [])
   ];
+}
+
+/** The ranks that have ended, and how, those with the same end together. */
+function spellLost(ranks: IRank[]): string {
+  const ends = new Map<string, number[]>();
+  for (const { rank, lost } of ranks) {
+    if (lost) {
+      ends.set(lost, [...(ends.get(lost) ?? []), rank]);
+    }
+  }
+  const said = [...ends].map(([how, whose]) =>
+    how === 'ended'
+      ? `${spellRanks(whose)} ${whose.length > 1 ? 'have' : 'has'} ended`
+      : `${spellRanks(whose)}: ${how}`
+  );
+  return said.length
+    ? `${said.join('; ')}; the next run starts all ranks anew`
+    : '';
 }
 
 /** Who has a pool, in few words: of a notebook its name without its folders. */
@@ -62,7 +73,7 @@ export class PoolCard {
   private readonly cost = element('div', 'sky-cost');
   private readonly ranks = element('ul', 'sky-ranks');
   private readonly said = element('div', 'sky-said');
-  private readonly saidText = element('pre', '');
+  private readonly saidText = element('div', 'sky-answer');
   private readonly buttons: Record<keyof IPoolActions, HTMLButtonElement>;
   private readonly chips = new Map<number, HTMLElement>();
   private isBusy = false;
@@ -92,6 +103,7 @@ export class PoolCard {
         'standing'
       ),
       output: act('Output', 'The last lines of the newest run', 'output'),
+      values: act('Values', 'The names that its ranks have', 'values'),
       attach: act(
         'Attach',
         'Put the line that attaches to it into the notebook',
@@ -150,13 +162,7 @@ export class PoolCard {
     const unasked = pool.is_asked ? '' : (pool.progress?.headline ?? '');
     setText(this.doing, row.doing === 'idle' ? '' : row.doing || unasked);
     this.updateProgress(pool.progress);
-    const have = lost.length > 1 ? 'have' : 'has';
-    setText(
-      this.lost,
-      lost.length
-        ? `${spellRanks(lost)} ${have} ended; the next run starts all ranks anew`
-        : ''
-    );
+    setText(this.lost, spellLost(row.ranks));
     this.updateCost(pool);
     const figures = pool.progress?.ranks ?? [];
     this.updateRanks(row.ranks, new Set(running), figures);
@@ -164,13 +170,15 @@ export class PoolCard {
   }
 
   /** Show words below the pool, or none. */
-  say(text: string, isTrouble = false): void {
-    this.saidText.textContent = text;
+  say(answer: Answer, isTrouble = false): void {
+    const made =
+      typeof answer === 'string' ? element('pre', '', answer) : answer;
+    this.saidText.replaceChildren(made);
     this.said.classList.toggle('sky-trouble', isTrouble);
-    this.said.hidden = text === '';
+    this.said.hidden = answer === '';
   }
 
-  private async act(label: string, what: () => Promise<string>): Promise<void> {
+  private async act(label: string, what: () => Promise<Answer>): Promise<void> {
     this.isBusy = true;
     this.updateButtons();
     this.say(`${label} …`);
@@ -275,6 +283,11 @@ export class PoolCard {
     );
     this.allow('standing', runs && is_asked, 'Nothing runs');
     this.allow('output', true, '');
+    this.allow(
+      'values',
+      isOurs && !runs,
+      runs ? 'Its names are known when the run is over' : whose
+    );
   }
 
   private allow(

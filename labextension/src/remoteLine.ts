@@ -27,3 +27,15 @@ export function toggled(source: string, line = `${MAGIC}\n`): IEdit {
     ? { start: 0, end: present.length, text: '' }
     : { start: 0, end: 0, text: line };
 }
+
+/** The line with an option set to a value, or without it; other options stay as they are. */
+export function withOption(line: string, name: string, value: string): string {
+  const end = line.endsWith('\n') ? '\n' : '';
+  // An option stands between blanks, as name=value, --name=value or --name value.
+  const given = new RegExp(
+    `[ \\t]+(?:${name}=|--${name}[= ])(?:"[^"]*"|'[^']*'|\\S)*`,
+    'g'
+  );
+  const bare = line.replace(/\n$/, '').replace(given, '');
+  return `${bare}${value ? ` ${name}=${value}` : ''}${end}`;
+}

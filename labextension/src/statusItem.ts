@@ -1,9 +1,9 @@
 /** The item of the status bar: how many pools and ranks, and what they cost. */
 
 import { Widget } from '@lumino/widgets';
-import { dollars } from './poolCard';
 import type { IPool, Pools } from './pools';
 import { isNearlySpent, lostRanks, worldSize } from './pools';
+import { dollars } from './words';
 
 const count = (number: number, noun: string) =>
   `${number} ${noun}${number === 1 ? '' : 's'}`;

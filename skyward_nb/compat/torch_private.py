@@ -9,6 +9,8 @@ Seen with torch 2.13.0.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -45,14 +47,121 @@ def number_groups_anew() -> None:
     group_module()._world.group_count = 0
 
 
-def abort_group(group: Any) -> None:
-    """End what a group's collectives wait for; from any thread."""
-    group_module()._abort_process_group(group)
+def abort_groups(groups: list[Any]) -> None:
+    """End what the collectives of these groups on NCCL wait for; from any thread. The groups stay registered."""
+    backends = [each for group in groups for each in backends_of(group) if each.name() == "nccl"]
+    if not backends:
+        return
+    # Together: aborts of different communicators wait for one another otherwise.
+    backends[0]._group_start()
+    try:
+        for backend in backends:
+            backend.abort()
+    finally:
+        backends[0]._group_end()
 
 
 def collectives_begun(group: Any) -> int:
-    """The number of collectives begun on a group; raises RuntimeError for backends that do not count."""
-    return group._get_sequence_number_for_group()
+    """The number of collectives begun on a group; raises RuntimeError for backends that do not count.
+
+    Of its present backends: torch's own count is that of the first one.
+    """
+    return sum(each._get_sequence_number_for_group() for each in backends_of(group))
+
+
+def backends_of(group: Any) -> list[Any]:
+    """The backends of a group, each once, in the order of its devices' names."""
+    devices = sorted(group._device_types, key=lambda device: device.type)
+    found = {id(each): each for each in map(group._get_backend, devices)}
+    return list(found.values())
+
+
+def ranks_of(group: Any) -> tuple[int, ...]:
+    """The ranks in a group, in its own order."""
+    places = group_module()._world.pg_group_ranks[group]
+    return tuple(sorted(places, key=places.__getitem__))
+
+
+def groups_numbered() -> int:
+    """How many groups this process has numbered."""
+    return group_module()._world.group_count
+
+
+def number_groups_from(count: int) -> None:
+    """Have the next group be numbered so."""
+    group_module()._world.group_count = count
+
+
+FIRST_TYPE, LAST_TYPE = 7, 255
+"""Numbers that torch's kinds of backends leave free; a group keeps one backend of each, and lets none go."""
+
+
+def is_exchangeable(group: Any) -> bool:
+    """Whether all backends of a group are of kinds that `exchange_backend` knows."""
+    import torch.distributed as dist
+
+    known = [getattr(dist, name, None) for name in ("ProcessGroupGloo", "ProcessGroupNCCL")]
+    return type(group) is dist.ProcessGroup and all(
+        type(backend) in known for backend in backends_of(group)
+    )
+
+
+def exchange_backend(group: Any, old: Any, store: Any, number: int) -> None:
+    """Give a group another backend over `store` in place of `old`, which it keeps, but uses no more.
+
+    Collective among its ranks. `number` is free for it, from FIRST_TYPE to LAST_TYPE, else ValueError.
+    """
+    import torch.distributed as dist
+
+    if not FIRST_TYPE <= number <= LAST_TYPE:  # torch would take another one
+        raise ValueError(f"a backend's number is {FIRST_TYPE} to {LAST_TYPE}, not {number}")
+    has_it = [each for each in group._device_types if group._get_backend(each) is old]
+    make = _nccl_anew if old.name() == "nccl" else _gloo_anew
+    new = make(old, store, group.rank(), group.size())
+    new._set_sequence_number_for_group()
+    for device in has_it:
+        group._register_backend(device, dist.ProcessGroup.BackendType(number), new)
+    if old.name() == "nccl" and group.bound_device_id and new.supports_splitting:
+        new.eager_connect_single_device(group.bound_device_id)
+
+
+def _gloo_anew(old: Any, store: Any, rank: int, size: int) -> Any:
+    import torch.distributed as dist
+
+    kind: Any = dist.ProcessGroupGloo  # pyright: ignore[reportPrivateImportUsage]
+    # The same devices: each has a thread, and a socket that listens.
+    options = _as_of(old, kind._Options(), "_devices", "_threads")
+    return kind(store, rank, size, options)
+
+
+def _nccl_anew(old: Any, store: Any, rank: int, size: int) -> Any:
+    import torch.distributed as dist
+
+    kind: Any = dist.ProcessGroupNCCL  # pyright: ignore[reportPrivateImportUsage]
+    # Not what it was split from: that one is aborted.
+    return kind(store, rank, size, _as_of(old, kind.Options(), "is_high_priority_stream", "config"))
+
+
+def _as_of(old: Any, options: Any, *names: str) -> Any:
+    for name in (*names, "_timeout", "group_name", "global_ranks_in_group"):
+        if hasattr(old.options, name):
+            setattr(options, name, getattr(old.options, name))
+    return options
+
+
+def put_store(group: Any, store: Any) -> None:
+    """Have torch's Python code find this store for a group."""
+    world = group_module()._world
+    world.pg_map[group] = world.pg_map[group][0], store
+    world.pg_coalesce_state.pop(group, None)
+
+
+def is_in_backward() -> bool:
+    """Whether this thread is in a backward pass."""
+    import torch
+
+    native: Any = torch._C
+    return native._current_graph_task_id() != -1
 
 
 @contextmanager
@@ -104,19 +213,128 @@ def making_groups(by: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Gen
         module._new_process_group_helper = make
 
 
-# ── what FSDP keeps ─────────────────────────────────────────────────────────────────────
+def watch_backward(call: Callable[[], None] | None) -> None:
+    """Have this called before each backward pass, from any thread; None: nothing."""
+    import torch
+
+    module: Any = torch.autograd
+    run = getattr(module._engine_run_backward, "__wrapped__", module._engine_run_backward)
+    if call is None:
+        module._engine_run_backward = run
+        return
+
+    @functools.wraps(run)
+    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        call()
+        return run(*args, **kwargs)
+
+    module._engine_run_backward = _engine_run_backward
+
+
+# ── what DDP and FSDP keep ──────────────────────────────────────────────────────────────────
 
 
 def drop_unreduced_gradients(module: Any) -> None:
     """Drop gradients that a module under `fully_shard` keeps on this rank until they are reduced."""
-    state = module._get_fsdp_state()
-    groups = getattr(state, "_fsdp_param_groups", None)
-    if groups is None:  # before torch had several
-        groups = [state._fsdp_param_group]
-    for parameter in (each for group in groups if group for each in group.fsdp_params):
-        parameter.unsharded_accumulated_grad = None
-        if (unsharded := getattr(parameter, "_unsharded_param", None)) is not None:
-            unsharded.grad = None
+    FullySharded(module._get_fsdp_state()).drop_unreduced()
+
+
+def is_unfinished(ddp: Any) -> bool:
+    """Whether a `DistributedDataParallel` was left in the midst of a backward pass."""
+    try:
+        ddp.reducer._check_reducer_finalized()
+    except RuntimeError:
+        return True
+    return False
+
+
+def begin_anew(ddp: Any) -> None:
+    """Have a `DistributedDataParallel` forget a backward pass that was left."""
+    ddp._update_process_group(ddp.process_group)
+
+
+class FullySharded:
+    """What `fully_shard` keeps for a module, through one `FSDPState`."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        groups = getattr(state, "_fsdp_param_groups", None)
+        if groups is None:  # before torch had several
+            groups = [state._fsdp_param_group]
+        self._groups: list[Any] = [group for group in groups if group]
+
+    @staticmethod
+    def kind() -> type | None:
+        """The class of states; None where nothing is sharded."""
+        module = sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_state")
+        return getattr(module, "FSDPState", None)
+
+    @property
+    def root(self) -> Any:
+        """The module whose forward begins a step; None for one within another."""
+        if self._state._is_root is False:
+            return None
+        return next(iter(getattr(self._state, "_modules", ())), None)
+
+    def parameters(self) -> list[Any]:
+        """The parameters that an optimizer has."""
+        return [each.sharded_param for group in self._groups for each in group.fsdp_params]
+
+    def is_unfinished(self) -> bool:
+        """Whether it was left in the midst of a forward or backward pass."""
+        context = self._state._state_ctx
+        return (
+            context.iter_forward_root is not None
+            or context.post_backward_final_callback_queued
+            or self._state._training_state.name != "IDLE"
+            or any(group._training_state.name != "IDLE" for group in self._groups)
+        )
+
+    def begin_anew(self) -> None:
+        """Forget the pass that was left: gathered parameters, gradients that are not reduced, states."""
+        state, idle = self._state, type(self._state._training_state).IDLE
+        for group in self._groups:
+            gathered = group._all_gather_result
+            work: Any = getattr(gathered, "all_gather_work", None)
+            if hasattr(work, "wait"):
+                with contextlib.suppress(RuntimeError):
+                    work.wait()  # it was cut: its memory is freed below
+            for name in _OF_ONE_PASS:
+                if hasattr(group, name):
+                    setattr(group, name, None)
+            group._post_forward_indices.clear()
+            group._training_state = idle
+            if group._sharded_state.name != "SHARDED":
+                group._to_sharded()
+        shared = state._comm_ctx
+        shared.all_gather_state = None
+        for name in ("reduce_scatter_states", "post_forward_order", "_last_post_reduce_events"):
+            if hasattr(shared, name):
+                getattr(shared, name).clear()
+        if hasattr(shared, "reduce_scatter_state"):  # before torch kept several
+            shared.reduce_scatter_state = None
+        if hasattr(state, "_modules_to_run_forward"):
+            state._modules_to_run_forward.clear()
+        state._training_state = idle
+        state._state_ctx.iter_forward_root = None
+        state._state_ctx.post_backward_final_callback_queued = False
+        self.drop_unreduced()
+
+    def drop_unreduced(self) -> None:
+        """Drop gradients that are kept on this rank until they are reduced."""
+        for parameter in (each for group in self._groups for each in group.fsdp_params):
+            parameter.unsharded_accumulated_grad = None
+            if (unsharded := getattr(parameter, "_unsharded_param", None)) is not None:
+                unsharded.grad = None
+
+
+_OF_ONE_PASS = (
+    "_all_gather_result",
+    "_post_reduce_event",
+    "_all_reduce_state",
+    "_reshard_after_forward_event",
+    "_partial_reduce_output",
+)
 
 
 def holds_hooks(attribute: object) -> bool:

@@ -1,4 +1,4 @@
-"""The routes below `skyward/`: what a Jupyter server answers to the panel.
+"""The routes below `skyward/`: what a Jupyter server answers to the panel, and to renderers of runs.
 
 Agents, logs and processes are asked in threads, as the server's loop serves kernels, too. A poll is no activity
 of a person: servers that end when nobody uses them still do.
@@ -119,6 +119,44 @@ class OutputRoute(_Route):
         self.answer(await self.ask(lambda: run_output(pool_id)))
 
 
+class RunRoute(_Route):
+    """A run whose end the notebook has not seen."""
+
+    @tornado.web.authenticated
+    @authorized
+    async def get(self, pool_id: str, number: str) -> None:
+        """Read what its display writes, or wrote in the end."""
+        from skyward_nb.lab.run_pages import run_now
+
+        self.answer(await self.ask(lambda: run_now(pool_id, int(number))))
+
+
+class LogRoute(_Route):
+    """The whole output of a run."""
+
+    @tornado.web.authenticated
+    @authorized
+    async def get(self, pool_id: str, number: str) -> None:
+        """Read a page of the log on disk: `from`, `count`, `ranks` such as `0,2`, and what to `search`."""
+        from skyward_nb.lab.run_pages import log_page
+
+        begin, count = self._number("from", 0), self._number("count", 1000)
+        try:
+            chosen = {int(rank) for rank in self.get_argument("ranks", "").split(",") if rank}
+        except ValueError:
+            raise Refused("ranks= is a list of numbers, such as 0,2") from None
+        sought = self.get_argument("search", "", strip=False).lower()
+        run = f"{pool_id}/{number}"
+        self.answer(await self.ask(lambda: log_page(run, begin, count, chosen or None, sought)))
+
+    def _number(self, name: str, default: int) -> int:
+        text = self.get_argument(name, str(default))
+        try:
+            return int(text)
+        except ValueError:
+            raise Refused(f"{name}={text} is no number") from None
+
+
 class InterruptRoute(_Route):
     """The stop button of whatever conducts a pool."""
 
@@ -166,6 +204,8 @@ _ROUTES: dict[str, type[_Route]] = {
     "pools/([^/]+)/output": OutputRoute,
     "pools/([^/]+)/interrupt": InterruptRoute,
     "pools/([^/]+)/down": DownRoute,
+    r"runs/([^/]+)/(\d{1,9})": RunRoute,
+    r"runs/([^/]+)/(\d{1,9})/log": LogRoute,
 }
 
 

@@ -117,6 +117,7 @@ class Clients:
                 generation=self._ranks.generation,
                 ranks=self._ranks.numbers,
                 pids=self._ranks.pids,
+                ended=dict(self._ranks.causes.all_told),
                 unseen=self._runs.unseen,
                 running=self._runs.running,
             )

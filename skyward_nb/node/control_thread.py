@@ -27,12 +27,14 @@ from skyward_nb.protocol.commands import (
     Command,
     CutCommunication,
     Inspect,
+    Interrupt,
     MachineReclaimed,
     Reserve,
 )
 from skyward_nb.protocol.events import CommunicationCut, Event
 from skyward_nb.protocol.frames import FrameError, command_frames
 from skyward_nb.runtime import preempt
+from skyward_nb.runtime.common_step import common_step
 from skyward_nb.system.processes import computing_threads
 
 _LARGEST = 1 << 16
@@ -79,10 +81,12 @@ class ControlThread:
     def begin(self, run: int) -> None:
         """The main thread is in this run from now on."""
         self._run = self._last = run
+        common_step.begin(run)
 
-    def end(self) -> None:
-        """The main thread is in no run."""
+    def end(self, left_in: str) -> None:
+        """The main thread is in no run; the last one was stopped in this collective, or ""."""
         self._run = None
+        common_step.end(left_in)
 
     def begin_anew(self) -> None:
         """There will be another group: what is to be cut for an earlier run is not that one."""
@@ -128,6 +132,8 @@ class ControlThread:
     def _obey(self, command: Command, descriptors: list[int]) -> None:
         if isinstance(command, CutCommunication):
             self._emit(self._answer(command))
+        elif isinstance(command, Interrupt):
+            common_step.interrupted(command.run, command.patience, self._wake)
         elif isinstance(command, Inspect):
             os.write(self._stacks, self._other_threads() + OTHERS_END)
         elif isinstance(command, MachineReclaimed):
@@ -138,6 +144,10 @@ class ControlThread:
                     os.close(self._rendezvous[1])
                 self._rendezvous = command.generation, descriptors.pop()
                 self._arrived.notify_all()
+
+    def _wake(self) -> None:
+        """Have the main thread look for its interrupt."""
+        signal.pthread_kill(self._main, signal.SIGURG)
 
     def _other_threads(self) -> bytes:
         """The stacks of all threads but the main one, in the format of `faulthandler`."""
@@ -153,7 +163,7 @@ class ControlThread:
         run = self._run
         waited_in = ""
         is_to_be_cut = run is None and command.also_idle and command.run > self._void
-        if run == command.run:
+        if run == command.run and not common_step.is_agreeing(command.run):
             waited_in = self._waits_in() or self._hidden_wait()
             is_to_be_cut = bool(waited_in)
         if not is_to_be_cut:

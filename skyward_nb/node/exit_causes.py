@@ -10,7 +10,7 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -122,6 +122,11 @@ class ExitCauses:
     def told(self, rank: int) -> str:
         """How a rank ended that was already gone when it was needed."""
         return self._told.get(rank, ENDED)
+
+    @property
+    def all_told(self) -> Mapping[int, str]:
+        """How each rank ended that has not begun to live again since."""
+        return self._told
 
     def _how(self, life: _Life, code: int, *, asked: bool) -> str:
         if code >= 0:

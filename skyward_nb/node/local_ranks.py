@@ -43,7 +43,8 @@ class LocalRanks:
         """Ranks of the pool that live on other machines."""
         self._held = False
         self._one_ended = asyncio.Event()
-        self._causes = ExitCauses()
+        self.causes: ExitCauses = ExitCauses()
+        """How ranks of this machine ended."""
         self._sampler = Sampler()
         self._memory = MemoryWatch(lambda: self.pids, self._end_for_memory)
         self.generation: int = 0
@@ -94,7 +95,7 @@ class LocalRanks:
     def _end_for_memory(self, rank: int, held: int, limit: int) -> None:
         connection = self._by_rank.get(rank)
         if connection is not None and connection.living_pid is not None:
-            self._causes.ended_for(rank, spell_excess(held, limit))
+            self.causes.ended_for(rank, spell_excess(held, limit))
             self._signal(connection, signal.SIGKILL)
 
     async def fork(self, order: forge.ForkRank, *resources: socket.socket) -> None:
@@ -125,7 +126,7 @@ class LocalRanks:
 
     def forked(self, word: forge.RankForked) -> None:
         """Note a rank's process, and send it the signal that waited for it."""
-        self._causes.born(word.rank, word.pid)
+        self.causes.born(word.rank, word.pid)
         connection = self._by_rank.get(word.rank)
         if connection is not None and connection.generation == word.generation:
             connection.pid = word.pid
@@ -141,7 +142,7 @@ class LocalRanks:
         if connection is None:
             return
         asked, said, crash = connection.asked_to_end, connection.last_words(), connection.crash()
-        connection.how = self._causes.how(
+        connection.how = self.causes.how(
             connection.rank, word.code, asked=asked, said=said, crash=crash
         )
         wait = 0 if connection.asked_to_end or connection.silent else _HANG_UP
@@ -156,7 +157,7 @@ class LocalRanks:
     def hung_up(self, connection: RankConnection) -> None:
         """Handle a closed connection: the rank died, or is of no use."""
         if connection.how is None:
-            self._causes.hung_up(connection.rank)
+            self.causes.hung_up(connection.rank)
             self._signal(connection, signal.SIGKILL)
         else:
             self._lost(connection)
@@ -196,7 +197,7 @@ class LocalRanks:
                 connection.hold(self._held)
                 connection.send(data)
             else:
-                self._tell_lost(RankLost(command.generation, rank, self._causes.told(rank)))
+                self._tell_lost(RankLost(command.generation, rank, self.causes.told(rank)))
 
     def send(self, ranks: tuple[int, ...], data: bytes) -> None:
         """Send ranks a frame."""
@@ -214,6 +215,8 @@ class LocalRanks:
         self._outbox.tell(RunInterrupted(command.run, command.by_person, ranks))
         for connection in self._connections(ranks):
             connection.let_end()
+            # First: it may have to do with other ranks before the main thread raises.
+            connection.control(data)
             connection.send(data)
             self._signal(connection, signal.SIGINT)
             if (pid := connection.living_pid) is not None:
@@ -279,6 +282,6 @@ class LocalRanks:
         ]
         for event in await asyncio.to_thread(self._sampler.sample, subjects):
             if self._by_rank.get(event.rank) is connections[event.rank]:
-                self._causes.saw(event.rank, event.rss)
+                self.causes.saw(event.rank, event.rss)
                 self._outbox.say(event)
-        self._causes.look()
+        self.causes.look()

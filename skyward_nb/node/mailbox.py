@@ -20,6 +20,7 @@ from skyward_nb.node.deferred_interrupt import DeferredInterrupt
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.protocol.commands import Command, FeedValue, Gather, Interrupt, Resume
 from skyward_nb.protocol.frames import command_frames
+from skyward_nb.runtime.common_step import common_step
 
 C = TypeVar("C", Resume, FeedValue)
 _LOOK = 0.2
@@ -35,6 +36,8 @@ class Mailbox:
         self._waiting: deque[Command] = deque()
         self._running: int | None = None
         self._interrupted: int | None = None
+        self._held: int | None = None
+        """The run whose interrupt waits until ranks of a training have made the same steps."""
         self._looks = 0
         self._handler, self._urgent = self._on_signal, self._on_urgent
         self._put_off = DeferredInterrupt()
@@ -65,7 +68,7 @@ class Mailbox:
     def receive(self, run: int, kind: type[C]) -> C:
         """Wait for the next command of a kind in this run; ConnectionError when the agent is gone."""
         while True:
-            for command in self._waiting:
+            for command in tuple(self._waiting):
                 if isinstance(command, kind) and command.run == run:
                     self._waiting.remove(command)
                     return command
@@ -92,7 +95,8 @@ class Mailbox:
         """Whether this run was interrupted, or will be: the message may come before its signal."""
         with contextlib.suppress(BlockingIOError):
             self._take_in(socket.MSG_DONTWAIT)
-        meant = any(isinstance(each, Interrupt) and each.run == run for each in self._waiting)
+        waiting = tuple(self._waiting)
+        meant = any(isinstance(each, Interrupt) and each.run == run for each in waiting)
         return meant or self._interrupted == run
 
     def _on_signal(self, _number: int, frame: FrameType | None) -> None:
@@ -119,13 +123,21 @@ class Mailbox:
                 self._looks -= 1
         finally:
             self._looks = 0
-        meant = [c for c in self._waiting if isinstance(c, Interrupt) and c.run == run]
+        # Another signal's handler may take from it meanwhile.
+        meant = [c for c in tuple(self._waiting) if isinstance(c, Interrupt) and c.run == run]
         for command in meant:
-            self._waiting.remove(command)
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(command)
             self._interrupted = run
-        if meant and self._uplink.sending:
+        if not meant and self._held != run:
+            return
+        if common_step.defers(run, lambda: self._look(run)):
+            self._held = run
+            return
+        self._held = None
+        if self._uplink.sending:
             self._uplink.interrupted = True
-        elif meant:
+        else:
             raise KeyboardInterrupt
 
 

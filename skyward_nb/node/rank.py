@@ -37,6 +37,7 @@ from skyward_nb.protocol.commands import PluginUse, Reform, Run
 from skyward_nb.protocol.events import RankDone, RankPhase, RankReady, RankRefused
 from skyward_nb.protocol.message_parts import Packed, Rejected
 from skyward_nb.runtime import debugging, event_sink, hooks, remote_generators
+from skyward_nb.runtime.common_step import common_step
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.info import InstanceInfo
@@ -125,7 +126,8 @@ class Rank:
             self._uplink.emit(RankRefused(self.info.generation, self.info.rank, why, ""))
             return False
         self._capture.repair()
-        self._uplink.emit(RankReady(self.info.generation, self.info.rank, os.getpid()))
+        regained = self._frameworks.regained()
+        self._uplink.emit(RankReady(self.info.generation, self.info.rank, os.getpid(), regained))
         return True
 
     def _refuse(self, error: Exception) -> None:
@@ -171,7 +173,7 @@ class Rank:
             self._mailbox.close()
             failure = plain_failure(error)
             done = replace(done, failure=failure, interrupted=errors.is_interrupt(error))
-        self._control.end()
+        self._control.end(errors.waited_in)
         self._waits.end()
         if not self._frameworks.plugins:
             return done
@@ -182,6 +184,8 @@ class Rank:
             waited_in=errors.waited_in,
             steps=self._frameworks.steps(ended),
             lacks_group=not self._frameworks.have_groups(),
+            optimizer_steps=common_step.ended,
+            left_open=failure is not None and self._frameworks.leave_open(),
         )
 
     def _run(self, command: Run, done: RankDone, errors: ErrorInterpreter) -> RankDone:

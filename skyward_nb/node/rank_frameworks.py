@@ -70,6 +70,15 @@ class RankFrameworks:
         """Whether the groups that were formed on entering are there, or others in their place."""
         return all(plugin.has_group() for plugin in self.plugins)
 
+    def leave_open(self) -> bool:
+        """Whether objects of users are in the midst of work with other ranks, after a run that failed."""
+        return any(plugin.leaves_open() for plugin in self.plugins)
+
+    def regained(self) -> dict[str, str]:
+        """By framework, what users made for the groups before and goes on in these, in words."""
+        found = {plugin.name: plugin.regained() for plugin in self.plugins}
+        return {name: words for name, words in found.items() if words}
+
     def steps(self, ended: str) -> dict[str, int]:
         """The number of collectives issued on each group, after a cell that `ended` so."""
         return {n: step for plugin in self.plugins for n, step in plugin.steps(ended).items()}

@@ -22,6 +22,8 @@ from skyward_nb.options.provider_arguments import (
     SSH,
     Kubernetes,
     Local,
+    Ray,
+    SkyPilot,
     Slurm,
     with_source,
 )
@@ -48,7 +50,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     Its fields are arguments of `sky.Compute`, and those that it leaves out are as they are there.
     """
 
-    provider: Local | SSH | Slurm | Kubernetes | AWS | str | None = None
+    provider: Local | SSH | Slurm | Kubernetes | Ray | SkyPilot | AWS | str | None = None
     accelerator: AcceleratorLike | None = None
     nodes: int | None = None
     ranks_per_node: int | Literal["auto"] | None = None
@@ -126,7 +128,7 @@ def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions
     """Options with the value of an argument."""
     option = "pool" if argument == "name" else argument
     match argument, value:
-        case "provider", Local() | SSH() | Slurm() | Kubernetes() | AWS():
+        case "provider", Local() | SSH() | Slurm() | Kubernetes() | Ray() | SkyPilot() | AWS():
             return with_source(asked, value)
         case "env", _:
             return asked.changed(env={**(asked.env or {}), **_env(value)})

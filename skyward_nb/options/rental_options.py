@@ -9,6 +9,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from skyward_nb.options.kubernetes_options import kubernetes_options
+from skyward_nb.options.ray_options import ray_options
+from skyward_nb.options.skypilot_options import ALSO_OF_SKYPILOT, skypilot_options
 from skyward_nb.options.slurm_options import OF_NODES, slurm_options
 from skyward_nb.words.accelerators import Accelerator, other_ways
 from skyward_nb.words.aws_access import AWSAccess
@@ -26,7 +28,7 @@ OF_RENTED = (
 
 _NEEDS = ("cpus", "memory")
 """Options that a rehearsal of a program for rented machines notes."""
-_WITH_NEEDS = ("slurm", "kubernetes")
+_WITH_NEEDS = ("slurm", "kubernetes", "ray")
 """Providers of free machines that are asked for them."""
 _SILENT = ("max_cost", "max_hourly_cost", "confirm_above")
 """Options that free machines meet with any value."""
@@ -34,14 +36,22 @@ _ZONE = re.compile(r"(.*\d)[a-z]")
 
 
 def without_unused(options: PoolOptions, stated: PoolOptions) -> PoolOptions:
-    """Options without defaults about rented machines, Slurm or Kubernetes if those are not used; `stated` ones stay."""
+    """Options without defaults about rented machines or engines if those are not used; `stated` ones stay."""
     unused = {*OF_AWS, *OF_RENTED, "yes"} if options.provider != "aws" else set[str]()
     if options.provider in _WITH_NEEDS:
+        unused -= {*_NEEDS}
+    if options.provider == "slurm":
         unused -= {*OF_NODES}
+    if options.provider == "sky":
+        unused -= {*ALSO_OF_SKYPILOT}
     if options.provider != "slurm":
         unused |= {*slurm_options(options)}
     if options.provider != "kubernetes":
         unused |= {*kubernetes_options(options)}
+    if options.provider != "ray":
+        unused |= {*ray_options(options)}
+    if options.provider != "sky":
+        unused |= {*skypilot_options(options)}
     return options.without(unused - {*stated.stated})
 
 
@@ -51,7 +61,7 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     Raises `OptionError` for options that need `provider=aws`.
     """
     if spec.provider != "aws":
-        noted = _NEEDS if spec.simulate or spec.provider in _WITH_NEEDS else ()
+        noted = _noted(spec)
         _check_none_asked(asked.without(noted))
         if spec.volumes:
             raise OptionError(
@@ -83,6 +93,15 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     if spec.mig and asked.partition is UNSET and not spec.simulate:
         spec = replace(spec, partition=True)  # new machines have GPUs that are not cut
     return replace(spec, aws=access)
+
+
+def _noted(spec: PoolSpec) -> tuple[str, ...]:
+    """The options about rented machines that a pool of another provider than AWS takes."""
+    if spec.provider == "sky":
+        return ALSO_OF_SKYPILOT
+    if spec.provider == "slurm":
+        return OF_NODES
+    return _NEEDS if spec.simulate or spec.provider in _WITH_NEEDS else ()
 
 
 def _accelerator_of(instance_type: str, mig: str | None) -> Accelerator | None:

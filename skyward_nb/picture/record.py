@@ -18,6 +18,7 @@ from skyward_nb.picture.wording import headline, remarks
 from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.view.run_view import (
     DisplayedObject,
+    FailedLine,
     OutputLine,
     RankState,
     RunState,
@@ -153,6 +154,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     foot: tuple[str, ...]
     names: tuple[Name, ...]
+    failures: tuple[FailedLine, ...] = ()
 
 
 def record_of(view: RunView) -> Record:
@@ -186,6 +188,7 @@ def record_of(view: RunView) -> Record:
             Name(row.name, row.status, row.type_name, row.size, round(row.seconds, 4))
             for row in view.manifest
         ),
+        failures=view.failed_at,
     )
 
 

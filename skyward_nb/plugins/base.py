@@ -85,6 +85,14 @@ class Plugin(Protocol):
         """Whether there is a group over all ranks still: code may have destroyed it."""
         ...
 
+    def leaves_open(self) -> bool:
+        """Whether objects of users are in the midst of work with other ranks, after a run that failed."""
+        ...
+
+    def regained(self) -> str:
+        """What users made for the groups before and goes on in these, in words; "" if nothing does."""
+        ...
+
     def steps(self, ended: str) -> dict[str, int]:
         """How many collectives were issued on each of its groups, by a name its ranks know it by.
 
@@ -127,6 +135,14 @@ class PlainPlugin:
     def has_group(self) -> bool:
         """Nobody destroys it."""
         return True
+
+    def leaves_open(self) -> bool:
+        """Nothing is."""
+        return False
+
+    def regained(self) -> str:
+        """Nothing goes on."""
+        return ""
 
     def steps(self, ended: str) -> dict[str, int]:
         """It counts none."""

@@ -15,6 +15,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
+from skyward_nb.plugins import torch_models
+
 _GROUP = "process_group"
 
 
@@ -37,5 +39,6 @@ def _with_its_group_last(make: Callable[..., None]) -> Callable[..., None]:
         make(self, *args, **kwargs)
         if _GROUP in self.__dict__:
             self.__dict__[_GROUP] = self.__dict__.pop(_GROUP)
+        torch_models.remember(self)
 
     return __init__

@@ -53,6 +53,12 @@ class Forming:
             world_size=self._info.world_size,
             timeout=self._timeout,
         )
+        self.adopt()
+
+    def adopt(self) -> None:
+        """Take the default group that is there for the plugin's own."""
+        import torch.distributed as dist
+
         self._own = weakref.ref(dist.group.WORLD)
 
     def prefixed(self) -> Any:

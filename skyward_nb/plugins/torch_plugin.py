@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 from skyward_nb.compat import torch_private
+from skyward_nb.plugins import torch_models
 from skyward_nb.plugins.base import (
     PlainPlugin,
     RankContext,
@@ -27,6 +28,8 @@ from skyward_nb.plugins.base import (
 from skyward_nb.plugins.framework_sockets import FrameworkSockets, await_listener
 from skyward_nb.plugins.torch_ddp import groups_go_last
 from skyward_nb.plugins.torch_forming import Forming
+from skyward_nb.plugins.torch_kept import KeptGroups
+from skyward_nb.plugins.torch_steps import steps_counted
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.words.info import InstanceInfo
@@ -100,30 +103,36 @@ class TorchPlugin(PlainPlugin):
             )
             limit = timedelta(seconds=float(timeout)) if timeout else None
             forming = Forming(info, store, backend, limit)
-            del store
-            with forming.heeded(), groups_go_last(), ExitStack() as simulation:
-                forming.form()
-                entered[self.name] = TorchGroup()
+            with forming.heeded(), groups_go_last(), steps_counted(info), ExitStack() as simulation:
+                _form(forming, KeptGroups(info, store, _wires.during))
+                del store
+                entered[self.name] = _group
                 if "simulate" in options:
                     simulation.enter_context(_simulated(info, options))
                 try:
                     yield
                 finally:
                     del entered[self.name]
-                    # What still waits on a peer would keep the group from ending.
+                    # What still waits on a peer would not see that its group is over.
                     self.cut()
-                    if dist.is_initialized():
-                        dist.destroy_process_group()
 
     def cut(self) -> bool:
         """Shut gloo's connections and the store's, and abort NCCL's communicators."""
         found = _wires.cut()
-        for group, backend in torch_private.groups():
-            if "nccl" in backend:
-                with contextlib.suppress(Exception):
-                    torch_private.abort_group(group)
-                    found = True
+        on_nccl = [group for group, backend in torch_private.groups() if "nccl" in backend]
+        if on_nccl:
+            with contextlib.suppress(Exception):
+                torch_private.abort_groups(on_nccl)
+                found = True
         return found
+
+    def leaves_open(self) -> bool:
+        """Whether a model is in the midst of a forward or backward pass."""
+        return torch_models.are_unfinished()
+
+    def regained(self) -> str:
+        """What of earlier groups goes on."""
+        return _Regained.words
 
     def has_group(self) -> bool:
         """Whether torch has a default group."""
@@ -196,6 +205,30 @@ class TorchGroup:
             sizes, names = axes_of(axes, dist.get_world_size())
             self._meshes[axes] = init_device_mesh(kind, sizes, mesh_dim_names=names)
         return self._meshes[axes]
+
+
+_group = TorchGroup()
+
+
+class _Regained:
+    """What of earlier generations goes on in this process."""
+
+    had_groups = False
+    words = ""
+
+
+def _form(forming: Forming, kept: KeptGroups) -> None:
+    """Have the groups of an earlier generation of this process go on, or form a new one; raises what torch raises."""
+    import torch.distributed as dist
+
+    words = kept.go_on() if _Regained.had_groups else None
+    _Regained.had_groups, _Regained.words = True, words or ""
+    if words is None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        forming.form()
+    else:
+        forming.adopt()
 
 
 def _world() -> Any:

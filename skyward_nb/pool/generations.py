@@ -44,6 +44,8 @@ class Generations:
         self._state = state
         self.reformed_in: int = 0
         """The generation whose group was formed by the ranks of the generation before."""
+        self.regained: dict[str, str] = {}
+        """By framework, what users made before that goes on in it, in the words of the first rank."""
         self.infos: tuple[InstanceInfo, ...] = ()
         self.machines: tuple[Machine, ...] = ()
         self._spec = spec
@@ -140,6 +142,7 @@ class Generations:
         """
         self._state.generation += 1
         self._reserve(anew=False, added=added)
+        self.regained = {}
         waiting = set(range(self._spec.world_size))
         until = None if added else time.monotonic() + _REFORM_LIMIT
         plugins = (self._plugins, self._spec.variables) if added else (None, {})
@@ -153,6 +156,7 @@ class Generations:
                     self._place(event, reform)
                 case RankReady(generation=number) if number == self._state.generation:
                     waiting.discard(event.rank)
+                    self.regained = event.regained if event.rank == 0 else self.regained
                     if not waiting:
                         self.reformed_in = self._state.generation
                         return True

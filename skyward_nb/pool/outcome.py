@@ -99,8 +99,10 @@ class RunOutcome:
     was_cut: bool = False
     """Whether communication was cut, to stop ranks in collectives."""
     was_reformed: bool = False
+    regained: Mapping[str, str] = field(default_factory=dict)
+    """By framework, what goes on of what users made for the group before, if it was formed again."""
     on_reformed: int = 0
-    """The generation that it ran on, if its process group was one formed again."""
+    """The generation that it ran on, if its process group was one formed again, and objects were to be made again."""
     began_anew: bool = False
     """Whether the ranks that it ran on were replaced after it."""
     lost_beside: tuple[int, ...] = ()

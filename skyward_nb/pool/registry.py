@@ -234,6 +234,7 @@ def _as_one(found: list[AgentStatus]) -> AgentStatus:
         generation=max(each.generation for each in found),
         ranks=tuple(sorted(rank for each in found for rank in each.ranks)),
         pids={rank: pid for each in found for rank, pid in each.pids.items()},
+        ended={rank: how for each in found for rank, how in each.ended.items()},
         unseen=max(begun, key=lambda began: began.run, default=None),
         running=tuple(sorted(rank for each in found for rank in each.running)),
     )

@@ -13,12 +13,13 @@ from skyward_nb.pool.driver import Driver, RunWatch
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import ActiveRun, RunObserver, RunOutcome, RunRequest
 from skyward_nb.pool.renewal import Lost, Renewal
-from skyward_nb.pool.run_state import RunState
+from skyward_nb.pool.run_state import PATIENCE, RunState
 from skyward_nb.pool.sending import Sending, digests_in_store
 from skyward_nb.pool.state import Remedy, Send
 from skyward_nb.protocol.events import Phase, RankLost, RunBegan
 from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.words.errors import MachineLost
+from skyward_nb.words.frameworks import with_what_they_need
 
 _WRITING = 10.0
 """Seconds that ranks have to write what they recorded of a run that is stopped."""
@@ -145,6 +146,9 @@ class RunExecutor:
             is_call=is_call,
             waits=card.on_error == "wait",
             timeout_due=None if timeout is None else self._context.pace.now() + timeout,
+            patience=PATIENCE
+            if "torch" in with_what_they_need(self._context.spec.framework)
+            else 0,
         )
 
     def _notice_end(self, lost: MachineLost, generation: int, watch: Watch) -> None:
@@ -218,7 +222,10 @@ class RunExecutor:
 
     def _finish(self, run: ActiveRun, watch: Watch) -> RunOutcome:
         context, state = self._context, self._state
-        is_on_reformed = context.generations.reformed_in == run.state.generation
+        generations = context.generations
+        is_on_reformed = (
+            generations.reformed_in == run.state.generation and "torch" not in generations.regained
+        )
         self._driver.conduct((run,), lambda _, event: watch(event))
         with context.lock:
             is_last = state.is_last(run.number)
@@ -238,6 +245,7 @@ class RunExecutor:
             run.outcome(),
             on_reformed=run.state.generation if is_on_reformed else 0,
             was_reformed=remedy is Remedy.REFORM,
+            regained=generations.regained if remedy is Remedy.REFORM else {},
             began_anew=remedy is Remedy.BEGIN_ANEW,
             lost_beside=tuple(sorted(lost_beside - run.state.lost.keys())),
             pool_lost=self.told_once(),

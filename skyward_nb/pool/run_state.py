@@ -6,7 +6,8 @@ running        a rank fails              after `settle`, the others are interrup
                                          on_error=wait they go on
 running        a rank's process ends     the same, and the generation is broken
 running        `timeout` is over         ranks send their stacks, then they are interrupted
-running        the person interrupts     all running ranks are interrupted
+running        the person interrupts     all running ranks are interrupted; if they are all ranks of a
+                                         training, they have `patience` to come to the same step
 running        an earlier client did     the same, without another interrupt
 interrupting   a moment passes           running ranks cut their communication if they wait in a
                                          collective, and send their stacks
@@ -38,6 +39,8 @@ from skyward_nb.words.ranks import count_ranks
 
 SETTLE = 0.25
 CUT_AFTER = 0.3
+PATIENCE = 2.0
+"""Seconds that ranks of a training may take to stop after the same step."""
 _LOOK = 1.5
 
 
@@ -58,6 +61,7 @@ class RunState:
         is_call: bool = False,
         waits: bool = False,
         timeout_due: float | None = None,
+        patience: float = 0.0,
     ) -> None:
         self.run: int = run
         self.ranks: tuple[int, ...] = ranks
@@ -92,6 +96,7 @@ class RunState:
         self._untold: set[int] = set()
         """Ranks whose machine has not confirmed the interrupt."""
         self._grace = grace
+        self._patience = patience
         self._timeout_due = timeout_due
         self._stop_due: float | None = None
         self._cut_due: float | None = None
@@ -115,13 +120,13 @@ class RunState:
 
     @property
     def torn(self) -> bool:
-        """Whether the ranks live, but their process group was cut, destroyed, or is out of step.
+        """Whether the ranks live, but their process group was cut, destroyed, or left in the midst of a pass, or is out of step.
 
         If all ranks came to the cell's end, their counts of collectives may differ; if one did not, ranks
         with different counts would join different collectives next.
         """
         ends = self.done.values()
-        if any(end.lacks_group for end in ends):
+        if any(end.lacks_group or end.left_open for end in ends):
             return True
         if self.was_cut or all(end.failure is None and end.rejected is None for end in ends):
             return self.was_cut
@@ -129,7 +134,8 @@ class RunState:
         for end in ends:
             for group, step in end.steps.items():
                 steps.setdefault(group, set()).add(step)
-        return any(len(each) > 1 for each in steps.values())
+        stepped = {end.optimizer_steps for end in ends}
+        return len(stepped) > 1 or any(len(each) > 1 for each in steps.values())
 
     @property
     def failed(self) -> list[RankDone]:
@@ -272,10 +278,10 @@ class RunState:
         if not self._stopping:
             self.interrupts += event.by_person
             self._begin_stopping(now)
-            self._kill_due = now + self._grace
+            self._kill_due = now + self._grace + self._patience
         elif self._untold:
             self._untold.difference_update(event.ranks)
-            self._kill_due = now + self._grace
+            self._kill_due = now + self._grace + self._patience
 
     def tick(self, now: float) -> list[Command]:
         """Handle the time."""
@@ -322,9 +328,12 @@ class RunState:
     def _stop(self, now: float, *, by_person: bool = False) -> list[Command]:
         if not self.running or self._stopping:
             return []
+        if self.running != set(self._everyone):
+            self._patience = 0.0  # with one of them away, the others come to no step
         self._begin_stopping(now)
         self._untold = set(self.running)
-        return [Interrupt(self.run, tuple(sorted(self.running)), by_person)]
+        ranks = tuple(sorted(self.running))
+        return [Interrupt(self.run, ranks, by_person, self._patience)]
 
     def _begin_stopping(self, now: float) -> None:
         self._stopping = True

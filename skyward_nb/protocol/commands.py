@@ -182,12 +182,14 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 class Interrupt(msgspec.Struct, frozen=True, tag=True):
     """To ranks: raise KeyboardInterrupt in this run, if it still goes on.
 
-    `by_person` is False if another rank's failure or a time limit is the reason.
+    `by_person` is False if another rank's failure or a time limit is the reason. Ranks that train together may
+    take `patience` seconds to come to the same step.
     """
 
     run: int
     ranks: tuple[int, ...]
     by_person: bool = False
+    patience: float = 0.0
 
 
 class Gather(msgspec.Struct, frozen=True, tag=True):

@@ -75,11 +75,11 @@ class AgentStatus(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     pid: int
     client: Client | None = None
-    left: float | None = None
-    """Seconds until it exits without a client; None while it has one."""
+    left: float | None = None  # seconds until it exits without a client; None while it has one
     generation: int = 0
     ranks: tuple[int, ...] = ()
     pids: dict[int, int] = {}
+    ended: dict[int, str] = {}  # how ranks ended that are not there any more
     unseen: RunBegan | None = None
     running: tuple[int, ...] = ()
 
@@ -160,11 +160,12 @@ class RankPhase(msgspec.Struct, frozen=True, tag=True):
 
 
 class RankReady(msgspec.Struct, frozen=True, tag=True):
-    """A rank's process runs and has entered its plugins."""
+    """A rank's process has entered its plugins; `regained`: by framework, what goes on of the group before, in words."""
 
     generation: int
     rank: int
     pid: int
+    regained: dict[str, str] = {}
 
 
 class RankRefused(msgspec.Struct, frozen=True, tag=True):
@@ -290,17 +291,14 @@ class ValueWanted(msgspec.Struct, frozen=True, tag=True):
 
 
 class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """A rank finished a run; `failure` is None if it ended well.
-
-    A rank that `rejected` a parcel bound nothing and ran nothing.
+    """A rank finished a run; `failure` is None if it ended well. One that `rejected` a parcel bound and ran nothing.
 
     `waited_in` is the collective in which it was stopped. `steps` counts the collectives of each of
     its process groups by name; ranks whose counts differ are out of step. It `lacks_group` where code
-    destroyed the one that the pool had formed, and formed none.
+    destroyed the one that the pool had formed, and formed none. It was `left_open` in the midst of a model's pass.
 
     Of the names that the cell writes, `assigned` were bound to new values other than modules, and
-    `dropped` do not exist any more; `altered` were changed in place. Of those to pull, `missing` do not exist.
-    `profile` is a `CommProfile`, if the run asked for one.
+    `dropped` do not exist any more; `altered` were changed in place. Of those to pull, `missing` do not exist. `profile` is a `CommProfile`.
     """
 
     run: int
@@ -319,6 +317,8 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     waited_in: str = ""
     steps: dict[str, int] = {}
     lacks_group: bool = False
+    left_open: bool = False
+    optimizer_steps: int = 0
     profile: Packed | None = None
 
 

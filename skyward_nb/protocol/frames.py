@@ -6,6 +6,7 @@ peer's fault or the line's, never the user's.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
@@ -92,6 +93,12 @@ class Frames(Generic[M]):
             at = end
 
 
+@functools.cache
+def _event_decoder() -> msgspec.msgpack.Decoder[Event]:
+    # To make one takes as long as to ask an agent for its status, which the panel does each second.
+    return msgspec.msgpack.Decoder(Event)
+
+
 def command_frames() -> Frames[Command]:
     """A decoder of commands."""
     return Frames(msgspec.msgpack.Decoder(Command))
@@ -99,7 +106,7 @@ def command_frames() -> Frames[Command]:
 
 def event_frames() -> Frames[Event]:
     """A decoder of events."""
-    return Frames(msgspec.msgpack.Decoder(Event))
+    return Frames(_event_decoder())
 
 
 def node_frames() -> Frames[NodeLogEntry]:

@@ -7,6 +7,8 @@ from skyward_nb.providers.base import Provider
 from skyward_nb.providers.fake import FakeProvider
 from skyward_nb.providers.kubernetes.provider import KubernetesProvider
 from skyward_nb.providers.local import LocalProvider
+from skyward_nb.providers.ray.provider import RayProvider
+from skyward_nb.providers.skypilot.provider import SkyPilotProvider
 from skyward_nb.providers.slurm.provider import SlurmProvider
 from skyward_nb.providers.ssh.provider import SSHProvider
 
@@ -15,6 +17,8 @@ PROVIDERS: dict[str, type[Provider]] = {
     "ssh": SSHProvider,
     "slurm": SlurmProvider,
     "kubernetes": KubernetesProvider,
+    "ray": RayProvider,
+    "sky": SkyPilotProvider,
     "aws": AWSProvider,
     "fake": FakeProvider,
 }

@@ -49,6 +49,7 @@ from skyward_nb.reports.run_profiles import profiles_of, table, told
 from skyward_nb.reports.source_lines import sources
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.show.pool_displays import PoolDisplays
+from skyward_nb.view.run_view import FailedLine
 from skyward_nb.words.controls import spelt
 from skyward_nb.words.errors import OptionError, PayloadError, PoolError, ResultTooLarge, SkyError
 from skyward_nb.words.ranks import count_ranks
@@ -281,6 +282,8 @@ class RunEnding:
         failures = failures_of(failed)
         headline, more = headline_of(failures, world)
         short = brief(failures, world)
+        at = [FailedLine(f.ranks, f.where, f.line, f.type_name) for f in failures if f.where]
+        self._display.change(failed_at=tuple(at))
         self._display.end("failed", headline, short=short, error_notes=(*more, *notes))
         # An exception with __slots__ has no room for them.
         with contextlib.suppress(AttributeError):
@@ -362,7 +365,8 @@ class RunEnding:
             self._outcome, pool.generation, self._where, pool.spec.framework, goes_on=self._goes_on
         )
         history = getattr(get_ipython(), "history_manager", None)
-        if self._outcome.was_reformed and self._goes_on and history is not None:
+        again = self._outcome.was_reformed and "torch" not in self._outcome.regained
+        if again and self._goes_on and history is not None:
             lines = wrapping_lines(history.input_hist_raw)
             notes += (f"to wrap again on the ranks: {'; '.join(lines)}",) if lines else ()
         return notes

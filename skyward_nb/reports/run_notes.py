@@ -215,9 +215,11 @@ def _killed(killed: frozenset[int], where: Mapping[int, RankLocation]) -> list[s
 
 
 def _anew(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) -> list[str]:
-    """Notes on new groups and ranks in place of those cut or lost."""
+    """Notes on new groups and ranks in place of those cut or lost; or that ranks of a training need none."""
     if outcome.was_reformed:
         return [_reformed(outcome, generation, framework)]
+    if steps := _steps_in_common(outcome):
+        return [f"{steps}, none is lost: models of torch go on"]
     if not (outcome.began_anew or outcome.lost_before):
         later = "all ranks are started anew once what runs on the others has ended"
         return [later] if outcome.lost and outcome.apart else []
@@ -230,6 +232,16 @@ def _anew(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) -> l
     if outcome.apart:
         return [anew]
     return [f"{anew}; names of the notebook are sent again when a cell reads them"]
+
+
+def _steps_in_common(outcome: RunOutcome) -> str:
+    """How many optimizer steps all ranks of a training have made that were stopped together; or ""."""
+    made = {end.optimizer_steps for end in outcome.done.values()}
+    is_whole = not (outcome.lost or outcome.lost_before or outcome.began_anew)
+    if not (is_whole and (outcome.interrupted or outcome.timed_out)) or len(made) != 1 or 0 in made:
+        return ""
+    (count,) = made
+    return f"all ranks made {count} optimizer step{'s' * (count != 1)}"
 
 
 def _cut(outcome: RunOutcome) -> list[str]:
@@ -249,12 +261,16 @@ def _reformed(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) 
         words = f"{cut[0]}; {anew}"
     elif any(end.lacks_group for end in outcome.done.values()):
         words = f"the code had ended its process group, so {anew}"
+    elif any(end.left_open for end in outcome.done.values()):
+        words = f"a model was left in the midst of a forward or backward pass, so {anew}"
     else:
         words = f"ranks had not called the same collectives, so {anew}"
     filling = [name for name in _waiting(outcome, outcome.waited_in) if _fills(name)]
+    if "torch" in outcome.regained:
+        filling = [name for name in filling if name != "backward"]  # its gradients are dropped
     if outcome.was_cut and filling and "torch" in with_what_they_need(framework):
         words += f"; tensors that {' or '.join(filling)} was filling may be incomplete"
-    return "; ".join((words, *made_again(framework)))
+    return "; ".join((words, *made_again(framework, outcome.regained)))
 
 
 def _fills(name: str) -> bool:

@@ -104,7 +104,7 @@ def row_of(left: FoundPool) -> PoolRow:
 def _rank_rows(spec: PoolSpec, now: AgentStatus) -> Iterator[RankRow]:
     """The ranks of a pool; where some have begun, those that are missing have ended."""
     for rank in range(spec.world_size) if now.ranks else ():
-        lost = "" if rank in now.ranks else "ended"
+        lost = "" if rank in now.ranks else now.ended.get(rank, "ended")
         yield RankRow(rank, rank // spec.slots, now.pids.get(rank), lost)
 
 

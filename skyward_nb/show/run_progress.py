@@ -1,6 +1,11 @@
-"""How far a run is, in a file that other processes read: the panel in JupyterLab, while the notebook is busy.
+"""How far a run is, in files that other processes read: the Lab extension, while the notebook is busy.
 
-Its display writes it once a second, if the run is longer than that, and removes it in the end.
+Its display writes them once a second, if the run is longer than that, and removes them in the end. The whole
+picture is written only while somebody has asked for it within the last seconds, which costs a mark.
+
+    run.now           how far it is
+    run.now.asked     when it was last asked for the picture: the file's time
+    run.now.picture   the picture, as a bundle for front ends of their own
 """
 
 from __future__ import annotations
@@ -12,15 +17,22 @@ from functools import cached_property
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
+from skyward_nb.picture import page
+from skyward_nb.picture.record import MIME, as_json
 from skyward_nb.picture.wording import bar_row, headline
 from skyward_nb.pool.registry import PoolEntry, progress_file
 from skyward_nb.protocol.message_parts import Gpu
-from skyward_nb.view.run_view import RunView
+from skyward_nb.view.run_view import DisplayedObject, OutputLine, RunView
 
 PERIOD = 1.0
 STALE = 20.0
 """Seconds after which a file is not believed any more: its process has ended, or is stopped."""
+ASKED = 5.0
+"""Seconds for which the picture is written after it was asked for."""
+_ENTRIES = 300
+"""Lines and figures of the picture, the last so many."""
 
 
 class RankFigures(msgspec.Struct, frozen=True):
@@ -46,8 +58,15 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[RankFigures, ...] = ()
 
 
+class RunPicture(msgspec.Struct, frozen=True, kw_only=True):
+    """The picture of a run that goes on, as a bundle."""
+
+    number: int
+    data: dict[str, object]
+
+
 class ProgressFile:
-    """The file of one run of a pool."""
+    """The files of one run of a pool."""
 
     def __init__(self, entry: PoolEntry, number: int) -> None:
         self._entry = entry
@@ -67,21 +86,58 @@ class ProgressFile:
 
     def write(self, view: RunView) -> None:
         """Write how far the run is; where nothing can be written, the panel shows no progress."""
-        self._due = time.monotonic() + PERIOD
-        new = self._path.with_name(f"{self._path.name}.new{os.getpid()}")
+        began = time.monotonic()
+        self._due = began + PERIOD
         # The folder is gone once the pool is.
         with contextlib.suppress(OSError):
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.encode(progress_of(view, self._number)))
-            new.replace(self._path)
+            _replace(self._path, msgspec.json.encode(progress_of(view, self._number)))
             self._is_written = True
+            if _is_asked_for(self._path):
+                picture = RunPicture(number=self._number, data=picture_of(view))
+                _replace(_picture_of(self._path), msgspec.json.encode(picture))
+                # A picture of many ranks is work: never more than a tenth of the time.
+                self._due = began + max(PERIOD, 10 * (time.monotonic() - began))
 
     def remove(self) -> None:
         """The run is over."""
         if self._is_written:
-            self._path.unlink(missing_ok=True)
+            for path in (self._path, _picture_of(self._path), _asked_of(self._path)):
+                path.unlink(missing_ok=True)
             self._is_written = False
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Put a file in the place of another one, for this user alone; raises OSError."""
+    new = path.with_name(f"{path.name}.new{os.getpid()}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    new.replace(path)
+
+
+def _picture_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.picture")
+
+
+def _asked_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.asked")
+
+
+def _is_asked_for(path: Path) -> bool:
+    try:
+        return abs(time.time() - _asked_of(path).stat().st_mtime) < ASKED
+    except OSError:
+        return False
+
+
+def picture_of(view: RunView) -> dict[str, object]:
+    """The record of a view with the last of its output, and the HTML of figures in that."""
+    last = view.entries[-_ENTRIES:]
+    before = view.entries[:-_ENTRIES]
+    hidden = sum(len(each.ranks) for each in before if isinstance(each, OutputLine))
+    recent = replace(view, entries=last, cut=view.cut + hidden, gap=0) if before else view
+    has_figures = any(isinstance(each, DisplayedObject) for each in last)
+    return {"text/html": page.output(recent) if has_figures else "", MIME: as_json(recent)}
 
 
 def progress_of(view: RunView, number: int) -> RunProgress:
@@ -111,5 +167,17 @@ def read_progress(entry: PoolEntry) -> RunProgress | None:
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         found = msgspec.json.decode(path.read_bytes(), type=RunProgress)
         if abs(time.time() - found.written) < STALE:
+            return found
+    return None
+
+
+def ask_for_picture(entry: PoolEntry, number: int) -> RunPicture | None:
+    """The picture of a run that goes on; None where it is not written yet. It is from now on, for some seconds."""
+    path = progress_file(entry)
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        os.close(os.open(_asked_of(path), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        os.utime(_asked_of(path))
+        found = msgspec.json.decode(_picture_of(path).read_bytes(), type=RunPicture)
+        if found.number == number:
             return found
     return None

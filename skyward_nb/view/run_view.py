@@ -98,6 +98,15 @@ class NoteTable(msgspec.Struct, frozen=True):
     lines: tuple[str, ...]
 
 
+class FailedLine(msgspec.Struct, frozen=True):
+    """A line at which ranks raised the same: `line` of `where`, which is `Cell In[3]` or a file."""
+
+    ranks: tuple[int, ...]
+    where: str
+    line: int
+    error: str
+
+
 class RunView(msgspec.Struct, frozen=True):
     """The whole picture; times in seconds of one clock.
 
@@ -107,7 +116,7 @@ class RunView(msgspec.Struct, frozen=True):
     whose clock is `wall` seconds ahead of this one. `screens` hold what is not ended yet, by
     rank and stream. The cell itself began at `ran_from`. Where an error stands below the picture, a page has
     the `short_headline`, and leaves the message and the `error_notes` to that. `hang` says which ranks wait for which, where
-    nothing has gone on for a while.
+    nothing has gone on for a while. `failed_at` are lines of the user's code that raised.
     """
 
     run: str = ""
@@ -142,6 +151,7 @@ class RunView(msgspec.Struct, frozen=True):
     headline: str = ""
     short_headline: str = ""
     hang: str = ""
+    failed_at: tuple[FailedLine, ...] = ()
     tables: tuple[NoteTable, ...] = ()
     notes: tuple[str, ...] = ()
     error_notes: tuple[str, ...] = ()

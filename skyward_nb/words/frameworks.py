@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -138,11 +138,14 @@ def with_what_they_need(words: Iterable[str]) -> dict[str, str]:
     return {each.name: asked[each.name] for each in FRAMEWORKS if each.name in asked}
 
 
-def made_again(words: Iterable[str]) -> tuple[str, ...]:
-    """What users must make again in a new group, for these frameworks and those they run on."""
-    wanted = with_what_they_need(words)
+def made_again(words: Iterable[str], regained: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """What users must make again in a new group, for these frameworks and those they run on.
+
+    Of those in `regained`, what it says instead.
+    """
+    wanted, regained = with_what_they_need(words), regained or {}
     return tuple(
-        each.again[variant]
+        regained.get(each.name) or each.again[variant]
         for each in FRAMEWORKS
         if (variant := wanted.get(each.name)) is not None and variant in each.again
     )

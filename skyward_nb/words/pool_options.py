@@ -18,6 +18,8 @@ from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes
 from skyward_nb.words.offers import Need, Spot
+from skyward_nb.words.ray_access import RayAccess
+from skyward_nb.words.skypilot_access import SkyPilotAccess
 from skyward_nb.words.slurm_access import SlurmAccess
 from skyward_nb.words.spec import Simulate
 from skyward_nb.words.volume import Volume
@@ -69,7 +71,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     None is a value: that of `accelerator=none` and `ranks_per_node=auto`. `image` is the name of an `Image`
     until that is looked up in the notebook. `partition` is Slurm's if it is a
-    text. Only Python code states `aws`, `slurm`, `kubernetes`, `volumes` and `adds_frameworks`.
+    text. Only Python code states `aws`, `slurm`, `kubernetes`, `ray`, `skypilot`, `volumes` and `adds_frameworks`.
     """
 
     pool: Stated[str] = UNSET
@@ -90,6 +92,8 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     aws: Stated[AWSAccess] = UNSET
     slurm: Stated[SlurmAccess] = UNSET
     kubernetes: Stated[KubernetesAccess] = UNSET
+    ray: Stated[RayAccess] = UNSET
+    skypilot: Stated[SkyPilotAccess] = UNSET
     login: Stated[str] = UNSET
     job: Stated[str] = UNSET
     account: Stated[str] = UNSET
@@ -104,6 +108,10 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     namespace: Stated[str] = UNSET
     queue: Stated[str] = UNSET
     service_account: Stated[str] = UNSET
+    address: Stated[str] = UNSET
+    resources: Stated[tuple[tuple[str, float], ...]] = UNSET
+    waits: Stated[bool] = UNSET
+    infra: Stated[str] = UNSET
     cpus: Stated[Need] = UNSET
     memory: Stated[Need] = UNSET
     region: Stated[tuple[str, ...]] = UNSET

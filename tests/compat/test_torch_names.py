@@ -120,3 +120,73 @@ def test_gradients_that_are_not_reduced_are_dropped(alone):
     assert held()
     torch_private.drop_unreduced_gradients(model)
     assert not held()
+
+
+def test_a_group_goes_on_with_other_backends_until_their_numbers_end(alone):
+    sub = dist.new_group([0])
+    for number in (torch_private.FIRST_TYPE, torch_private.LAST_TYPE):
+        for group in (alone, sub):
+            assert torch_private.is_exchangeable(group)
+            (old,) = torch_private.backends_of(group)
+            torch_private.exchange_backend(group, old, dist.HashStore(), number)
+            (new,) = torch_private.backends_of(group)
+            assert new is not old
+            assert torch_private.collectives_begun(group) == 0
+            one = torch.ones(1)
+            dist.all_reduce(one, group=group)
+            assert torch_private.collectives_begun(group) == 1
+            assert new.options._timeout == old.options._timeout
+    assert torch_private.ranks_of(sub) == (0,)
+    assert dist.get_backend() == "gloo"
+    with pytest.raises(ValueError):
+        torch_private.exchange_backend(alone, new, dist.HashStore(), torch_private.LAST_TYPE + 1)
+
+
+def test_models_begin_a_pass_anew(alone):
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+
+    assert torch_private.FullySharded.kind() is FSDPState
+
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(*_):
+            raise ValueError
+
+    for wrap in (torch.nn.parallel.DistributedDataParallel, fully_shard):
+        first = torch.nn.Linear(2, 2)
+        model = wrap(torch.nn.Sequential(torch.nn.Linear(2, 2), first))
+        model(torch.ones(1, 2)).sum().backward()
+        fsdp = getattr(model, "_get_fsdp_state", None)
+        state = torch_private.FullySharded(fsdp()) if fsdp else None
+
+        def is_unfinished(model=model, state=state):
+            return state.is_unfinished() if state else torch_private.is_unfinished(model)
+
+        assert not is_unfinished()
+        layers = list(model.children()) if fsdp else list(model.module.children())
+        handle = layers[0].register_forward_hook(lambda _, __, out: Fails.apply(out))
+        with pytest.raises(ValueError):
+            model(torch.ones(1, 2)).sum().backward()
+        handle.remove()
+        assert is_unfinished()
+        state.begin_anew() if state else torch_private.begin_anew(model)
+        assert not is_unfinished()
+        model(torch.ones(1, 2)).sum().backward()
+        assert all(each.grad is not None for each in model.parameters())
+
+
+def test_backward_passes_are_watched():
+    seen = []
+    torch_private.watch_backward(lambda: seen.append(torch_private.is_in_backward()))
+    torch_private.watch_backward(lambda: seen.append(torch_private.is_in_backward()))
+    x = torch.ones(1, requires_grad=True)
+    (2 * x).backward()
+    torch.autograd.grad(2 * x, x)
+    torch_private.watch_backward(None)
+    (2 * x).backward()
+    assert seen == [False, False]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from kernels import Kernel, Marks, ready
 from leaks import ours
+from waiting import until
 
 from skyward_nb.kernel import kernelspecs
 
@@ -122,6 +123,15 @@ def test_off_and_on(notebook):
     wrong = notebook.run("%sky on nodes=3")
     assert "nodes=3 was asked for" in wrong.traceback
     assert notebook.run("x").result == "[0] 0\n[1] 1"
+
+
+def test_a_restart_in_mid_run_ends_the_run_and_the_pool(notebook, tmp_path):
+    marks = Marks(notebook, tmp_path)
+    notebook.begin("here()\nmeet('never')")
+    until(marks.of(0, 1))
+    assert notebook.restart() == ""
+    until(lambda: not ours())
+    assert notebook.run("sky.world_size()").result == "[0-1] 2"
 
 
 def test_a_restart_leaves_nothing_unless_the_pool_is_kept(notebook):

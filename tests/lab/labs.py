@@ -38,6 +38,8 @@ _DISABLED = (
     "@jupyterlab/notebook-extension:language-server",
     "@jupyterlab/terminal-extension",
 )
+RENDERER = "skyward-nb:record"
+"""Ours, off but for the tests of it: the others see what people without the extension see."""
 
 _SERVER_CONFIG = {
     "ServerApp": {
@@ -110,7 +112,9 @@ def lab_server(
     with log.open("wb") as out:
         process = subprocess.Popen(
             apart.words(python, "-m", module, "--no-browser"),
-            cwd=_make_root(folder, python, _DISABLED if module == "jupyterlab" else ()),
+            cwd=_make_root(
+                folder, python, (RENDERER, *(_DISABLED if module == "jupyterlab" else ()))
+            ),
             env=_environment(folder, token),
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import os
 import shutil
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 nbformat = Later("nbformat")
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
-_MS = 60_000
+_MS = 180_000
 LOAD, DOWN = 0, 1
 """Cells of each notebook here: the extension is loaded, pools are taken down."""
 
@@ -117,6 +118,8 @@ class NotebookPage:
     name: str
     # One document and nothing around it: lighter than the whole of Lab, and the same notebook.
     route: str = "doc/tree"
+    in_mid_run: bool = False
+    """Whether it is opened while a cell runs."""
     page: Page = field(init=False)
     console_errors: list[str] = field(default_factory=list[str])
     """What the page reported as errors. A plain notebook reports none, so nothing is left out."""
@@ -124,16 +127,27 @@ class NotebookPage:
     """What it asked of others than our server."""
 
     def __post_init__(self) -> None:
+        self._new_page()
+        self._open()
+
+    def in_another_tab(self) -> NotebookPage:
+        """The same notebook in a tab of its own, whatever goes on in it."""
+        other = copy.copy(self)
+        other._new_page()
+        other._goto()
+        return other
+
+    def _new_page(self) -> None:
         self.page = self.context.new_page()
         self.page.set_default_timeout(_MS)
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.console_errors.append(f"{error.stack}"))
         self.page.on("request", self._on_request)
-        self._open()
 
     def _open(self) -> None:
         self._goto()
-        self.wait_idle()
+        if not self.in_mid_run:
+            self.wait_idle()
 
     def _goto(self) -> None:
         self.page.goto(f"{self.server.url}{self.route}/{self.name}?token={self.server.token}")
@@ -211,6 +225,13 @@ class NotebookPage:
             notebook.metadata["from"] = "elsewhere"
             nbformat.write(notebook, self.path)
         self._open()
+
+    @contextmanager
+    def beside(self, *, in_mid_run: bool = False) -> Iterator[NotebookPage]:
+        """The same notebook in another tab, which is closed in the end."""
+        other = NotebookPage(self.server, self.context, self.name, in_mid_run=in_mid_run)
+        yield other
+        other.page.close()
 
     def reload(self) -> None:
         """Leave the page and open the saved file in it anew, with the kernel that it had."""

@@ -50,7 +50,12 @@ def test_a_rank_that_has_ended_is_named(make):
     pool = make(name="mine", nodes=2)
     os.kill(pool.pids[1], signal.SIGKILL)
     (rank,) = until(lambda: [each for each in panel_state({}).pools[0].pool.ranks if each.lost])
-    assert (rank.rank, rank.node, rank.process, rank.lost) == (1, 1, None, "ended")
+    assert (rank.rank, rank.node, rank.process, rank.lost) == (
+        1,
+        1,
+        None,
+        "killed by SIGKILL (from outside; no sign of memory running out)",
+    )
 
 
 def test_pools_on_other_machines_are_not_asked(monkeypatch):
@@ -86,9 +91,9 @@ def test_every_route_asks_who_it_is():
     from skyward_nb.lab.routes import routes
 
     listed = routes("/base/")
-    assert len(listed) == 5
+    assert len(listed) == 7
     for path, route in listed:
-        assert path.startswith("/base/skyward/pools")
+        assert path.startswith(("/base/skyward/pools", "/base/skyward/runs/"))
         own = [name for name in ("get", "post", "put", "patch", "delete") if name in vars(route)]
         assert own
         for name in own:

@@ -119,12 +119,12 @@ def test_a_pool_from_its_first_run_to_its_end(notebook, panel, status, go):
     # A rank that dies is named, and its chip struck out, until all begin anew.
     (entry,) = registry.entries()
     os.kill(registry.condition(entry).pids[1], signal.SIGKILL)
-    card.get_by_text("rank 1 has ended").wait_for()
+    card.get_by_text(re.compile("^rank 1: killed by SIGKILL")).wait_for()
     assert "sky-trouble" in status.get_attribute("class")
     notebook.screenshot("panel-lost")
     press(card, "Restart")
     sure(notebook, "Restart")
-    card.get_by_text("rank 1 has ended").wait_for(state="hidden")
+    card.get_by_text(re.compile("^rank 1: ")).wait_for(state="hidden")
     until(lambda: "sky-trouble" not in status.get_attribute("class"))
 
     # Down, while a cell runs on it: the run is over before the kernel gets the line.
@@ -298,7 +298,7 @@ def test_what_pools_cost_and_do_in_light_and_dark(notebook, panel, status, route
     chip = cards.nth(0).locator(".sky-chip").first.get_attribute("title")
     assert chip.splitlines()[1:] == ["processor 97 %", "memory 0.6 GB", "GPU 90 %, 30.0 of 80.0 GB"]
     assert "$3.20/h · $4.25 so far of at most $5.00" in cards.nth(0).inner_text()
-    assert "ranks 1, 3 have ended" in cards.nth(1).inner_text()
+    assert "ranks 1,3 have ended" in cards.nth(1).inner_text()
     assert "$0.050/h · $0.012 so far" in cards.nth(1).inner_text()
     notebook.screenshot("panel-light")
     notebook.page.evaluate(THEME, "JupyterLab Dark")

@@ -57,7 +57,8 @@ def works_again(made):
         "t = torch.ones(1)\ndist.all_reduce(t)\nassert t.item() == 4\nassert id(kept) == number"
     )
     assert not any(end.failure for end in ends), ends
-    assert [list(end.steps.values()) for end in ends] == [[1]] * len(ends)
+    # Groups that tests made go on, too: the default one is the first.
+    assert [next(iter(end.steps.values())) for end in ends] == [1] * len(ends)
 
 
 # What ranks 0, 2 and 3 wait in while rank 1 has ended, and its name.
@@ -133,7 +134,7 @@ def test_ranks_that_wait_for_one_that_has_failed(four):
     assert ends[1].failure.message == "first"
     assert not ends[1].interrupted
     assert not ends[1].waited_in
-    assert [list(end.steps.values()) for end in ends] == [[2], [1], [2], [2]]
+    assert [next(iter(end.steps.values())) for end in ends] == [2, 1, 2, 2]
     assert [ends[rank].waited_in for rank in (0, 2, 3)] == ["all_reduce"] * 3
 
 
@@ -164,7 +165,7 @@ def test_a_group_of_some(four):
     ends = four.ended(run)
     assert [end.waited_in for end in ends] == ["all_reduce", "", "", "barrier"]
     assert [end.interrupted for end in ends] == [True, False, False, True]
-    assert [len(end.steps) for end in ends] == [2] * 4
+    assert all(len(end.steps) > 1 for end in ends), ends
 
 
 def test_code_that_catches_what_a_collective_raises_ends(four):

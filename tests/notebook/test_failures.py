@@ -388,7 +388,7 @@ def test_after_a_timeout_it_is_said_who_waited_for_whom(grouped, body, says):
     cell = f"Cell In[{number(grouped)}]"
     assert ran.error[:2] == ("RunTimeout", f"after 3 s {says.format(cell=cell)}")
     assert "communication was cut to stop rank" in ran.traceback
-    assert "must be made again" in ran.traceback
+    assert "groups and meshes made before go on" in ran.traceback
     assert grouped.run("%%sky_remote\ndist.all_reduce(x)").status == "ok"
 
 
@@ -442,8 +442,8 @@ def test_a_hang_stands_in_the_picture_by_itself_and_in_the_interrupts_message(lo
     assert ran.error[0] == "KeyboardInterrupt"
     assert "\nranks 0-2 waited in barrier for rank 3, which had finished\n" in ran.traceback
     assert says not in ran.picture, "it is over"
-    assert "to wrap again on the ranks: model = DDP(model.module)" in ran.traceback
-    line = "model = DDP(model.module)\nmodel(torch.ones(1)).sum().backward()"
+    assert "wrap again" not in ran.traceback
+    line = "model(torch.ones(1)).sum().backward()"
     assert looks_soon.run(f"%%sky_remote\n{line}").status == "ok"
 
 

@@ -22,6 +22,8 @@ def test_a_pool_has_a_field_for_each_of_its_options():
         "aws",
         "slurm",
         "kubernetes",
+        "ray",
+        "skypilot",
         "adds_frameworks",
         "volumes",
     }

@@ -374,3 +374,28 @@ def test_a_rank_that_ends_while_it_is_killed_is_waited_for():
     run.on_lost(RankLost(1, 0, "killed by SIGKILL", asked=True), 0.4)
     assert run.over
     assert run.broken
+
+
+def test_ranks_of_a_training_may_stop_together_while_all_are_there():
+    run = RunState(1, (0, 1), 2, patience=1.5)
+    assert run.interrupt(5) == [Interrupt(1, (0, 1), by_person=True, patience=1.5)]
+    run.on_interrupted(RunInterrupted(1, ranks=(0, 1)), 5)
+    assert run.tick(8.4)[1:] == [Inspect((0, 1))]
+    assert run.tick(8.5) == [Kill((0, 1), 1)], "patience comes before grace"
+    run = RunState(1, (0, 1), 2, patience=1.5)
+    run.on_done(done(1, failed=True), 5)
+    assert run.tick(5 + SETTLE) == [Interrupt(1, (0,))]  # one of them is away
+    some = RunState(1, (0,), 2, everyone=(0, 1), patience=1.5)
+    assert some.interrupt(5) == [Interrupt(1, (0,), by_person=True)]
+
+
+def test_ranks_that_made_other_steps_or_left_a_model_in_its_midst_are_torn():
+    for one, other, torn in (
+        ({"optimizer_steps": 4}, {"optimizer_steps": 4}, False),
+        ({"optimizer_steps": 4}, {"optimizer_steps": 5}, True),
+        ({"left_open": True}, {}, True),
+    ):
+        run = RunState(1, (0, 1), 2)
+        run.on_done(msgspec.structs.replace(done(0, interrupted=True), **one), 0)
+        run.on_done(msgspec.structs.replace(done(1, interrupted=True), **other), 0)
+        assert run.torn is torn

@@ -76,10 +76,36 @@ def outcome(*ends, dead=(), killed=(), **more):
     )  # fmt: skip
 
 
+def trained(rank, steps):
+    return replace(stopped(rank), optimizer_steps=steps)
+
+
+GO_ON = "models go on; a step is lost"
+
+
 @pytest.mark.parametrize(
     ("after", "says"),
     [
         (outcome(well(0), well(1)), ()),
+        (
+            outcome(trained(0, 7), trained(1, 7), interrupted=True),
+            ("all ranks made 7 optimizer steps, none is lost: models of torch go on",),
+        ),
+        (outcome(trained(0, 7), trained(1, 6), interrupted=True), ()),
+        (
+            outcome(
+                stopped(0, "backward"), stopped(1), interrupted=True, was_reformed=True,
+                waited_in={0: "backward"}, regained={"torch": GO_ON},
+            ),
+            (f"communication was cut to stop rank 0, which waited in backward; {KEPT}; {GO_ON}",),
+        ),
+        (
+            outcome(
+                replace(failed(0), left_open=True), well(1), was_reformed=True,
+                regained={"torch": GO_ON},
+            ),
+            (f"a model was left in the midst of a forward or backward pass, so {KEPT}; {GO_ON}",),
+        ),
         (outcome(failed(0), well(1)), ()),
         (outcome(failed(0), stopped(1), stopped(2)), ("ranks 1-2 were stopped",)),
         (

@@ -1,0 +1,109 @@
+/** The menu beside the cell's button: on which pool the cell runs, and on which of its ranks. */
+
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { INotebookTracker } from '@jupyterlab/notebook';
+import { isCodeCellModel } from '@jupyterlab/cells';
+import { caretDownIcon } from '@jupyterlab/ui-components';
+import { Menu } from '@lumino/widgets';
+import type { IPanelState, IPool } from './pools';
+import { ask, worldSize } from './pools';
+import { MAGIC, remoteLine, withOption } from './remoteLine';
+import { replaceSource } from './sourceEdits';
+
+export const MENU = 'skyward-nb:cell-menu';
+const SET = 'skyward-nb:set-line';
+const MOST_RANKS = 16;
+const DEFAULT = 'default';
+
+/** What an item of the menu does to the line. */
+interface ISetArgs {
+  name: string;
+  value: string;
+  label: string;
+}
+
+/** Register the commands; the settings put the menu's button into each cell's toolbar. */
+export function addCellMenu(
+  app: JupyterFrontEnd,
+  tracker: INotebookTracker
+): void {
+  const { commands } = app;
+  const model = () => tracker.activeCell?.model;
+  const source = () => model()?.sharedModel.getSource() ?? '';
+  const isCode = () => {
+    const now = model();
+    return now !== undefined && isCodeCellModel(now);
+  };
+
+  commands.addCommand(SET, {
+    label: args => (args as unknown as Partial<ISetArgs>).label ?? '',
+    isToggled: args => {
+      const { name, value } = args as unknown as ISetArgs;
+      return remoteLine(source()) !== '' && valueOf(source(), name) === value;
+    },
+    execute: args => {
+      const now = model();
+      if (now) {
+        const { name, value } = args as unknown as ISetArgs;
+        const line = remoteLine(source());
+        const next = withOption(line || `${MAGIC}\n`, name, value);
+        replaceSource(now, { start: 0, end: line.length, text: next });
+      }
+    }
+  });
+  commands.addCommand(MENU, {
+    caption: 'The pool and the ranks that the cell runs on',
+    icon: caretDownIcon,
+    isEnabled: isCode,
+    isVisible: isCode,
+    execute: async () => {
+      const button = document.querySelector(
+        `.jp-mod-active .jp-cell-toolbar [data-command='${MENU}']`
+      );
+      const at = button?.getBoundingClientRect();
+      let pools: IPool[] = [];
+      try {
+        pools = (await ask<IPanelState>('pools')).pools;
+      } catch {
+        // The menu says that no pool is up, which is all that is known.
+      }
+      const menu = menuOf(app, pools, valueOf(source(), 'pool'));
+      menu.aboutToClose.connect(() => {
+        // An item that was chosen still has to run.
+        setTimeout(() => {
+          menu.dispose();
+        });
+      });
+      menu.open(at?.left ?? 0, at?.bottom ?? 0);
+    }
+  });
+}
+
+function valueOf(source: string, name: string): string {
+  const found = new RegExp(`[ \\t](?:${name}=|--${name}[= ])(\\S+)`);
+  return found.exec(remoteLine(source))?.[1] ?? '';
+}
+
+function menuOf(app: JupyterFrontEnd, pools: IPool[], chosen: string): Menu {
+  const { commands } = app;
+  const menu = new Menu({ commands });
+  const add = (to: Menu, name: string, value: string, label: string) => {
+    to.addItem({ command: SET, args: { name, value, label } });
+  };
+  if (!pools.some(each => each.handle === DEFAULT)) {
+    add(menu, 'pool', '', 'A pool that is made for it');
+  }
+  for (const pool of pools) {
+    const value = pool.handle === DEFAULT ? '' : pool.handle;
+    add(menu, 'pool', value, `${pool.handle}: ${pool.pool.spec}`);
+  }
+  menu.addItem({ type: 'separator' });
+  add(menu, 'ranks', '', 'All ranks');
+  add(menu, 'ranks', 'head', 'Rank 0 alone');
+  const pool = pools.find(each => each.handle === (chosen || DEFAULT));
+  const count = Math.min(pool ? worldSize(pool) : 0, MOST_RANKS);
+  for (let rank = 1; rank < count; rank += 1) {
+    add(menu, 'ranks', `${rank}`, `Rank ${rank} alone`);
+  }
+  return menu;
+}

@@ -1,0 +1,71 @@
+/** What ranks displayed, taken out of the bundle's HTML without running any of it. */
+
+import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
+import { button, element } from './dom';
+import type { IFigure } from './record';
+import { spellRanks } from './words';
+
+const IMAGE = /^data:image\/(png|jpeg|gif|webp|svg\+xml);base64,[\w+/=\s]*$/;
+
+/** The HTML of a bundle: a document that nothing is loaded or run for. */
+export class BundleHtml {
+  private parsed: Document | null = null;
+
+  constructor(
+    readonly text: string,
+    private readonly sanitizer: IRenderMime.ISanitizer,
+    private readonly isTrusted: boolean
+  ) {}
+
+  /** A figure as elements: an image, or its HTML without what could run. */
+  figure(entry: IFigure): HTMLElement {
+    const box = element('div', 'sky-figure');
+    const found = this.find(entry.anchor);
+    const image = found?.querySelector('img')?.getAttribute('src') ?? '';
+    const isImage = entry.types.some(type => type.startsWith('image/'));
+    if (isImage && IMAGE.test(image)) {
+      const made = element('img');
+      made.src = image;
+      made.alt = `figure of ${spellRanks(entry.ranks)}`;
+      box.append(made);
+      return box;
+    }
+    if (!found) {
+      box.append(element('pre', '', entry.data['text/plain'] ?? ''));
+      return box;
+    }
+    const framed = found.querySelector('iframe')?.getAttribute('srcdoc');
+    const dirty = framed ?? found.innerHTML;
+    const inner = element('div', 'jp-RenderedHTMLCommon');
+    inner.innerHTML = this.sanitizer.sanitize(dirty);
+    box.append(inner);
+    if (this.isTrusted && /<script/i.test(dirty)) {
+      this.offerFrame(box, dirty);
+    }
+    return box;
+  }
+
+  private find(anchor: string): HTMLElement | null {
+    this.parsed ??= new DOMParser().parseFromString(this.text, 'text/html');
+    const found = this.parsed.getElementById(anchor);
+    const copy = found?.cloneNode(true) as HTMLElement | undefined;
+    copy?.querySelector('b')?.remove();
+    return copy ?? null;
+  }
+
+  /** Scripts run when a person asks for it, and in a frame that reaches nothing of the page. */
+  private offerFrame(box: HTMLElement, dirty: string): void {
+    const offer = button(
+      'Run its scripts',
+      'In a frame of their own, which reaches neither this page nor the kernel',
+      () => {
+        const frame = element('iframe', 'sky-frame');
+        frame.setAttribute('sandbox', 'allow-scripts');
+        frame.title = 'What a rank displayed';
+        frame.srcdoc = dirty;
+        box.replaceChildren(frame);
+      }
+    );
+    box.append(offer);
+  }
+}

@@ -1,0 +1,134 @@
+/** What ranks printed and displayed: searched, and shown for the ranks that are chosen. */
+
+import { button, element } from './dom';
+import type { BundleHtml } from './figures';
+import { FullLog } from './fullLog';
+import type { ILine } from './outputLines';
+import { blocksOf, has } from './outputLines';
+import type { RankChoice } from './rankChoice';
+import type { Entry } from './record';
+import { rangesOf } from './words';
+
+/** Keeps what is sought, and the place in the output, when the output changes. */
+export class OutputPane {
+  readonly node = element('div', 'sky-output');
+  private readonly search = element('input', 'sky-input');
+  private readonly count = element('span', 'sky-count');
+  private readonly log: HTMLButtonElement;
+  private readonly list = element('div', 'sky-out');
+  private readonly inner = element('div', '');
+  private readonly figures = new Map<string, HTMLElement>();
+  private entries: Entry[] = [];
+  private html: BundleHtml | null = null;
+  private run = '';
+  private fullLog: FullLog | null = null;
+
+  constructor(private readonly choice: RankChoice) {
+    this.search.type = 'search';
+    this.search.placeholder = 'Search the output';
+    this.search.setAttribute('aria-label', 'Search the output');
+    this.search.addEventListener('input', () => {
+      this.draw();
+      this.fullLog?.again();
+    });
+    this.count.setAttribute('role', 'status');
+    this.log = button('Full log', 'All that was printed, from the disk', () => {
+      this.openLog();
+    });
+    this.list.append(this.inner);
+    this.list.tabIndex = 0;
+    this.list.setAttribute('role', 'region');
+    this.list.setAttribute('aria-label', 'Output');
+    this.node.append(
+      element(
+        'div',
+        'sky-tools',
+        choice.node,
+        this.search,
+        this.count,
+        this.log
+      ),
+      this.list
+    );
+  }
+
+  /** Other ranks are chosen. */
+  chosen(): void {
+    this.draw();
+    this.fullLog?.again();
+  }
+
+  /** Show these entries; their figures are in `html`. */
+  update(run: string, entries: Entry[], html: BundleHtml): void {
+    this.run = run;
+    this.html = html;
+    this.entries = entries;
+    this.figures.clear();
+    this.node.hidden = entries.length === 0;
+    this.log.hidden = run === '';
+    this.draw();
+  }
+
+  private openLog(): void {
+    const sought = () => this.sought;
+    this.fullLog = new FullLog(
+      this.run,
+      () => this.choice.chosen,
+      sought,
+      () => {
+        this.fullLog?.node.replaceWith(this.list);
+        this.fullLog = null;
+        this.log.disabled = false;
+      }
+    );
+    this.log.disabled = true;
+    this.list.replaceWith(this.fullLog.node);
+  }
+
+  private get sought(): string {
+    return this.search.value.trim().toLowerCase();
+  }
+
+  private draw(): void {
+    const { sought } = this;
+    const parts: HTMLElement[] = [];
+    let lines: ILine[] = [];
+    let [found, all] = [0, 0];
+    const endLines = () => {
+      parts.push(...blocksOf(lines, sought));
+      lines = [];
+    };
+    for (const entry of this.entries) {
+      if (entry.type === 'cut') {
+        endLines();
+        const count = entry.lines.toLocaleString('en');
+        const how = entry.logs ? `: ${entry.logs}` : '';
+        const words = `… ${count} lines not shown${how} …`;
+        parts.push(element('div', 'sky-row sky-of-aside', words));
+      } else if (!this.choice.isAnyShown(entry.ranks)) {
+        continue;
+      } else if (entry.type === 'text') {
+        for (const text of entry.lines) {
+          const line = { ranks: entry.ranks, stream: entry.stream, text };
+          all += 1;
+          if (has(line, sought)) {
+            found += 1;
+            lines.push(line);
+          }
+        }
+      } else if (!sought && this.html) {
+        endLines();
+        let figure = this.figures.get(entry.anchor);
+        if (!figure) {
+          const label = element('b', '', `[${rangesOf(entry.ranks)}]`);
+          figure = element('div', 'sky-shown', label, this.html.figure(entry));
+          this.figures.set(entry.anchor, figure);
+        }
+        parts.push(figure);
+      }
+    }
+    endLines();
+    this.inner.replaceChildren(...parts);
+    this.count.textContent = sought ? `${found} of ${all} lines` : '';
+  }
+}

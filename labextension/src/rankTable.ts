@@ -1,0 +1,141 @@
+/** The table of ranks: their loops, metrics and use of the machine. */
+
+import { element } from './dom';
+import type { IBar, IRankRecord } from './record';
+import { clock, compact, spellSize } from './words';
+
+const MOST_METRICS = 12;
+const MOST_BARS = 4;
+
+/** A loop in words: `epoch 4/10 · 40% · 3 it/s · 2.0 s left`. */
+function spellBar(bar: IBar): string {
+  const count = (value: number) =>
+    bar.unit === 'B' ? spellSize(value) : value.toLocaleString('en');
+  const speed = bar.seconds > 0.05 ? bar.done / bar.seconds : 0;
+  const parts = [
+    bar.total === null
+      ? `${count(bar.done)} done`
+      : `${count(bar.done)}/${count(bar.total)}`
+  ];
+  if (bar.total) {
+    parts.push(`${Math.floor((100 * bar.done) / bar.total)}%`);
+  }
+  if (speed > 0) {
+    const rate = speed >= 1 ? compact(speed) : compact(1 / speed);
+    const unit = speed >= 1 ? `${bar.unit}/s` : `s/${bar.unit}`;
+    parts.push(bar.unit === 'B' ? `${spellSize(speed)}/s` : `${rate} ${unit}`);
+  }
+  if (bar.total !== null && !bar.over && speed > 0 && bar.done < bar.total) {
+    parts.push(`${clock((bar.total - bar.done) / speed)} left`);
+  }
+  return [`${bar.text} ${parts.join(' · ')}`.trim(), bar.note]
+    .filter(Boolean)
+    .join(' · ');
+}
+
+function loop(bar: IBar, state: string): HTMLElement {
+  const words = element('span', '', spellBar(bar));
+  if (!bar.total) {
+    return element('div', 'sky-loop', words);
+  }
+  const part = Math.min(1, Math.max(0, bar.done / bar.total));
+  const fill = element('div', 'sky-fill');
+  fill.style.width = `${Math.round(100 * part)}%`;
+  fill.dataset['state'] = part === 1 ? 'done' : state;
+  const gauge = element('div', 'sky-gauge', fill);
+  gauge.setAttribute('aria-hidden', 'true');
+  return element('div', 'sky-loop', gauge, words);
+}
+
+interface IColumn {
+  title: string;
+  cell: (rank: IRankRecord) => string | Node;
+}
+
+function columnsOf(ranks: IRankRecord[]): IColumn[] {
+  const has = (test: (rank: IRankRecord) => boolean) => ranks.some(test);
+  const names = [...new Set(ranks.flatMap(rank => Object.keys(rank.metrics)))];
+  const columns: IColumn[] = [];
+  if (has(rank => rank.node !== rank.rank)) {
+    columns.push({ title: 'node', cell: rank => `${rank.node}` });
+  }
+  if (has(rank => rank.bars.length > 0)) {
+    columns.push({
+      title: 'progress',
+      cell: ({ bars, state }) =>
+        element(
+          'div',
+          'sky-loops',
+          ...bars.slice(-MOST_BARS).map(bar => loop(bar, state))
+        )
+    });
+  }
+  if (has(rank => rank.remark !== '' || rank.stage !== '')) {
+    columns.push({
+      title: 'remark',
+      cell: rank => rank.stage || rank.remark
+    });
+  }
+  for (const name of names.slice(0, MOST_METRICS)) {
+    columns.push({
+      title: name,
+      cell: rank => (name in rank.metrics ? compact(rank.metrics[name]) : '')
+    });
+  }
+  const add = (title: string, cell: (rank: IRankRecord) => string) => {
+    if (has(rank => cell(rank) !== '')) {
+      columns.push({ title, cell });
+    }
+  };
+  add('cpu', ({ cpu }) => (cpu === null ? '' : `${cpu.toFixed(0)} %`));
+  add('memory', ({ memory }) => (memory === null ? '' : spellSize(memory)));
+  add('gpu', ({ gpu }) => {
+    const busy = gpu?.busy === null ? '' : `${gpu?.busy ?? 0} % · `;
+    return gpu
+      ? `${busy}${spellSize(gpu.used)} of ${spellSize(gpu.total)}`
+      : '';
+  });
+  return columns;
+}
+
+/** A row for each rank that is shown; empty where there is nothing to say of any. */
+export function rankTable(ranks: IRankRecord[]): HTMLElement | null {
+  const columns = columnsOf(ranks);
+  const isTold = ranks.some(rank => !['done', 'running'].includes(rank.state));
+  if (!columns.some(each => each.title !== 'node') && !isTold) {
+    return null;
+  }
+  const heads = ['rank', ...columns.map(each => each.title)].map(title => {
+    const head = element('th', '', title);
+    head.scope = 'col';
+    return head;
+  });
+  const rows = ranks.map(rank => {
+    const isPlain = ['done', 'running'].includes(rank.state);
+    const head = element(
+      'th',
+      '',
+      `${rank.rank}`,
+      ...(isPlain ? [] : [element('i', '', ` ${rank.state}`)])
+    );
+    head.scope = 'row';
+    const cells = columns.map(each => element('td', '', each.cell(rank)));
+    const row = element('tr', '', head, ...cells);
+    row.dataset['state'] = rank.state;
+    return row;
+  });
+  const box = element(
+    'div',
+    'sky-table',
+    element(
+      'table',
+      '',
+      element('thead', '', element('tr', '', ...heads)),
+      element('tbody', '', ...rows)
+    )
+  );
+  box.tabIndex = 0;
+  box.setAttribute('role', 'region');
+  box.setAttribute('aria-label', 'Ranks');
+  return box;
+}

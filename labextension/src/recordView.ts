@@ -1,0 +1,302 @@
+/**
+ * The renderer of a run's record: safe, as all of it is text that is made into elements here.
+ *
+ * In a notebook that a kernel fills, stock widgets may stand in the next output: the picture of a run that
+ * goes on. They are hidden as soon as the server tells how the run is, and are what is seen where it does not.
+ */
+
+import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
+import { Widget } from '@lumino/widgets';
+import type { IMetric } from './curveScale';
+import { metricsOf } from './curveScale';
+import { CurvePicture } from './curvePicture';
+import { button, element, setText } from './dom';
+import { BundleHtml } from './figures';
+import { OutputPane } from './outputPane';
+import { RankChoice } from './rankChoice';
+import { rankTable } from './rankTable';
+import type { IRecord } from './record';
+import { MIME, recordOf } from './record';
+import type { IRunState } from './runState';
+import { RunWatch } from './runState';
+import { clock, dollars, spellSize } from './words';
+
+const MOST_CURVES = 12;
+/** What the kernel's HTML begins with where widgets stand beside it. */
+const BESIDE = /^<style>[^<]*<\/style><div class="sky-[0-9a-f]{12}">/;
+
+/** One output of this type; what a person chose stays chosen while it changes. */
+export class RecordView extends Widget implements IRenderMime.IRenderer {
+  private readonly dot = element('span', 'sky-state', '●');
+  private readonly headline = element('b', '');
+  private readonly about = element('span', 'sky-about');
+  private readonly time = element('span', 'sky-time');
+  private readonly fold: HTMLButtonElement;
+  private readonly body = element('div', 'sky-body');
+  private readonly steps = element('div', 'sky-steps');
+  private readonly table = element('div', '');
+  private readonly remarks = element('div', '');
+  private readonly curves = element('div', 'sky-curves');
+  private readonly notes = element('div', '');
+  private readonly small = element('div', 'sky-small');
+  private readonly pictures = new Map<string, CurvePicture>();
+  private readonly choice = new RankChoice(() => {
+    this.drawRanks();
+    this.output.chosen();
+  });
+  private readonly output = new OutputPane(this.choice);
+  private readonly sight: IntersectionObserver;
+  private readonly seen = () => {
+    this.watch?.wake();
+  };
+  private isInSight = false;
+  private watch: RunWatch | null = null;
+  private watched = '';
+  private model: IRenderMime.IMimeModel | null = null;
+  private record: IRecord | null = null;
+  private drawn = '';
+
+  constructor(private readonly sanitizer: IRenderMime.ISanitizer) {
+    super();
+    this.addClass('sky-record');
+    this.node.dataset['mimeType'] = MIME;
+    this.dot.setAttribute('aria-hidden', 'true');
+    this.fold = button('', 'Fold or unfold', () => {
+      this.setFolded(!this.body.hidden);
+    });
+    this.fold.classList.add('sky-fold');
+    this.setFolded(false);
+    this.body.append(
+      this.steps,
+      this.table,
+      this.remarks,
+      this.curves,
+      this.output.node,
+      this.notes,
+      this.small
+    );
+    this.node.append(
+      element(
+        'div',
+        'sky-bar',
+        this.dot,
+        element('div', 'sky-words', this.headline, ' ', this.about),
+        this.time,
+        this.fold
+      ),
+      this.body
+    );
+    this.sight = new IntersectionObserver(entries => {
+      this.isInSight = entries.some(each => each.isIntersecting);
+      this.seen();
+    });
+    this.sight.observe(this.node);
+    document.addEventListener('visibilitychange', this.seen);
+  }
+
+  /** Show a bundle, as the notebook has it. */
+  renderModel(model: IRenderMime.IMimeModel): Promise<void> {
+    this.model = model;
+    const data = model.data as Record<string, unknown>;
+    this.node.dataset['beside'] = BESIDE.test(htmlOf(data)) ? 'widgets' : '';
+    this.drawBundle(data, 'kept');
+    return Promise.resolve();
+  }
+
+  /** Stop asking. */
+  override dispose(): void {
+    this.watch?.stop();
+    this.sight.disconnect();
+    document.removeEventListener('visibilitychange', this.seen);
+    super.dispose();
+  }
+
+  protected override onAfterAttach(): void {
+    this.seen();
+  }
+
+  private drawBundle(
+    data: Record<string, unknown>,
+    how: 'kept' | 'live'
+  ): void {
+    const record = recordOf(data);
+    if (!record) {
+      const text = data['text/plain'];
+      setText(this.headline, typeof text === 'string' ? text : 'A run');
+      return;
+    }
+    this.node.dataset['is'] = record.over ? 'over' : how;
+    this.node.dataset['state'] = record.state;
+    this.record = record;
+    setText(this.headline, record.headline);
+    setText(this.about, record.about);
+    setText(this.time, [clock(record.seconds), ...costOf(record)].join(' · '));
+    this.drawSteps();
+    this.choice.update(
+      record.ranks.map(rank => rank.rank),
+      new Set(
+        record.ranks
+          .filter(rank => ['failed', 'lost'].includes(rank.state))
+          .map(rank => rank.rank)
+      )
+    );
+    this.drawRanks();
+    this.remarks.replaceChildren(...sections(record.remarks));
+    const output = JSON.stringify(record.output);
+    if (output !== this.drawn) {
+      this.drawn = output;
+      const isTrusted = this.model?.trusted ?? false;
+      const html = new BundleHtml(htmlOf(data), this.sanitizer, isTrusted);
+      this.output.update(record.run, record.output, html);
+    }
+    this.notes.replaceChildren(...sections(record.notes));
+    this.drawSmall(record);
+    this.follow(record);
+  }
+
+  private setFolded(isFolded: boolean): void {
+    this.body.hidden = isFolded;
+    this.fold.textContent = isFolded ? '▸' : '▾';
+    this.fold.setAttribute('aria-expanded', String(!isFolded));
+    this.fold.setAttribute('aria-label', 'The run');
+  }
+
+  private drawSteps(): void {
+    const { steps, state } = this.record ?? { steps: [], state: '' };
+    const rows = steps.map(step => {
+      const node = `node${step.nodes.length > 1 ? 's' : ''} ${step.nodes.join(', ')}`;
+      const how = step.done ? '✓' : `▸ ${step.text} …`;
+      return element(
+        'div',
+        '',
+        `${node}: ${step.name} ${how} ${clock(step.seconds)}`
+      );
+    });
+    this.steps.replaceChildren(...(state === 'starting' ? rows : []));
+  }
+
+  /** What depends on the choice of ranks, beside the output. */
+  private drawRanks(): void {
+    const all = this.record?.ranks ?? [];
+    const shown = all.filter(rank => this.choice.isShown(rank.rank));
+    const table = rankTable(shown);
+    this.table.replaceChildren(...(table ? [table] : []));
+    const metrics = metricsOf(all, this.choice.isShown).slice(0, MOST_CURVES);
+    this.drawCurves(metrics);
+  }
+
+  private drawCurves(metrics: IMetric[]): void {
+    const names = new Set(metrics.map(metric => metric.name));
+    for (const [name, picture] of this.pictures) {
+      if (!names.has(name)) {
+        picture.node.remove();
+        this.pictures.delete(name);
+      }
+    }
+    for (const metric of metrics) {
+      const there = this.pictures.get(metric.name);
+      if (there) {
+        there.update(metric);
+      } else {
+        const made = new CurvePicture(metric);
+        this.pictures.set(metric.name, made);
+        this.curves.append(made.node);
+      }
+    }
+    this.curves.hidden = metrics.length === 0;
+  }
+
+  private drawSmall(record: IRecord): void {
+    const foot = record.foot.join(' · ');
+    this.small.hidden = foot === '';
+    const isOpen = this.small.querySelector('details')?.open ?? false;
+    if (!record.names.length) {
+      this.small.textContent = foot;
+      return;
+    }
+    const rows = record.names.map(({ name, type, size, status }) =>
+      element(
+        'tr',
+        '',
+        ...[name, type, spellSize(size), status].map(text =>
+          element('td', '', text)
+        )
+      )
+    );
+    const made = element(
+      'details',
+      '',
+      element('summary', '', foot),
+      element('table', '', element('tbody', '', ...rows))
+    );
+    made.open = isOpen;
+    this.small.replaceChildren(made);
+  }
+
+  /** Ask the server how a run is that has not ended in the notebook. */
+  private follow(record: IRecord): void {
+    const run = record.over || !record.run.includes('/') ? '' : record.run;
+    if (run === this.watched) {
+      return;
+    }
+    this.watch?.stop();
+    this.watched = run;
+    this.watch = run
+      ? new RunWatch(
+          run,
+          () => this.isInSight || this.isHiddenByWidgets(),
+          state => {
+            this.told(state);
+          }
+        )
+      : null;
+  }
+
+  /** Whether it is out of sight only because widgets show the run. */
+  private isHiddenByWidgets(): boolean {
+    return this.isVisible && this.node.offsetParent === null;
+  }
+
+  private told({ state, data }: IRunState): void {
+    if (!data) {
+      if (state === 'gone' && this.node.dataset['is'] === 'live') {
+        this.node.dataset['is'] = 'kept';
+      }
+      return;
+    }
+    this.drawBundle(data, 'live');
+    if (state === 'over') {
+      // Saved from now on, in place of what the notebook had.
+      const kept = this.model?.data as Record<string, unknown> | undefined;
+      const [mark] = BESIDE.exec(htmlOf(kept ?? {})) ?? [''];
+      const html = `${mark}${htmlOf(data)}${mark && '</div>'}`;
+      const ended = { ...data, 'text/html': html };
+      this.model?.setData({ data: ended });
+    }
+  }
+}
+
+function htmlOf(data: Record<string, unknown>): string {
+  const html = data['text/html'];
+  // A notebook file has long texts as lists of lines.
+  return Array.isArray(html)
+    ? html.join('')
+    : typeof html === 'string'
+      ? html
+      : '';
+}
+
+function sections(texts: string[]): HTMLElement[] {
+  return texts.map(text => element('div', 'sky-section', text));
+}
+
+function costOf({ cost }: IRecord): string[] {
+  if (!cost) {
+    return [];
+  }
+  const hourly = cost.hourly === null ? [] : [`${dollars(cost.hourly)}/h`];
+  const most = cost.most === null ? '' : ` of at most ${dollars(cost.most)}`;
+  const spent =
+    cost.so_far === null ? [] : [`${dollars(cost.so_far)} so far${most}`];
+  return [...hourly, ...spent];
+}

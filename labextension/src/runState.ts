@@ -1,0 +1,77 @@
+/** The true state of a run that a notebook has unfinished: asked of the server, which reads it from files. */
+
+import { ServerConnection } from '@jupyterlab/services';
+import { ofRun } from './fullLog';
+import { ask } from './pools';
+
+const PERIOD = 1000;
+const LONGEST = 60000;
+
+/** `live` and `over` come with a bundle; of what is `gone` nothing is known. */
+export interface IRunState {
+  state: 'live' | 'begun' | 'over' | 'gone';
+  data: Record<string, unknown> | null;
+}
+
+/** Asks as long as the run goes on, `isSeen`, and somebody has not stopped it. */
+export class RunWatch {
+  private timer = 0;
+  private pause = PERIOD;
+  private isOver = false;
+
+  constructor(
+    private readonly run: string,
+    private readonly isSeen: () => boolean,
+    private readonly tell: (state: IRunState) => void
+  ) {
+    this.wait(0);
+  }
+
+  /** Ask no more. */
+  stop(): void {
+    this.isOver = true;
+    window.clearTimeout(this.timer);
+  }
+
+  /** Ask now: it came into sight. */
+  wake(): void {
+    if (!this.isOver) {
+      window.clearTimeout(this.timer);
+      this.wait(0);
+    }
+  }
+
+  private wait(pause: number): void {
+    this.timer = window.setTimeout(() => {
+      void this.look();
+    }, pause);
+  }
+
+  private async look(): Promise<void> {
+    if (document.visibilityState !== 'visible' || !this.isSeen()) {
+      // Nothing is asked for what nobody sees; `wake` comes when it is seen.
+      return;
+    }
+    try {
+      const state = await ask<IRunState>(ofRun(this.run));
+      if (this.isOver) {
+        return;
+      }
+      const isKnown = state.state !== 'gone';
+      this.pause = isKnown ? PERIOD : Math.min(LONGEST, 2 * this.pause);
+      this.tell(state);
+      if (state.state === 'over') {
+        this.stop();
+      }
+    } catch (error) {
+      // A server without its half of the extension has nothing to tell.
+      const isMissing =
+        error instanceof ServerConnection.ResponseError &&
+        error.response.status === 404;
+      this.pause = isMissing ? LONGEST : Math.min(LONGEST, 2 * this.pause);
+    }
+    if (!this.isOver) {
+      this.wait(this.pause);
+    }
+  }
+}

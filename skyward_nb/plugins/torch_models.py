@@ -1,0 +1,221 @@
+"""Models of torch after their process group was cut: what it left half-done, and whether ranks made the same steps.
+
+A pass that was cut on one rank is dropped on all, with its gradients: they would be mixed into the next
+step's. Where ranks have made different numbers of optimizer steps, DDP models, their optimizers and
+schedules are made as on rank 0; a model under `fully_shard` is spread over ranks and cannot be, so its next
+forward says so, once, on all of them.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from skyward_nb.compat import torch_private
+from skyward_nb.runtime.common_step import common_step
+from skyward_nb.words.ranks import count_ranks, ranks_by
+
+_MOST_APART = 4
+"""Ranks that differ by more steps do so of themselves: a training that exchanges gradients keeps together."""
+
+_made: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""`DistributedDataParallel` models of this process, numbered in the order in which they were made."""
+
+
+def remember(ddp: Any) -> None:
+    """A `DistributedDataParallel` was made."""
+    _made[ddp] = max(_made.values(), default=0) + 1
+
+
+class ModelsStanding(msgspec.Struct, frozen=True):
+    """The models of a rank: `replicas` are its DDP models in words, `shards` how many are fully sharded.
+
+    Some are `unfinished` if a forward or backward pass was left. `rates` are the learning rates of the
+    optimizers of its DDP models.
+    """
+
+    replicas: tuple[str, ...] = ()
+    shards: int = 0
+    unfinished: bool = False
+    rates: tuple[tuple[float, ...], ...] = ()
+
+
+def standing() -> ModelsStanding:
+    """That of this process."""
+    replicas, sharded = _replicas(), _sharded()
+    optimizers = _optimizers_of(replicas) if replicas else []
+    return ModelsStanding(
+        replicas=tuple(map(_words, replicas)),
+        shards=len(sharded),
+        unfinished=_is_any_unfinished(replicas, sharded),
+        rates=tuple(tuple(float(g["lr"]) for g in each.param_groups) for each in optimizers),
+    )
+
+
+def are_unfinished() -> bool:
+    """Whether a forward or backward pass of a model was left in its midst."""
+    return _is_any_unfinished(_replicas(), _sharded())
+
+
+def _is_any_unfinished(replicas: list[Any], sharded: list[torch_private.FullySharded]) -> bool:
+    # A reducer that was cut as it waited for its last gradients takes itself for finished.
+    if common_step.left_in == "backward" and (replicas or sharded):
+        return True
+    return any(map(torch_private.is_unfinished, replicas)) or any(
+        each.is_unfinished() for each in sharded
+    )
+
+
+def go_on(standings: Sequence[ModelsStanding], ended: Sequence[int]) -> str:
+    """Make good what was left, in the groups of a new generation; what came of it, in words.
+
+    `standings` and `ended` optimizer steps are by rank. Collective among all ranks where steps differ.
+    """
+    replicas, sharded = _replicas(), _sharded()
+    for ddp in replicas:
+        torch_private.begin_anew(ddp)
+    for each in sharded:
+        each.begin_anew()
+    apart = 0 < max(ended) - min(ended) <= _MOST_APART
+    differs = apart or len({each.rates for each in standings}) > 1
+    # A loop that trains goes on with a new step, not with what is left of one.
+    lost = differs or max(ended) > 0 or any(each.unfinished for each in standings)
+    words = ["models of torch (DDP, FSDP2), groups and meshes made before go on"]
+    if lost:
+        _drop_gradients(replicas, sharded)
+        words += ["a step that was under way is lost"]
+    if apart:
+        words += [_apart(ended)]
+    if apart and any(each.shards for each in standings):
+        words += ["the next forward of a fully sharded model says so"]
+        for module in filter(None, (each.root for each in sharded)):
+            _say_once(module, _apart(ended))
+    if differs and any(each.replicas for each in standings):
+        words += [_made_equal(replicas, standings)]
+    return "; ".join(words)
+
+
+def _made_equal(replicas: list[Any], standings: Sequence[ModelsStanding]) -> str:
+    """Make DDP models alike on all ranks; what came of it."""
+    if len({each.replicas for each in standings}) > 1:
+        return "ranks have other DDP models than others, which may differ: make them again"
+    for ddp in replicas:
+        _make_equal(ddp)
+    return "DDP models, their optimizers and schedules are as on rank 0"
+
+
+def _apart(ended: Sequence[int]) -> str:
+    found = ranks_by(dict(enumerate(ended)))
+    each = [f"{count_ranks(ranks)} made {steps}" for steps, ranks in sorted(found.items())]
+    return f"ranks were stopped between optimizer steps: of this run {', '.join(each)}"
+
+
+def _say_once(module: Any, what: str) -> None:
+    def say(*_: Any) -> None:
+        handle.remove()
+        raise RuntimeError(
+            f"{what}. Parts of this fully sharded model are of different steps: load a checkpoint on all "
+            "ranks, or run this again to go on as it is"
+        )
+
+    handle = module.register_forward_pre_hook(say, prepend=True)
+
+
+# ── what there is ───────────────────────────────────────────────────────────────────────
+
+
+def _replicas() -> list[Any]:
+    """Those whose groups there are: of others user code has ended them."""
+    groups = {id(group) for group, _ in torch_private.groups()}
+    return [
+        each for each in sorted(_made, key=_made.__getitem__) if id(each.process_group) in groups
+    ]
+
+
+def _words(ddp: Any) -> str:
+    shapes = "".join(str(tuple(each.shape)) for each in ddp.module.parameters())
+    return f"{ddp.process_group.group_name}: {shapes[:1000]}"
+
+
+def _live(kind: type) -> Iterator[Any]:
+    """The objects of this class that there are; what looks like one and is none is not asked."""
+    return (each for each in gc.get_objects() if issubclass(type(each), kind))
+
+
+def _sharded() -> list[torch_private.FullySharded]:
+    kind = torch_private.FullySharded.kind()
+    return [torch_private.FullySharded(each) for each in _live(kind)] if kind else []
+
+
+def _optimizers_of(replicas: list[Any]) -> list[Any]:
+    """The optimizers of these models, in the order of their first parameters."""
+    import torch
+
+    places = {
+        id(parameter): (number, place)
+        for number, ddp in enumerate(replicas)
+        for place, parameter in enumerate(ddp.parameters())
+    }
+    found: dict[tuple[int, int], Any] = {}
+    for optimizer in _live(torch.optim.Optimizer):
+        held = [
+            places[id(each)]
+            for group in optimizer.param_groups
+            for each in group["params"]
+            if id(each) in places
+        ]
+        if held:
+            found[min(held)] = optimizer
+    return [found[place] for place in sorted(found)]
+
+
+# ── what is made good ───────────────────────────────────────────────────────────────────
+
+
+def _drop_gradients(replicas: list[Any], sharded: list[torch_private.FullySharded]) -> None:
+    for ddp in replicas:
+        for parameter in ddp.parameters():
+            parameter.grad = None
+    for each in sharded:
+        for parameter in each.parameters():
+            parameter.grad = None
+
+
+def _make_equal(ddp: Any) -> None:
+    """Have a model, its optimizers and their schedules be as on the first rank of its group."""
+    import torch
+    import torch.distributed as dist
+
+    group = ddp.process_group
+    first = dist.get_global_rank(group, 0)
+    with torch.no_grad():
+        for tensor in (*ddp.module.parameters(), *ddp.module.buffers()):
+            here = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+            whole = here.contiguous()
+            dist.broadcast(whole, first, group)
+            if whole is not here:
+                here.copy_(whole)
+    optimizers = _optimizers_of([ddp])
+    holders = [*optimizers, *(each for one in optimizers for each in _schedules_of(one))]
+    is_first = dist.get_rank() == first
+    told: list[Any] = [[each.state_dict() for each in holders] if is_first else None]
+    dist.broadcast_object_list(told, first, group)
+    if not is_first and len(told[0]) == len(holders):
+        for holder, state in zip(holders, told[0], strict=True):
+            holder.load_state_dict(state)
+
+
+def _schedules_of(optimizer: Any) -> list[Any]:
+    """The learning rate schedules of an optimizer, where their kinds tell them apart."""
+    import torch
+
+    kind: Any = torch.optim.lr_scheduler.LRScheduler
+    found = [each for each in _live(kind) if getattr(each, "optimizer", None) is optimizer]
+    names = [type(each).__qualname__ for each in found]
+    if len({*names}) < len(names):
+        return []
+    return sorted(found, key=lambda each: type(each).__qualname__)

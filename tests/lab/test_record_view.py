@@ -1,0 +1,383 @@
+"""The renderer of the record, marks and titles in JupyterLab: what is saved, what goes on, what ended unseen."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from later import Later
+from msgspec.structs import replace
+from picture import views
+from waiting import until
+
+from lab import labs, pages
+from skyward_nb.lab.run_pages import LogPage, RunNow
+from skyward_nb.logs.log_reader import LogLine
+from skyward_nb.protocol.events import Display, Output
+from skyward_nb.show.canvas import bundle
+from skyward_nb.show.run_progress import picture_of
+from skyward_nb.view.folding import fold
+
+nbformat = Later("nbformat")
+
+AXE = Path(__file__).parents[2] / "labextension/node_modules/axe-core/axe.min.js"
+RUN = re.compile(r"/skyward/runs/default-ab12cd/7(\?|$)")
+LOG = re.compile(r"/skyward/runs/default-ab12cd/7/log\?")
+# The server's settings turn the renderer off; in these pages it is on.
+ON = f"""new MutationObserver(() => {{
+  const config = document.getElementById('jupyter-config-data');
+  if (config?.textContent.includes('{labs.RENDERER}')) {{
+    config.textContent = config.textContent.replace('{labs.RENDERER}', 'none:none');
+  }}
+}}).observe(document, {{childList: true, subtree: true}});"""
+HOSTILE = (
+    '<table id="mine"><tr><td onclick="window.hacked = 1">7 rows</td></tr></table>'
+    '<img src="data:image/png;base64,xx" onerror="window.hacked = 1"><script>window.hacked = 1</script>'
+)
+WAITS = """%%sky_remote nodes=2
+import pathlib, time
+import skyward_nb as sky
+print("first words")
+while not pathlib.Path("GO").exists():
+    time.sleep(0.05)
+print("last words")
+"""
+FAILS = """%%sky_remote nodes=2
+import skyward_nb as sky
+
+if sky.rank() == 1:
+    raise ValueError("odd")
+"""
+# A run as a kernel publishes it, of 20 seconds, of which four tenths are done; and its end.
+PUBLISHED = """import pathlib, time
+record = {record}
+shown = display({{"application/vnd.skyward.run+json": record, "text/plain": "run"}}, raw=True, display_id=True)
+while not pathlib.Path("GO").exists():
+    time.sleep(0.05)
+record = record | {{"over": True, "state": "finished", "headline": "4 ranks finished", "seconds": 20.0}}
+shown.update({{"application/vnd.skyward.run+json": record, "text/plain": "run"}}, raw=True)
+"""
+HIDE = """hidden => {
+  Object.defineProperty(document, 'visibilityState', {configurable: true, value: hidden ? 'hidden' : 'visible'});
+  document.dispatchEvent(new Event('visibilitychange'));
+}"""
+NOTICES = """() => {
+  window.told = [];
+  window.Notification = class {
+    static permission = 'granted';
+    constructor(title, options) { window.told.push([title, options.body]); }
+  };
+}"""
+# What ranks displayed is theirs.
+AUDIT = """async () => (await axe.run({
+  include: [['.sky-record'], ['.sky-panel'], ['.sky-status']], exclude: [['.sky-figure']],
+})).violations"""
+SCROLL = """async () => {
+  const node = document.querySelector('.sky-record .sky-out');
+  let frames = 0;
+  const begin = performance.now();
+  while (performance.now() < begin + 1000) {
+    await new Promise(requestAnimationFrame);
+    node.scrollTop -= 40;
+    frames += 1;
+  }
+  return frames;
+}"""
+
+
+def output_of(data):
+    return nbformat.v4.new_output("display_data", data=data)
+
+
+@pytest.fixture(scope="module")
+def reader(browser, lab):
+    """A notebook from elsewhere, of runs that were kept, in a page with the renderer."""
+    view = fold(views.finished(), Display(3, {"text/html": HOSTILE, "text/plain": "7 rows"}))
+    many = fold(view, *(Output(0, "stdout", f"line {n} " + "x" * 50 + "\n") for n in range(20_000)))
+    going = replace(views.running(), run="default-ab12cd/7")
+    pages.write_notebook(lab.root / "kept.ipynb")
+    notebook = nbformat.read(lab.root / "kept.ipynb", as_version=4)
+    for data in (bundle(view), bundle(many), bundle(going)):
+        notebook.cells.append(nbformat.v4.new_code_cell("run", outputs=[output_of(data)]))
+    nbformat.write(notebook, lab.root / "kept.ipynb")
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    context.add_init_script(ON)
+    made = pages.NotebookPage(lab, context, "kept.ipynb")
+    yield made
+    assert not made.asked_elsewhere
+    context.close()
+    lab.end_kernels()
+
+
+@pytest.fixture
+def kept(reader):
+    """The first run, as it is shown; the console has said nothing."""
+    reader.console_errors.clear()
+    return reader.output(2).locator(".sky-record")
+
+
+def rows(record):
+    return record.locator(".sky-row").all_inner_texts()
+
+
+def test_a_notebook_from_elsewhere_shows_runs_whole_and_runs_nothing(reader, kept):
+    assert kept.locator(".sky-bar b").inner_text() == "4 ranks finished"
+    assert "7 rows" in kept.locator(".sky-shown").last.inner_text()
+    assert kept.locator(".sky-shown img[alt='figure of rank 1']").count() == 1
+    assert reader.page.evaluate("window.hacked") is None
+    assert not kept.locator("[onclick], [onerror], script").count()
+    reader.screenshot("record-light")
+    reader.page.evaluate(
+        "jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})"
+    )
+    reader.page.locator("body[data-jp-theme-light='false']").wait_for(state="attached")
+    reader.page.locator("#jupyterlab-splash").wait_for(state="detached")
+    reader.screenshot("record-dark")
+    reader.page.evaluate(
+        "jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})"
+    )
+    reader.page.locator("body[data-jp-theme-light='true']").wait_for(state="attached")
+    assert not reader.console_errors
+
+
+def test_output_is_searched_and_shown_by_rank(reader, kept):
+    everything = rows(kept)
+    search = kept.get_by_label("Search the output")
+    search.fill("CHECKPOINT")
+    assert rows(kept) == ["[0] saved checkpoint <6>"]
+    assert kept.locator("mark").inner_text() == "checkpoint"
+    kept.get_by_text(re.compile(r"^1 of \d+ lines$")).wait_for()
+    search.fill("")
+    kept.get_by_role("button", name="2", exact=True).click()
+    assert rows(kept) == ["[0-3] epoch 6 done", "[2] UserWarning: slow"]
+    assert kept.locator(".sky-table tbody tr").count() == 1
+    kept.get_by_role("button", name="3", exact=True).click()
+    assert kept.locator(".sky-table tbody tr").count() == 2
+    kept.get_by_role("button", name="all ranks").click()
+    assert rows(kept) == everything
+    assert not reader.console_errors
+
+
+def test_curves_say_what_ranks_have_at_the_pointer_and_by_keys(reader, kept):
+    curve = kept.locator(".sky-curve").first
+    picture = curve.locator("svg")
+    picture.scroll_into_view_if_needed()
+    size = picture.bounding_box()
+    picture.hover(position={"x": size["width"] * 56 / 440 + 1, "y": 40})
+    assert re.match(
+        r"step 0: .* ●0: 1 ●1: 0.5 ●2: 0.3333 ●3: 0.25", curve.locator(".sky-at").inner_text()
+    )
+    picture.focus()
+    picture.press("End")
+    picture.press("ArrowLeft")
+    assert curve.locator(".sky-at").inner_text().startswith("step 48: ")
+    picture.press("Escape")
+    scale = curve.get_by_role("button", name="log")
+    before = scale.get_attribute("aria-pressed")
+    scale.click()
+    assert {before, scale.get_attribute("aria-pressed")} == {"true", "false"}
+    kept.get_by_role("button", name="The run").click()
+    assert not curve.is_visible()
+    kept.get_by_role("button", name="The run").click()
+    assert curve.is_visible()
+    assert not reader.console_errors
+
+
+def test_the_full_log_is_read_by_pages(reader, kept):
+    def answer(route):
+        begin = int(re.search(r"from=(-?\d+)", route.request.url)[1])
+        lines = tuple(LogLine(1, "stdout", f"log line {max(0, begin) + n}") for n in range(2000))
+        following = begin + 2000 if 0 <= begin < 6000 else None
+        body = msgspec.json.encode(LogPage(lines, following))
+        route.fulfill(body=body, content_type="application/json")
+
+    reader.page.route(LOG, answer)
+    kept.get_by_role("button", name="Full log").click()
+    log = kept.locator(".sky-log .sky-out")
+    log.get_by_text("[1] log line 0", exact=True).wait_for()
+    while log.get_by_text("log line 4001").count() == 0:
+        log.evaluate("node => { node.scrollTop = node.scrollHeight; }")
+        reader.page.wait_for_timeout(20)
+    with reader.page.expect_request(re.compile(r"/log\?.*search=x\+%26\+y")):
+        kept.get_by_label("Search the output").fill("x & y")
+    kept.get_by_label("Search the output").fill("")
+    kept.get_by_role("button", name="Close").click()
+    assert "[0] saved checkpoint <6>" in rows(kept)
+    assert not reader.console_errors
+
+
+def test_much_output_scrolls(reader):
+    record = reader.output(3).locator(".sky-record")
+    record.get_by_text(re.compile(r"^… [\d,]+ lines not shown")).wait_for(state="attached")
+    frames = reader.page.evaluate(SCROLL)
+    print(f"{frames} frames a second")
+    assert frames > 1
+
+
+def test_nothing_serious_is_in_the_way_of_anybody(reader, kept):
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: npm ci in labextension")
+    reader.page.evaluate("jupyterapp.shell.activateById('skyward-nb-pools')")
+    reader.page.add_script_tag(content=AXE.read_text())
+    for width in (1200, 420):
+        reader.page.set_viewport_size({"width": width, "height": 900})
+        kept.scroll_into_view_if_needed()
+        found = reader.page.evaluate(AUDIT)
+        serious = [
+            (each["id"], [node["html"][:120] for node in each["nodes"]][:4])
+            for each in found
+            if each["impact"] in ("serious", "critical")
+        ]
+        reader.screenshot(f"record-{width}")
+        assert not serious
+    reader.page.set_viewport_size({"width": 1200, "height": 900})
+
+
+def test_a_run_that_ended_while_nobody_looked_is_seen_and_saved_as_it_ended(reader):
+    states = [RunNow("begun"), RunNow("live", picture_of(views.running(6)))]
+
+    def answer(route):
+        state = states.pop(0) if len(states) > 1 else states[0]
+        route.fulfill(body=msgspec.json.encode(state), content_type="application/json")
+
+    reader.page.route(RUN, answer)
+    record = reader.output(4).locator(".sky-record")
+    reader.page.evaluate(HIDE, False)  # it asks at once, however long ago it was told nothing
+    record.get_by_text("Running on 6 ranks").wait_for()
+    assert record.get_attribute("data-is") == "live"
+    states[:] = [RunNow("over", bundle(replace(views.finished(), run="default-ab12cd/7")))]
+    record.get_by_text("4 ranks finished").wait_for()
+    reader.page.unroute(RUN)
+    reader.save()
+    (output,) = reader.saved().cells[4].outputs
+    assert output.data["application/vnd.skyward.run+json"]["over"]
+    assert not reader.console_errors
+
+
+@pytest.fixture(scope="module")
+def runner(browser, lab):
+    """A notebook of runs of its own, in a page with the renderer."""
+    pages.write_notebook(lab.root / "runs.ipynb")
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    context.add_init_script(ON)
+    made = pages.NotebookPage(lab, context, "runs.ipynb")
+    made.run_cell(pages.LOAD)
+    yield made
+    made.run_cell(pages.DOWN)
+    assert not made.asked_elsewhere
+    context.close()
+    lab.end_kernels()
+
+
+@pytest.fixture
+def gate(runner):
+    path = runner.path.parent / "GO"
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def test_a_run_in_two_tabs_and_after_a_reload(runner, gate):
+    cell = runner.add_cell(WAITS)
+    runner.run_cell(cell, wait=False)
+    live = ".sky-record[data-is='live']"
+    runner.output(cell).locator(live).get_by_text("first words").first.wait_for()
+    assert not runner.output(cell).locator(".sky-live").is_visible(), "one picture at a time"
+    runner.screenshot("record-live")
+    runner.save()
+    runner.reload()
+    runner.output(cell).locator(live).get_by_text("first words").first.wait_for()
+    other = runner.in_another_tab()
+    other.output(cell).locator(live).get_by_text("first words").first.wait_for()
+    gate.touch()
+    for each in (runner, other):
+        over = each.output(cell).locator(".sky-record[data-is='over']")
+        each.page.bring_to_front()
+        over.get_by_text("last words").first.wait_for()
+        shown = each.output(cell).locator(".sky-record, .sky-live").locator("visible=true")
+        assert shown.count() == 1
+    other.page.close()
+    runner.page.bring_to_front()
+    runner.wait_idle()
+    # A page that was opened in mid-run misses widgets; what is seen does not.
+    ours = [each for each in runner.console_errors if "widget" not in each and "Comm" not in each]
+    assert not ours
+    runner.console_errors.clear()
+
+
+def test_a_line_that_failed_is_marked_until_the_next_run(runner):
+    cell = runner.add_cell(FAILS)
+    runner.run_cell(cell)
+    box = runner.page.locator(f'.jp-Cell[data-windowed-list-index="{cell}"]')
+    mark = box.locator(".sky-failed-line")
+    mark.wait_for()
+    assert mark.inner_text().strip() == 'raise ValueError("odd")'
+    assert mark.get_attribute("title") == "ValueError on rank 1"
+    assert "sky-on-pool" in box.get_attribute("class")
+    runner.screenshot("failed-line")
+    runner.page.evaluate(
+        "index => jupyterapp.shell.currentWidget.content.model.sharedModel.cells[index].setSource('%%sky_remote\\n1')",
+        cell,
+    )
+    runner.run_cell(cell)
+    mark.wait_for(state="detached")
+    assert not runner.console_errors
+
+
+def test_a_run_that_nobody_sees_is_in_the_title_and_its_end_is_told_once(runner, gate):
+    record = bundle(replace(views.running(), run=""))["application/vnd.skyward.run+json"]
+    cell = runner.add_cell(PUBLISHED.format(record=repr(record)))
+    page = runner.page
+    page.evaluate(NOTICES)
+    runner.run_cell(cell, wait=False)
+    runner.output(cell).get_by_text("Running on 4 ranks").first.wait_for()
+    assert "%" not in page.title()
+    page.evaluate(HIDE, True)
+    until(lambda: re.match(r"6\d% · ", page.title()))
+    page.evaluate("document.title = 'set by Lab'")
+    until(lambda: re.fullmatch(r"6\d% · set by Lab", page.title()))
+    gate.touch()
+    runner.wait_idle()
+    until(lambda: page.evaluate("window.told.length") == 1)
+    assert page.evaluate("window.told") == [["4 ranks finished", "runs.ipynb · 20 s"]]
+    page.evaluate(HIDE, False)
+    until(lambda: "%" not in page.title())
+    assert not runner.console_errors
+
+
+def test_the_menu_of_a_cell_names_pools_and_ranks(runner):
+    cell = runner.add_cell("x = 1")
+    page = runner.page
+    page.evaluate(
+        "index => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; }", cell
+    )
+    source = "jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.getSource()"
+    button = page.locator(".jp-cell-toolbar [data-command='skyward-nb:cell-menu']")
+
+    def choose(label):
+        button.click()
+        page.locator(".lm-Menu").get_by_text(label).click()
+
+    choose("Rank 0 alone")
+    until(lambda: page.evaluate(source) == "%%sky_remote ranks=head\nx = 1")
+    choose("All ranks")
+    until(lambda: page.evaluate(source) == "%%sky_remote\nx = 1")
+    choose("Rank 1 alone")
+    until(lambda: page.evaluate(source) == "%%sky_remote ranks=1\nx = 1")
+    assert not runner.console_errors
+
+
+def test_values_on_ranks_are_listed_and_pulled(runner):
+    runner.run_cell(runner.add_cell("%%sky_remote nodes=2\nanswer = 42;"))
+    runner.page.evaluate("jupyterapp.shell.activateById('skyward-nb-pools')")
+    card = runner.page.locator(".sky-pool")
+    card.get_by_role("button", name="Values").click()
+    row = card.locator(".sky-values tbody tr").filter(has_text="answer")
+    assert row.locator("td").nth(1).inner_text() == "0-1"
+    row.get_by_role("button", name="pull").click()
+    card.get_by_text(re.compile("answer: one value per rank")).wait_for()
+    cell = runner.add_cell("answer")
+    runner.run_cell(cell)
+    assert "42" in runner.output_text(cell)
+    assert not runner.console_errors

@@ -1,0 +1,302 @@
+"""Models of torch go on after ranks were interrupted, cut, or failed: nothing is wrapped or made again."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import signal
+import threading
+import time
+
+import pytest
+from pools import request, values
+
+from skyward_nb.plugins.torch_kept import GroupWords, RankStanding, plan_of
+from skyward_nb.plugins.torch_models import ModelsStanding
+from skyward_nb.protocol.events import Output
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed"),
+]
+
+# ── which groups go on ──────────────────────────────────────────────────────────────────
+
+ALL = GroupWords("0", (0, 1, 2), ("gloo",), is_default=True, can_go_on=True)
+PAIR = GroupWords("1", (0, 2), ("gloo",), is_default=False, can_go_on=True)
+FULL = GroupWords("1", (0, 2), ("gloo",), is_default=False, can_go_on=False)
+OTHER = GroupWords("2", (1,), ("gloo",), is_default=False, can_go_on=True)
+
+
+@pytest.mark.parametrize(
+    ("had", "names"),
+    [
+        ([(ALL, PAIR), (ALL, OTHER), (PAIR, ALL)], ("0", "1", "2")),
+        ([(ALL, PAIR), (ALL,), (ALL,)], ("0",)),
+        ([(ALL, PAIR), (ALL,), (ALL, FULL)], ("0",)),
+        ([(ALL,), (), (ALL,)], None),
+        ([(PAIR,), (), (PAIR,)], None),
+    ],
+    ids=["all", "made by one of two", "no room", "destroyed on one", "no default"],
+)
+def test_groups_that_go_on(had, names):
+    plan = plan_of([RankStanding(groups, 3, 1, 0, ModelsStanding()) for groups in had])
+    assert (plan and tuple(each.name for each in plan)) == names
+
+
+# ── trainings that are interrupted ──────────────────────────────────────────────────────
+
+TRAINING = """
+import os, time, torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import distribute_tensor, Shard
+rank, size = dist.get_rank(), dist.get_world_size()
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
+
+def batch(step):
+    g = torch.Generator().manual_seed(step)
+    x = torch.randn(4 * size, 8, generator=g)
+    return x[rank::size], x.sum(1, keepdim=True).sin()[rank::size]
+
+def optimizer(model):
+    return torch.optim.AdamW(model.parameters(), lr=0.01)
+
+class Training:
+    '''A loop as people write it: what it counts, and its schedule, must be as far as its weights.'''
+
+    def __init__(self, model):
+        self.model, self.optimizer = model, optimizer(model)
+        self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.99)
+        self.losses, self.steps = {}, 0
+
+    def run(self, until, pause=0.0):
+        while self.steps < until:
+            x, y = batch(self.steps)
+            loss = nn.functional.mse_loss(self.model(x), y)
+            time.sleep(pause * (rank + 1))
+            loss.backward()
+            self.losses[self.steps] = loss.item()
+            self.optimizer.step()
+            self.schedule.step()
+            self.optimizer.zero_grad()
+            self.steps += 1
+
+    def count(self):
+        '''As one does after any interrupt that came between a step and its bookkeeping.'''
+        self.steps = self.made()[-1]
+        while self.schedule.last_epoch < self.steps:
+            self.schedule.step()
+
+    def made(self):
+        each = {int(state['step']) for state in self.optimizer.state.values()}
+        return self.steps, self.schedule.last_epoch, *each
+
+def sharded():
+    model = net()
+    for layer in (model[0], model[2]):
+        fully_shard(layer)
+    return fully_shard(model)
+
+def weights(model):
+    found = [p.full_tensor() if hasattr(p, 'full_tensor') else p for p in model.parameters()]
+    return torch.cat([p.detach().flatten() for p in found])
+
+def alone(until):
+    '''What each rank would have lost and learnt with the mean of all ranks' gradients, in one process.'''
+    model, losses = net(), {}
+    made = optimizer(model)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(made, 0.99)
+    for step in range(until):
+        g = torch.Generator().manual_seed(step)
+        x = torch.randn(4 * size, 8, generator=g)
+        y = x.sum(1, keepdim=True).sin()
+        each = [nn.functional.mse_loss(model(x[r::size]), y[r::size]) for r in range(size)]
+        (sum(each) / size).backward()
+        made.step(); schedule.step(); made.zero_grad()
+        losses[step] = each[rank].item()
+    return losses, weights(model)
+
+def apart(training, until):
+    '''How far losses and weights are from those of one that was never interrupted.'''
+    losses, learnt = alone(until)
+    return (max(abs(losses[n] - training.losses[n]) for n in range(until)),
+            (weights(training.model) - learnt).abs().max().item())
+
+pair = dist.new_group([0, 1])
+"""
+
+
+@pytest.fixture(scope="module")
+def two(lender):
+    pool = lender.lend(nodes=2, framework=("torch",), grace=10.0)
+    assert values(pool, TRAINING + "dist.get_world_size()") == [2, 2]
+    return pool
+
+
+def ended(pool, body, **card):
+    """How a run ends."""
+    pool.look(lambda _: None)
+    return pool.run(request(pool, body, **card), lambda _: None)
+
+
+def does(pool, body):
+    """Runs to its end on all ranks."""
+    outcome = ended(pool, body)
+    assert not outcome.failed, [end.failure.traceback for end in outcome.failed]
+    return outcome
+
+
+def pressed(pool, body, after=0.0):
+    """How a run ends that is interrupted so long after all its ranks printed `here`."""
+    here = set()
+
+    def watch(event):
+        if isinstance(event, Output) and "here" in event.text and event.rank not in here:
+            here.add(event.rank)
+            if len(here) == len(pool.ranks):
+                threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    pool.look(lambda _: None)
+    outcome = pool.run(request(pool, f"print('here', flush=True)\n{body}"), watch)
+    assert not outcome.lost, outcome.lost
+    return outcome
+
+
+def errors(outcome):
+    return {end.failure.type_name for end in outcome.done.values() if end.failure}
+
+
+def test_an_interrupted_training_stops_on_all_ranks_after_the_same_step(two):
+    does(two, "t = Training(DDP(net()))\nt.run(2)")
+    outcome = pressed(two, "t.run(10_000, 0.002)", 0.1)
+    assert errors(outcome) == {"KeyboardInterrupt"}
+    assert not outcome.was_cut and not outcome.was_reformed, "nothing was lost"
+    (first, *others) = values(two, "t.made()")
+    assert others == [first]
+    assert first[0] == first[1] == first[2] > 2
+    until = first[0] + 5
+    does(two, f"t.run({until})")
+    assert max(max(each) for each in values(two, f"apart(t, {until})")) < 1e-5
+
+
+def test_models_groups_and_meshes_go_on_after_a_cut(two):
+    does(
+        two,
+        "t, f = Training(DDP(net())), Training(sharded())\nt.run(3); f.run(3)\n"
+        "mesh = init_device_mesh('cpu', (2,), mesh_dim_names=('tp',))\n"
+        "spread = distribute_tensor(torch.arange(4.0), mesh['tp'], [Shard(0)])",
+    )
+    # One rank is away in the midst of a backward pass: the other waits in it, and is cut.
+    body = (
+        "x, y = batch(3)\nloss = nn.functional.mse_loss(f.model(x), y)\n"
+        "ddp = nn.functional.mse_loss(t.model(x), y)\n"
+        "if rank == 0: ddp.backward()\n"
+        "else: time.sleep(60)"
+    )
+    outcome = pressed(two, body, 0.1)
+    assert outcome.was_cut and outcome.was_reformed
+    assert outcome.regained["torch"] == (
+        "models of torch (DDP, FSDP2), groups and meshes made before go on; a step that was under way is lost"
+    )
+    assert values(two, "sum(p.grad is not None for p in t.model.parameters())") == [0, 0]
+    check = (
+        "t.run(6); f.run(6)\none = torch.ones(1)\n"
+        "dist.all_reduce(one, group=pair); dist.all_reduce(one, group=mesh.get_group()); dist.barrier()\n"
+        "new = DDP(net()); other = dist.new_group([0, 1]); dist.all_reduce(one, group=other)\n"
+        "one.item(), spread.full_tensor().sum().item(), apart(t, 6), apart(f, 6)"
+    )
+    for one, summed, ddp, fsdp in values(two, check):
+        assert (one, summed) == (8.0, 6.0)
+        assert max(*ddp, *fsdp) < 1e-5
+
+
+def test_a_rank_that_failed_before_its_step_is_made_equal(two):
+    does(two, "t = Training(DDP(net()))\nt.run(4)")
+    body = (
+        "x, y = batch(4)\nnn.functional.mse_loss(t.model(x), y).backward()\n"
+        "if rank: raise ValueError('bad loss')\n"
+        "t.optimizer.step(); t.schedule.step(); t.optimizer.zero_grad()\ntime.sleep(60)"
+    )
+    outcome = ended(two, body)
+    assert "ValueError" in errors(outcome)
+    words = outcome.regained["torch"]
+    assert "of this run rank 1 made 0, rank 0 made 1" in words, words
+    assert "DDP models, their optimizers and schedules are as on rank 0" in words
+    assert values(two, "t.steps = 5\nt.made()") == [(5, 5, 5)] * 2
+    does(two, "t.losses[4] = alone(5)[0][4]\nt.run(8)")
+    assert max(max(each) for each in values(two, "apart(t, 8)")) < 1e-5
+
+
+def test_shards_of_different_steps_are_not_used_silently(two):
+    does(two, "f = Training(sharded())\nf.run(2)")
+    body = (
+        "x, y = batch(2)\nnn.functional.mse_loss(f.model(x), y).backward()\n"
+        "if rank: raise ValueError('bad loss')\nf.optimizer.step()\ntime.sleep(60)"
+    )
+    ended(two, body)
+    outcome = ended(two, "f.model(batch(3)[0])")
+    assert errors(outcome) == {"RuntimeError"}
+    message = outcome.done[0].failure.message
+    assert "rank 1 made 0, rank 0 made 1" in message and "load a checkpoint" in message
+    assert not ended(two, "f.model(batch(3)[0]).sum().backward()").failed
+
+
+def test_after_a_time_limit_models_go_on(two):
+    does(two, "t = Training(DDP(net()))\nt.run(2)")
+    outcome = ended(two, "dist.barrier() if rank else time.sleep(60)", timeout=0.5)
+    assert outcome.timed_out and outcome.regained
+    does(two, "t.run(5)")
+    assert max(max(each) for each in values(two, "apart(t, 5)")) < 1e-5
+
+
+@pytest.mark.extensive
+@pytest.mark.parametrize("make", ["DDP(net())", "sharded()"], ids=["ddp", "fsdp"])
+def test_fifty_interrupts_at_random_moments(two, make):
+    dice = random.Random(7)
+    does(two, f"t = Training({make})\nt.run(1)")
+    cut = together = 0
+    for _ in range(50):
+        outcome = pressed(two, "t.run(10**9, 0.002)", dice.uniform(0, 0.05))
+        assert errors(outcome) == {"KeyboardInterrupt"}
+        cut += outcome.was_reformed
+        first, second = values(two, "t.made()")
+        assert first == second, (outcome.was_cut, outcome.regained)
+        together += not outcome.was_reformed and len({*first}) == 1
+        does(two, "t.count()")
+    until = first[0] + 5
+    does(two, f"t.run({until})")
+    assert max(max(each) for each in values(two, f"apart(t, {until})")) < 1e-4, cut
+    print(f"{first[0]} steps; stopped together {together} times of 50, cut {cut} times")
+    assert together > 25
+
+
+@pytest.mark.extensive
+def test_fifty_groups_in_turn(two):
+    """What a backend that is used no more keeps: two threads, no descriptors but a store's."""
+    look = (
+        "len(os.listdir('/proc/self/task')), len(os.listdir('/proc/self/fd')), dist.get_backend()"
+    )
+    does(two, "t, f = Training(DDP(net())), Training(sharded())\nt.run(2); f.run(2)")
+    before, took = values(two, look), []
+    for turn in range(50):
+        began = time.monotonic()
+        outcome = ended(
+            two, f"dist.barrier() if rank == {turn % 2} else time.sleep(60)", timeout=0.05
+        )
+        assert outcome.regained, outcome
+        took.append(time.monotonic() - began)
+        does(two, "t.run(t.steps + 1); f.run(f.steps + 1)")
+    after = values(two, look)
+    print(before, after, max(took))
+    for (threads, files, _), (threads_then, files_then, _) in zip(before, after, strict=True):
+        assert threads_then - threads <= 50 * 8
+        assert files_then - files <= 50 * 3
+    assert max(max(each) for each in values(two, "apart(t, 52)")) < 1e-4
+    assert max(max(each) for each in values(two, "apart(f, 52)")) < 1e-4

@@ -1,0 +1,157 @@
+"""At which step ranks of a training stop, and that they stop there together."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from skyward_nb.runtime.common_step import CommonStep, StepReport, decide
+
+
+@pytest.mark.parametrize(
+    ("reports", "last"),
+    [
+        ([(0,), (0,)], None),
+        ([(0, 0.01, 0.02), (0, 0.01, 0.02)], 1),
+        ([(0, 0.5, 0.02), (0, 0.5, 0.02)], None),
+        ([(7, 0.01, 0.02), (7, 0.01, 0.02)], 8),
+        ([(7, 0.01, 0.02), (6, 0.03, 0.02)], 8),
+        ([(0,), (1, 0.01)], 2),
+        ([(7, 9.0, 0.02), (7, 9.0, 0.02)], None),
+        ([(7, 9.0, 0.02), (8, 9.0, 0.02)], 9),
+        ([(7, 0.1, 3.0), (7, 0.1, 3.0)], None),
+        ([(7, 0.1, 3.0), (8, 0.1, 3.0)], 8),
+    ],
+    ids=["none trains", "trained before", "does not train now", "together", "one behind", "first step", "over", "over, not together", "slow", "slow, one behind"],
+)  # fmt: skip
+def test_the_last_step_of_all(reports, last):
+    assert decide([StepReport(*each) for each in reports], 1.5) == last
+
+
+class Meeting:
+    """Ranks that are threads of a test meet here."""
+
+    def __init__(self, ranks, late=()):
+        self.ranks, self.late = ranks, late
+        self.told, self.came = {}, threading.Condition()
+
+    def of(self, rank):
+        def exchange(key, own, seconds):
+            with self.came:
+                if rank not in self.late:
+                    self.told[rank] = own
+                    self.came.notify_all()
+                whole = self.came.wait_for(lambda: len(self.told) == self.ranks, seconds)
+            return [self.told[each] for each in range(self.ranks)] if whole else None
+
+        return exchange
+
+
+class Training:
+    """Ranks as threads that go through steps together, as by collectives, until they are stopped."""
+
+    def __init__(self, ranks, late=(), steps=10_000):
+        self.meeting, self.late, self.steps = Meeting(ranks, late), late, steps
+        self.commons = [CommonStep() for _ in range(ranks)]
+        self.backward = threading.Barrier(ranks)
+        self.watched = [threading.Event() for _ in range(ranks)]
+        self.threads = [threading.Thread(target=self.train, args=(n,)) for n in range(ranks)]
+        self.done, self.stopped = [0] * ranks, [False] * ranks
+        for thread in self.threads:
+            thread.start()
+
+    def train(self, rank):
+        common, watched = self.commons[rank], self.watched[rank]
+        common.connect(self.meeting.of(rank), lambda on: watched.set() if on else watched.clear())
+        common.begin(1)
+        try:
+            while self.done[rank] < self.steps:
+                if watched.is_set():
+                    common.backward_begins()
+                self.backward.wait(5)
+                self.step(common)
+                self.done[rank] += 1
+        except (KeyboardInterrupt, threading.BrokenBarrierError):
+            self.stopped[rank] = True
+        common.end()
+
+    def step(self, common):
+        """As an optimizer calls its hooks."""
+
+        def hook():
+            common.step_begins()
+
+        hook()
+        common.step_ended()
+
+    def interrupt(self, rank, patience=2.0):
+        common = self.commons[rank]
+
+        def again():
+            if not common.defers(1, again):
+                raise KeyboardInterrupt
+
+        assert common.defers(1, again) or rank in self.late
+        common.interrupted(1, patience, self.backward.abort)
+
+    def join(self):
+        for thread in self.threads:
+            thread.join(10)
+        assert not any(thread.is_alive() for thread in self.threads)
+
+
+@pytest.mark.parametrize("pause", [0, 0.003])
+def test_interrupts_at_different_moments_stop_all_after_the_same_step(pause):
+    training = Training(3)
+    while min(training.done) < 5:
+        pass
+    for rank in range(3):
+        training.interrupt(rank)
+        threading.Event().wait(pause)
+    training.join()
+    assert training.stopped == [True] * 3
+    assert len({*training.done}) == 1, training.done
+    assert [each.ended for each in training.commons] == training.done
+
+
+def test_where_one_does_not_answer_the_others_are_released():
+    training = Training(2, late=(1,))
+    while min(training.done) < 5:
+        pass
+    training.interrupt(0, patience=0.2)
+    training.join()
+    assert training.stopped == [True, True]
+    assert not any(each.is_agreeing(1) for each in training.commons)
+
+
+def test_an_interrupt_that_came_before_its_run_is_of_it():
+    common, woken = CommonStep(), threading.Event()
+    common.connect(Meeting(1).of(0))
+    common.interrupted(4, 1.0, woken.set)
+    assert not woken.is_set()
+    common.begin(4)
+    assert woken.wait(5), "nobody trains: at once"
+    assert not common.defers(4, lambda: None)
+    common.end()
+
+
+def test_a_step_that_has_begun_is_made_whole():
+    common = CommonStep()
+    common.begin(2)
+    raised = []
+
+    def optimizer_step():
+        def hook():
+            common.step_begins()
+
+        hook()
+        common.interrupted(2, 0, lambda: None)
+        assert common.defers(2, lambda: raised.append(common.ended))
+        assert not raised
+        common.step_ended()
+
+    optimizer_step()
+    assert raised == [1]
+    assert not common.defers(2, lambda: None)
+    common.end()
