@@ -58,8 +58,12 @@ class MachineFolder:
         with self._locked():
             sent = self._sent()
             found = changes(sent, now, self._is_there)
+            if not (found.written or found.removed):
+                return 0
             files = [each for each in found.written if each.content]
             here = self._contents_here(sent, files)
+            # Results that were fetched are as they are to be.
+            files = [each for each in files if not self._is_done(each, here)]
             shutil.rmtree(self._new, ignore_errors=True)
             self._new.mkdir()
             try:
@@ -68,15 +72,21 @@ class MachineFolder:
                 ]
                 for each in found.removed:
                     self._remove(each)
-                for each in found.written:
-                    if not each.content:
-                        self._make(each)
+                others = [each for each in found.written if not each.content]
+                for each in others:
+                    self._make(each)
                 for each, path in zip(files, staged, strict=True):
                     self._put(each, path)
             finally:
                 shutil.rmtree(self._new, ignore_errors=True)
             self._note(now.values())
-        return len(found.written) + len(found.removed)
+        return len(files) + len(others) + len(found.removed)
+
+    def _is_done(self, entry: FolderEntry, here: dict[str, Path]) -> bool:
+        """Whether a file has its content already, and its permissions."""
+        place = self._place(entry)
+        is_here = here.get(entry.content) == place
+        return is_here and stat.S_IMODE(place.stat().st_mode) == entry.mode
 
     def _is_there(self, entry: FolderEntry) -> bool:
         """Whether something of its kind is at its place."""

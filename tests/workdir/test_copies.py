@@ -145,9 +145,12 @@ def test_results_that_were_brought_here_are_not_sent_back(pair):
     pair.write("main.py")
     pair.send()
     (pair.there / "model").write_text("weights")
-    pair.write("model", "weights")
-    assert pair.send() == []
+    (pair.there / "model").chmod(0o644)
+    pair.write("model", "weights").chmod(0o644)
+    assert pair.send() == [] and pair.changes == 0
     assert pair.files()["model"] == "weights"
+    (pair.here / "model").unlink()
+    assert pair.send() == [] and pair.files() == {"main.py": ""}
 
 
 def test_a_folder_of_results_where_a_file_is_to_be(pair):
