@@ -88,21 +88,23 @@ class WorkerForks:
         if why:
             _say(line, WorkerRefused(why))
             return
+        reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
-            self._live(order)
-        with contextlib.suppress(PermissionError, ProcessLookupError):
-            os.setpgid(
-                pid, pid
-            )  # whoever of the two is first: it may be signalled as a group from now on
+            os.close(reader)
+            self._live(order, writer)
+        os.close(writer)
+        os.read(reader, 1)  # from then on it may be signalled as a group
+        os.close(reader)
         self._of[pid] = line
         _say(line, WorkerForked(pid))
 
-    def _live(self, order: ForkWorker) -> None:
-        """Be the worker, to its end."""
+    def _live(self, order: ForkWorker, begun: int) -> None:
+        """Be the worker, to its end; closes `begun` once it has a session of its own."""
         code = 70
         try:
             os.setsid()
+            os.close(begun)
             self._become_new()
             code = worker_process.be_worker(order)
         except BaseException:  # noqa: BLE001 - into the log of the agent: nobody else can be told

@@ -53,6 +53,8 @@ def run(
         try:
             if module:
                 runpy.run_module(module, run_name="__main__", alter_sys=True)
+            elif called and os.path.isfile(path):  # noqa: PTH113
+                _run_file(path)
             else:
                 runpy.run_path(path, run_name="__main__")
         except SystemExit as ending:
@@ -64,6 +66,19 @@ def run(
             _join(threads, children)
             end()
             _flush_files()
+
+
+def _run_file(path: str) -> None:
+    """Run a file as `__main__`; runpy would put its path in the place of the first argument."""
+    before, module = sys.modules["__main__"], ModuleType("__main__")
+    module.__dict__.update(__file__=path, __builtins__=builtins)
+    with open(path, "rb") as file:  # noqa: PTH123
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    sys.modules["__main__"] = module
+    try:
+        exec(code, module.__dict__)  # noqa: S102 - it is a person's script
+    finally:
+        sys.modules["__main__"] = before
 
 
 def _code_of(ending: SystemExit) -> int:
