@@ -64,16 +64,17 @@ class FolderScan:
     def _read_again(self, entry: FolderEntry) -> tuple[FolderEntry | None, list[bytes]]:
         """A file as it is now, whose entry takes the place of this one; None for one that is gone."""
         before = entry
-        for _ in range(_TRIES):
-            now, data = _read(self.root, entry, keep=True)
-            if now is None:
-                del self.entries[entry.path]
-                return None, []
-            self.entries[entry.path] = now
-            if now.content == before.content:
+        now, data = _read(self.root, entry, keep=True)
+        for _ in range(_TRIES - 1):
+            if now is None or now.content == before.content:
                 break
             before = now
-        else:
+            now, data = _read(self.root, entry, keep=True)
+        if now is None:
+            del self.entries[entry.path]
+            return None, []
+        self.entries[entry.path] = now
+        if now.content != before.content:
             self.changed.append(entry.name)
         return now, data
 

@@ -53,7 +53,11 @@ def test_a_cell_as_a_script_gives_what_it_gave(notebook):
     assert ran.code == 0, ran.stderr
     assert values(ran.stdout) == expected
     plain = subprocess.run(
-        [sys.executable, "train.py"], cwd=notebook.folder, capture_output=True, text=True, timeout=60
+        [sys.executable, "train.py"],
+        cwd=notebook.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert plain.returncode == 0, plain.stderr
     ((whole, rank),) = values(plain.stdout)
@@ -117,7 +121,11 @@ def test_a_script_of_torch_forms_its_group(notebook):
     folder, found = notebook.folder, []
     for words in (["-m", "torch.distributed.run", "--nproc-per-node=2"], []):
         ran = subprocess.run(
-            [sys.executable, *words, "group.py"], cwd=folder, capture_output=True, text=True, timeout=150
+            [sys.executable, *words, "group.py"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=150,
         )
         assert ran.returncode == 0, ran.stderr
         found.append({float(value) for value, _ in values(ran.stdout)})

@@ -79,7 +79,9 @@ def test_a_folder_goes_there_and_results_come_back(ssh, tmp_path, monkeypatch):
     assert sorted(notes) == ["brought runs/model.pt, snapshot (10 B)"]
     assert (folder / "snapshot").read_text() == "8"
     _, row, notes = ran(pool, "main.py", "8", fetch=("runs/*.pt", "nowhere/*"))
-    assert row.status == "unchanged" and notes == ("runs/*.pt,nowhere/*: all of it is here already",)
+    assert row.status == "unchanged" and notes == (
+        "runs/*.pt,nowhere/*: all of it is here already",
+    )
 
     # Of another folder than this one, its own goes.
     monkeypatch.chdir(tmp_path)

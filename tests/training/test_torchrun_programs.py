@@ -24,7 +24,7 @@ C10D = "--rdzv-backend=c10d"
 def test_a_killed_worker_goes_on_from_its_snapshot(no_leaks, program, alone, how):
     folder = program("min_gpt")
     ran = sky(
-        "torchrun", *NODES, "--max-restarts=1", how, "main.py", "fault.epoch=2",
+        "torchrun", *NODES, "--max-restarts=3", how, "main.py", "fault.epoch=2",
         folder=folder, timeout=200,
     )  # fmt: skip
     assert ran.code == 0, ran.stderr
