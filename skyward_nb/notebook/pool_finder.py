@@ -82,6 +82,9 @@ class PoolFinder:
         self._cells = cells
         self._pools = pools
         self._defaults: list[Default] | None = None
+        self._completed: tuple[ParsedOptions, list[Default], ParsedOptions] | None = None
+        self._fits: tuple[PoolSpec, ParsedOptions] | None = None
+        """What was last completed, and found to fit: most cells have the line of the one before."""
 
     def defaults(self, *, anew: bool = False) -> list[Default]:
         """Defaults of options; files are read again when asked to, as when a pool is made."""
@@ -90,9 +93,16 @@ class PoolFinder:
             self._defaults = read_defaults(Path.cwd(), os.environ, self.settings, standing)
         return self._defaults
 
+    def completed(self, asked: ParsedOptions) -> ParsedOptions:
+        """What a line asks for, completed by the defaults; the `OptionError` of a bad default names its source."""
+        known, last = self.defaults(), self._completed
+        if last is None or last[0] is not asked or last[1] is not known:
+            self._completed = last = asked, known, with_defaults(asked, known)
+        return last[2]
+
     def name_of(self, asked: ParsedOptions) -> str:
         """The name of the pool that is meant."""
-        return with_defaults(asked, self.defaults()).pool.pool or "default"
+        return self.completed(asked).pool.pool or "default"
 
     def resolve(self, asked: ParsedOptions, work: Work | None = None) -> ResolvedPool:
         """The pool that a line means.
@@ -107,7 +117,7 @@ class PoolFinder:
             try:
                 return ResolvedPool(pool, *self._extended(pool.spec, asked, work))
             except (PoolError, OptionError) as error:
-                if not with_defaults(asked, self.defaults()).cell.replace:
+                if not self.completed(asked).cell.replace:
                     if isinstance(error, OptionError):
                         raise
                     raise PoolError(name, f"{error.message} {_REPLACE}") from None
@@ -161,7 +171,13 @@ class PoolFinder:
 
         Raises `PoolError` where the pool is not what is asked for.
         """
-        return self._readied(extended(spec, self._stated(asked)), asked, work)
+        if self._fits is None or self._fits[0] is not spec or self._fits[1] is not asked:
+            wanted = self._stated(asked)
+            if (more := extended(spec, wanted)) is not spec:
+                return self._readied(more, asked, work)
+            # What `image=` names may be another image by the next cell.
+            self._fits = None if isinstance(asked.pool.image, str) else (spec, asked)
+        return self._readied(spec, asked, work)
 
     def _readied(
         self, spec: PoolSpec, asked: ParsedOptions, work: Work | None

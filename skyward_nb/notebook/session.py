@@ -27,7 +27,6 @@ from skyward_nb.notebook.pools import Pools
 from skyward_nb.notebook.run_handle import RunHandle
 from skyward_nb.notebook.value_history import ValueHistory
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.defaults import with_defaults
 from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.specs import check_profile
 from skyward_nb.pickling.home_namespace import set_home
@@ -95,7 +94,7 @@ class Session:
         return first_to_be_had(script.name, script.choices(), lambda each: self._run(asked, each))
 
     def _run(self, asked: ParsedOptions, work: Work) -> object:
-        options = with_defaults(asked, self.finder.defaults()).cell
+        options = self.finder.completed(asked).cell
         options.check_values_wanted(has_value=isinstance(work, Cell) and work.has_value)
         writes = work.names.writes if isinstance(work, Cell) else frozenset[str]()
         display = self.display(quiet=options.quiet)

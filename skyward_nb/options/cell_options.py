@@ -77,6 +77,8 @@ class CellOptions:
 
     def over(self, weaker: CellOptions) -> CellOptions:
         """These options, completed by weaker ones."""
+        if not weaker.stated:
+            return self
         stated = tuple(dict.fromkeys((*weaker.stated, *self.stated)))
         fields = [_FIELDS.get(name, name) for name in self.stated]
         return dataclasses.replace(

@@ -110,6 +110,8 @@ def choose_for_script(
 
 def _settled(found: Found, backend: str, known_by: str) -> FrameworkChoice:
     """The choice without included frameworks: the backend of Keras, torch of Hugging Face."""
+    if not found:
+        return FrameworkChoice((), "")
     needed = {each for name in FRAMEWORKS if name.name in found for each in name.needs}
     words = {name: name for name in found if name not in needed}
     why = dict(found)

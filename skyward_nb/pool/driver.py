@@ -156,7 +156,7 @@ class Driver:
             self.carry_out(actions)
             if len(self._state.runs) > 1 or any(isinstance(each, Ended) for each in actions):
                 self._lock.notify()
-        return any(isinstance(each, Deliver) for each in actions)
+        return any(type(each) is Deliver for each in actions)
 
     def carry_out(self, actions: Iterable[Action]) -> None:
         """Carry out actions of the state."""

@@ -216,6 +216,8 @@ class Sending:
 
         A pool that cannot be reached is left, so that a later attach finds the results.
         """
+        if not values:
+            return
         stores, size = self._context.stores, sum(each.size for each in values.values())
         text = f"gathering {spell_size(size)} of {count_ranks(values)}"
         with self._closing.reaching():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -49,10 +50,15 @@ class ProgressFile:
     """The file of one run of a pool."""
 
     def __init__(self, entry: PoolEntry, number: int) -> None:
-        self._path = progress_file(entry)
+        self._entry = entry
         self._number = number
         self._due = time.monotonic() + PERIOD
         self._is_written = False
+
+    @cached_property
+    def _path(self) -> Path:
+        """Most runs are over before it is needed."""
+        return progress_file(self._entry)
 
     @property
     def is_due(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -62,7 +63,7 @@ class Worker(msgspec.Struct, frozen=True):
             )
 
 
-class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
+class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The options that are stated of a pool, by their names; the others are UNSET.
 
     None is a value: that of `accelerator=none` and `ranks_per_node=auto`. `image` is the name of an `Image`
@@ -140,9 +141,9 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
         """The name of the pool, if it is stated."""
         return self.pool or None
 
-    @property
+    @cached_property
     def stated(self) -> tuple[str, ...]:
-        """The names of the options that are stated."""
+        """The names of the options that are stated, which each cell asks for many times."""
         return tuple(name for name in self.__struct_fields__ if getattr(self, name) is not UNSET)
 
     def changed(self, **changes: Any) -> PoolOptions:
@@ -151,6 +152,8 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def over(self, weaker: PoolOptions) -> PoolOptions:
         """These options, completed by weaker ones."""
+        if not weaker.stated:
+            return self
         return weaker.changed(**{name: getattr(self, name) for name in self.stated})
 
     def without(self, names: Iterable[str]) -> PoolOptions:

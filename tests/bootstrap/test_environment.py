@@ -155,6 +155,7 @@ def test_two_at_once_make_one(host, index, tmp_path):
     assert folders(envs(tmp_path)) == [one.digest]
 
 
+@pytest.mark.extensive
 @pytest.mark.usefixtures("few_needs")
 def test_the_same_without_flock(host, index, tmp_path):
     tools = tmp_path / "tools"
@@ -182,6 +183,7 @@ def test_the_same_without_flock(host, index, tmp_path):
     assert not held.exists()
 
 
+@pytest.mark.extensive
 def test_a_lock_of_another_host_is_waited_for_with_a_word(tmp_path):
     """Whether its holder lives cannot be seen from here."""
     held = tmp_path / ".held-env"
@@ -229,6 +231,7 @@ def test_one_that_lost_its_python_is_made_anew_and_what_a_kill_left_is_removed(m
     assert folders(envs(home)) == [made.digest]
 
 
+@pytest.mark.extensive
 @pytest.mark.usefixtures("few_needs")
 def test_one_that_lost_files_is_made_anew(made_once):
     host, facts, made, *_ = made_once
@@ -238,6 +241,7 @@ def test_one_that_lost_files_is_made_anew(made_once):
     assert there(made, "import msgspec; print('well')") == "well"
 
 
+@pytest.mark.extensive
 @pytest.mark.usefixtures("few_needs")
 def test_a_path_may_have_spaces(host, tmp_path):
     link = tmp_path / "a place/python"
@@ -247,6 +251,7 @@ def test_a_path_may_have_spaces(host, tmp_path):
     assert there(made, "import msgspec; print('well')") == "well"
 
 
+@pytest.mark.extensive
 @pytest.mark.usefixtures("few_needs")
 def test_later_hosts_get_what_the_first_one_got(index, tmp_path):
     one = shell_at(tmp_path / "home", **index)

@@ -50,6 +50,7 @@ def test_where_packages_come_from_here_is_told_there(shell, tmp_path, monkeypatc
     assert {"UV_EXTRA_INDEX_URL=https://ours/simple", "UV_HTTP_TIMEOUT=5"} <= {*lines}
 
 
+@pytest.mark.extensive
 def test_torch_is_taken_from_the_index_where_its_own_is_not_reached(shell, tmp_path):
     body = (
         'case "$*" in *--torch-backend=auto*) '
@@ -82,6 +83,7 @@ def test_uv_goes_along_once_and_nobody_else_reads_it(host, tmp_path):
     assert "sending uv" not in told.text()
 
 
+@pytest.mark.extensive
 @pytest.mark.usefixtures("few_needs")
 def test_uv_is_fetched_for_another_kind_of_machine(host, tmp_path):
     facts = facts_of(host, libc="musl 1.2.5", uvs=())

@@ -34,6 +34,7 @@ def test_an_index_that_is_not_reached(tmp_path):
     assert folders(envs(tmp_path)) == []
 
 
+@pytest.mark.extensive
 @pytest.mark.usefixtures("few_needs")
 def test_no_egress_but_all_that_is_needed_is_in_uvs_cache(online, tmp_path):
     cut = shell_at(tmp_path / "other", **online, HTTPS_PROXY="http://127.0.0.1:9")
@@ -54,6 +55,7 @@ def test_no_python_and_none_to_be_had(tmp_path):
     assert folders(envs(tmp_path)) == []
 
 
+@pytest.mark.extensive
 def test_another_system_and_no_place(shell):
     facts = facts_of(shell)
     assert "it runs Darwin; nodes need Linux" in refused(
@@ -111,6 +113,7 @@ def test_a_full_disk_leaves_nothing_half_made(host, small, tmp_path, size):
     assert list(cache.rglob(".new-*")) == []
 
 
+@pytest.mark.extensive
 def test_a_disk_too_small_for_uv(host, small, tmp_path):
     cache = tmp_path / "home/.cache/skyward_nb"
     small(cache, "8m")

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from pools import request, values
 from terminals import begun, document, ended, sky
+from tiers import few
 from waiting import until
 
 from skyward_nb.cli.actions import down
@@ -74,7 +75,7 @@ def test_pools_that_were_left_are_taken_down(make):
     assert ran.code == 1 and ran.stderr == "skyward-nb: no pool 'a' is alive\n"
 
 
-@pytest.mark.parametrize("as_json", [True, False], ids=["json", "lines"])
+@pytest.mark.parametrize("as_json", few(1, [True, False]), ids=["json", "lines"])
 def test_machines_that_may_run_on_are_named_and_no_success(make, monkeypatch, capsys, as_json):
     pool = make(provider="fake", nodes=1)
     pool.leave()
@@ -142,6 +143,7 @@ def test_a_pool_that_is_up_is_checked_and_stays(make):
     assert sky("down").code == 0
 
 
+@pytest.mark.extensive
 def test_a_pool_is_made_for_a_check_and_gone_after(no_leaks):
     ran = sky("check", "nodes=2", "--json")
     assert ran.code == 0, ran.stderr
@@ -150,6 +152,7 @@ def test_a_pool_is_made_for_a_check_and_gone_after(no_leaks):
     assert sky("status").stdout == "no pool is up\n"
 
 
+@pytest.mark.extensive
 def test_what_a_dead_agent_left_is_swept(make):
     pool = make()
     folder = runtime_root() / pool.pool_id

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from leaks import traces
 from terminals import said, sky
+from tiers import few
 
 from skyward_nb.cli.script import ScriptEnd, _exit_code
 from skyward_nb.words.errors import RankDied
@@ -114,6 +115,7 @@ def test_a_script_finds_no_notebook(script):
     assert ran.stdout == "[rank 0] none\n"
 
 
+@pytest.mark.extensive
 def test_a_folder_with_a_main(script):
     script("import part\nprint(part.NAME, __name__)", "app/__main__.py")
     script("NAME = 'part of it'", "app/part.py")
@@ -179,17 +181,20 @@ def test_the_exit_code_of_an_end(state, error, code):
 
 @pytest.mark.parametrize(
     ("last", "code", "says"),
-    [
-        pytest.param("sys.exit(0)", 0, "", marks=pytest.mark.extensive),
-        ("sys.exit()", 0, ""),
-        ("exit(3)", 3, ""),
-        ("sys.exit('no good')", 1, "no good"),
-        pytest.param("sys.exit(1.5)", 1, "1.5", marks=pytest.mark.extensive),
-        ("os._exit(7)", 1, "exited with code 7"),
-        pytest.param(
-            "os.kill(os.getpid(), 9)", 1, "killed by SIGKILL", marks=pytest.mark.extensive
-        ),
-    ],
+    few(
+        2,
+        [
+            pytest.param("sys.exit(0)", 0, "", marks=pytest.mark.extensive),
+            ("sys.exit()", 0, ""),
+            ("exit(3)", 3, ""),
+            ("sys.exit('no good')", 1, "no good"),
+            pytest.param("sys.exit(1.5)", 1, "1.5", marks=pytest.mark.extensive),
+            ("os._exit(7)", 1, "exited with code 7"),
+            pytest.param(
+                "os.kill(os.getpid(), 9)", 1, "killed by SIGKILL", marks=pytest.mark.extensive
+            ),
+        ],
+    ),
 )
 def test_exit_codes(script, last, code, says):
     name = script(f"import os, sys\n{last}\nprint('never')\n")
@@ -215,6 +220,7 @@ def test_the_rank_that_failed_first_counts_and_the_others_are_stopped(script):
     }
 
 
+@pytest.mark.extensive
 def test_a_script_that_takes_too_long(script):
     name = script("import time\nwhile True:\n    time.sleep(0.1)\n")
     ran = run(script, "timeout=0.5s", name)

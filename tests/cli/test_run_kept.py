@@ -7,6 +7,7 @@ import pytest
 from later import needs
 from pools import found, values
 from terminals import said, sky
+from tiers import few
 from waiting import until
 
 from skyward_nb.pool import registry
@@ -50,6 +51,7 @@ def test_a_pool_that_is_kept_serves_the_next_script_in_fresh_processes(script):
     assert sky("down", "warm").code == 0
 
 
+@pytest.mark.extensive
 def test_a_pool_of_somebody_else_stays_and_names_that_go_are_told(script, make):
     pool = make()
     values(pool, "kept, other = 1, 2\n1")
@@ -69,6 +71,7 @@ def test_a_pool_of_somebody_else_stays_and_names_that_go_are_told(script, make):
     again.close()
 
 
+@pytest.mark.extensive
 def test_the_processes_of_a_script_are_gone_after_it_where_the_pool_stays(script):
     name = script(
         "import os, subprocess, sys\n"
@@ -87,9 +90,7 @@ def test_the_processes_of_a_script_are_gone_after_it_where_the_pool_stays(script
 
 @needs_torch
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    "framework", ["none", pytest.param("torch", marks=pytest.mark.extensive), "auto"]
-)
+@pytest.mark.parametrize("framework", few(1, ["auto", "none", "torch"]))
 def test_a_training_script_for_torchrun(script, framework):
     name = script(
         "import torch, torch.distributed as dist\n"

@@ -39,6 +39,7 @@ def test_an_interrupt_stops_the_script_and_takes_the_pool_down(script, number):
     assert "Interrupted on ranks 0-1 · " in ran.stderr and "Traceback" not in ran.stderr
 
 
+@pytest.mark.extensive
 def test_a_second_interrupt_ends_what_does_not_stop(script):
     name = script(
         "import time\n"
@@ -91,6 +92,7 @@ def test_one_that_is_killed_leaves_a_pool_that_is_told_and_taken_down(script):
     assert sky("down", "p").stdout == "pool p is down: 2 ranks ended, nothing left running\n"
 
 
+@pytest.mark.extensive
 def test_nobody_reads(script):
     name = script(
         "import os\nfor i in range(200): print(os.environ['RANK'], i)\nprint('x' * 200_000)\n"

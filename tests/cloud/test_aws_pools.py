@@ -71,6 +71,7 @@ def test_machines_that_were_left_end_by_themselves(cloud, rented):
     assert registry.entries() == []
 
 
+@pytest.mark.extensive
 def test_a_machine_that_nobody_readies_ends_by_itself(offered, monkeypatch):
     async def stuck(*_: object):
         # As a client that sleeps: what it does next, it does too late.
@@ -83,6 +84,7 @@ def test_a_machine_that_nobody_readies_ends_by_itself(offered, monkeypatch):
     offered.nothing_left()
 
 
+@pytest.mark.extensive
 def test_machines_wait_for_as_long_as_they_are_readied(offered, monkeypatch):
     monkeypatch.setattr(boot, "_RENEWED_AFTER", 0.1)
     monkeypatch.setattr(boot, "_RENEWED_EVERY", 1.0)
@@ -118,6 +120,7 @@ def test_a_budget_ends_the_machines(cloud, rented, monkeypatch):
     cloud.nothing_left()
 
 
+@pytest.mark.extensive
 def test_a_budget_is_a_time():
     spec = PoolSpec(provider="aws", max_cost=5, ttl=7200, idle=600)
     # A minute is paid for before it is counted; one is paid for in any case.

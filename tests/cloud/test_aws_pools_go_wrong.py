@@ -8,6 +8,7 @@ import pytest
 from cloud.offered import started, swept
 from cloud.presses import interrupts_at
 from pools import values
+from tiers import few
 from waiting import until
 
 from skyward_nb.providers.aws import boot, launch, provisioning, rental_records
@@ -17,7 +18,7 @@ from skyward_nb.words.errors import AccountError, HostError, StartError
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.parametrize("looked_again_after", [0.1, 5.0])
+@pytest.mark.parametrize("looked_again_after", few(1, [0.1, 5.0]))
 def test_a_boot_that_fails_leaves_nothing(offered, monkeypatch, looked_again_after):
     """Whether it is seen to run before that or not."""
     monkeypatch.setattr(launch, "_PAUSE", looked_again_after)
@@ -105,7 +106,7 @@ def test_without_rights_nothing_is_begun(offered):
     assert rental_records.entries() == [] and offered.left() == {}
 
 
-@pytest.mark.parametrize("step", ["launch", "boot", "environment"])
+@pytest.mark.parametrize("step", few(1, ["launch", "boot", "environment"]))
 def test_an_interrupt_leaves_nothing(offered, step):
     with pytest.raises(KeyboardInterrupt):
         started(interrupts_at(step))

@@ -8,7 +8,7 @@ import pytest
 
 import skyward_nb as sky
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.extensive, pytest.mark.timeout(300)]
 
 
 def rented(kind, **more):

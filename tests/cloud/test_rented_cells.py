@@ -74,6 +74,7 @@ def test_over_a_limit_a_person_is_asked(cloud, notebook):
     assert "RunInstances" not in cloud.actions()
 
 
+@pytest.mark.extensive
 def test_where_nobody_can_be_asked_nothing_is_rented(cloud, notebook):
     notebook.client.allow_stdin = False
     ran = notebook.run(f"%%sky_remote {RENTED} confirm_above=0.001\n1")
@@ -112,6 +113,7 @@ def test_what_machines_cost_that_never_became_a_pool_is_told(cloud, notebook):
     assert "default: did not come up, and has cost $0.0" in notebook.run("%sky cost").stdout
 
 
+@pytest.mark.extensive
 def test_what_machines_cost_of_which_not_all_ran_is_told(cloud, notebook):
     cloud.fail("DescribeInstances", "UnauthorizedOperation")
     rented = RENTED.replace("cpus=2", "instance_type=c6i.large nodes=2")
@@ -198,6 +200,7 @@ def test_a_notice_is_in_the_picture_and_what_is_not_known_to_be_gone_is_not_said
     cloud.nothing_left()
 
 
+@pytest.mark.extensive
 def test_a_machine_that_is_taken_back_is_replaced_in_the_picture_of_the_next_cell(cloud, notebook):
     # Of one type alone: where there is none, each further one takes a while to find out.
     rented = RENTED.replace("cpus=2", "instance_type=c6i.large nodes=2 on_preempt=replace")

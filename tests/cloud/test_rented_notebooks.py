@@ -133,6 +133,7 @@ def test_an_interrupt_while_machines_boot_leaves_none(cloud, running):
         cloud.nothing_left()
 
 
+@pytest.mark.extensive
 def test_a_laptop_sleeps_past_the_lease(cloud, running):
     """Its machines have ended by themselves; awake again, it says so, and can have others."""
     with rented(cloud, nodes=1, shared=running) as book:

@@ -110,6 +110,7 @@ def an_old_machine_that_is_not_known_to_end_is_told_of(cloud, pool):
     return old.instance
 
 
+@pytest.mark.extensive
 def test_what_is_spent_rents_nothing_new(cloud, rented):
     pool = rented(max_cost=5.0)
     machine_of(cloud, pool, 1).reclaim()
@@ -152,6 +153,7 @@ def test_a_pool_whose_machines_all_went_while_nobody_was_there_is_gone(cloud, re
     cloud.nothing_left()
 
 
+@pytest.mark.extensive
 def test_a_pool_that_is_not_to_replace_is_gone_with_the_machine_that_went(cloud, rented):
     pool = rented(idle=120, on_preempt="tell")
     (old,) = left_alone(cloud, pool, 1)

@@ -66,6 +66,7 @@ def test_where_none_can_be_had_the_pool_waits_as_it_is(cloud, pool):
     assert now == [2, 2] and outcome.names_lost == ["kept"]
 
 
+@pytest.mark.extensive
 def test_the_head_that_will_be_taken_back_is_replaced_before_the_next_cell(cloud, kept, pool):
     before = generation(pool)
     head = machine_of(cloud, pool, 0)
@@ -110,6 +111,7 @@ def test_credentials_of_another_account_rent_nothing(cloud, pool):
     assert now == [2, 2]
 
 
+@pytest.mark.extensive
 @pytest.mark.parametrize(
     "step",
     [
@@ -152,6 +154,7 @@ def test_who_attaches_has_another_for_one_that_went_while_nobody_was_there(cloud
     assert again.bill.dollars == pytest.approx(0.08) and not again.renewal.lacks
 
 
+@pytest.mark.extensive
 def test_who_attaches_to_a_run_that_lost_a_machine_sees_how_it_ends(cloud, kept, pool):
     before = generation(pool)
     pool.begin(request(pool, "import time\nprint('begun')\ntime.sleep(120)"), lambda _: None)

@@ -14,6 +14,7 @@ from kernels import kernel
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.extensive
 def test_what_is_left_after_down_is_what_helps_the_next_up_also_by_a_hostfile(
     hosts, notebook, tmp_path
 ):
@@ -62,6 +63,7 @@ def until_said(book, word):
             return
 
 
+@pytest.mark.extensive
 def test_an_agent_that_nobody_comes_back_to_ends_itself(hosts, notebook):
     town = hosts(1)
     with notebook(town) as book:

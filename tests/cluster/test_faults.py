@@ -30,6 +30,7 @@ def test_a_host_is_cut_off_for_good(hosts, notebook):
         nothing_left([town[0]])
 
 
+@pytest.mark.extensive
 def test_a_host_loses_its_power(new_hosts, notebook):
     """It is waited for as long as its agent would wait for the notebook, and no longer."""
     town = new_hosts(2)
@@ -57,6 +58,7 @@ def test_an_agent_is_killed_on_its_host(hosts, notebook):
         assert book.values("socket.gethostname()") == town.names
 
 
+@pytest.mark.extensive
 def test_a_late_and_lossy_line_will_do(hosts, notebook):
     town = hosts(2)
     for host in town:

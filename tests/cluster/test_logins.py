@@ -45,6 +45,7 @@ def test_a_host_is_reached_by_ipv6(hosts, notebook):
         assert book.values("socket.gethostname()") == town.names
 
 
+@pytest.mark.extensive
 def test_a_host_is_named_by_its_address_with_all_said_on_the_line(hosts, notebook):
     town = hosts(1)
     town[0].stop_sshd()
@@ -59,6 +60,7 @@ def test_a_host_is_named_by_its_address_with_all_said_on_the_line(hosts, noteboo
         assert book.values("socket.gethostname()") == town.names
 
 
+@pytest.mark.extensive
 def test_one_session_is_enough_and_nothing_listens_but_sshd(hosts, notebook):
     town = hosts(2)
     for host in town:
@@ -75,6 +77,7 @@ def test_one_session_is_enough_and_nothing_listens_but_sshd(hosts, notebook):
         assert book.values("len(large)") == [5_000_000] * 2
 
 
+@pytest.mark.extensive
 @pytest.mark.parametrize(
     "login", [pytest.param("/bin/sh", marks=pytest.mark.extensive), "/bin/bash"]
 )
@@ -137,6 +140,7 @@ def test_an_unknown_host_key_is_shown_with_what_accepts_it(hosts, notebook):
     assert town.known_hosts.read_text() == ""
 
 
+@pytest.mark.extensive
 def test_the_first_key_is_pinned_where_that_is_asked_for(hosts, notebook):
     town = hosts(1)
     town.known_hosts.write_text("")
@@ -170,6 +174,7 @@ def test_a_host_that_is_not_there_is_named(hosts, notebook):
         assert "gpu2" in said and "sshd" in said, said
 
 
+@pytest.mark.extensive
 def test_fewer_nodes_than_hosts_are_the_healthy_ones(hosts, notebook):
     town = hosts(4)
     town[0].stop_sshd()
@@ -192,6 +197,7 @@ def old_python():
     pytest.skip("there is no old Python here")
 
 
+@pytest.mark.extensive
 def test_an_old_python_and_no_way_out_are_told_with_what_to_do(hosts, notebook):
     town = hosts(1, python=old_python())
     with notebook(town) as book:
@@ -209,6 +215,7 @@ def test_no_way_out_is_told_with_what_to_do(hosts, notebook):
         assert "gpu1" in said and "interpreter" in said, said
 
 
+@pytest.mark.extensive
 def test_an_interpreter_that_is_another_minor_is_refused(hosts, notebook):
     old = old_python()
     town = hosts(1, python=old)
@@ -228,6 +235,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_made(new_hosts, notebook):
         assert book.values("socket.gethostname()") == town.names
 
 
+@pytest.mark.extensive
 def test_memory_that_is_full_is_told_and_the_pool_lives(hosts, notebook):
     town = hosts(1, disk="32m")
     with notebook(town) as book:

@@ -31,6 +31,7 @@ def test_a_host_is_cut_off_for_a_while(book):
     blink(book, book.town[1].line)
 
 
+@pytest.mark.extensive
 def test_the_notebook_is_cut_off_for_a_while(book):
     blink(book, book.town.line)
 
@@ -44,6 +45,7 @@ def test_a_host_and_the_notebook_are_cut_off_for_half_a_minute(hosts, notebook):
             blink(book, line, 15)
 
 
+@pytest.mark.extensive
 def test_a_pool_that_cannot_be_reached_is_not_said_to_be_gone(book):
     """The line is lost, the kernel with it: somebody impatient tries to go on at once."""
     book.well("kept = 5")

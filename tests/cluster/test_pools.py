@@ -58,6 +58,7 @@ def test_ranks_are_at_home_and_import_nothing_from_there(hosts, notebook):
     assert town[0].file("/home/ann/made").read_text() == "here"
 
 
+@pytest.mark.extensive
 def test_functions_are_called_on_hosts(hosts, notebook):
     town = hosts(2)
     with notebook(town) as book:
@@ -94,6 +95,7 @@ def test_a_value_goes_over_the_line_once_for_all_hosts(book):
     assert book.town.line.moved()[0] - before < 1.05 * 30_000_000 + 1_000_000
 
 
+@pytest.mark.extensive
 def test_modules_of_the_project_are_there_too(book, tmp_path):
     (tmp_path / "of_ours.py").write_text("def answer():\n    return 42\n")
     was = book.here("print(os.getcwd())").strip()
@@ -114,6 +116,7 @@ def test_the_square_button_stops_what_runs_there(book):
     assert book.values("kept") == [3] * HOSTS
 
 
+@pytest.mark.extensive
 def test_a_rank_that_dies_there_is_told_of_and_made_anew(book):
     ran = book.cell("if os.environ['RANK'] == '1':\n    os.kill(os.getpid(), 9)\ntime.sleep(30)")
     assert ran.error[0] == "RankDied"
@@ -208,6 +211,7 @@ def test_jax_computes_across_hosts(hosts, notebook):
         assert book.values(body, timeout=90) == [[4, [1.0, 2.0]]] * 2
 
 
+@pytest.mark.extensive
 def test_check_names_the_pair_that_cannot_talk(book):
     two = book.town[1:3]
     for how in ("add", "delete"):

@@ -37,6 +37,7 @@ def test_ranks_that_print_much_over_a_slow_line_are_interrupted_and_keep_their_n
     assert book.values("kept") == [3, 3]
 
 
+@pytest.mark.extensive
 def test_a_server_is_killed_and_started_again_in_a_run(book):
     host = book.town[1]
 
@@ -49,6 +50,7 @@ def test_a_server_is_killed_and_started_again_in_a_run(book):
     assert book.values("socket.gethostname()") == book.town.names
 
 
+@pytest.mark.extensive
 def test_connections_are_dropped_while_nothing_runs(book):
     book.well("kept = 3")
     for host in book.town:
@@ -56,6 +58,7 @@ def test_connections_are_dropped_while_nothing_runs(book):
     assert book.values("kept") == [3, 3]
 
 
+@pytest.mark.extensive
 def test_memory_that_was_cleared_is_filled_again(book):
     """As systemd-logind clears it when the last login of a user is over."""
     book.here("first = os.urandom(3_000_000)\nsecond = os.urandom(4_000_000)")

@@ -14,6 +14,7 @@ import pytest
 from faults.channel import DOWN, UP, Channel, Rule, found_through, pool_through
 from faults.hands import HANG, Hang, agent_of
 from pools import request, values
+from tiers import few
 
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.protocol.commands import Run
@@ -121,7 +122,7 @@ def test_a_line_that_breaks_off_at_any_byte_of_a_run(pool, channel, way, resets,
     assert pool.generation == 1
 
 
-@pytest.mark.parametrize("resets", [False, True], ids=["truncated", "reset"])
+@pytest.mark.parametrize("resets", few(1, [False, True]), ids=["truncated", "reset"])
 def test_a_line_that_breaks_off_again_and_again(pool, channel, resets):
     recorded(pool, channel)
     body = "for i in range(60_000): print(i)\ncount = globals().get('count', 0) + 1\ncount"
@@ -135,7 +136,7 @@ def test_a_line_that_breaks_off_again_and_again(pool, channel, resets):
         assert channel.broken > 3
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.0005], ids=["at-once", "late"])
+@pytest.mark.parametrize("delay", few(1, [0.0, 0.0005]), ids=["at-once", "late"])
 def test_a_session_in_pieces_of_a_few_bytes(channel, no_leaks, delay):
     channel.obey(Rule(pieces=7, delay=delay, seed=3))
     pool = pool_through(channel, heartbeat=10.0)
@@ -165,6 +166,7 @@ def test_a_pool_whose_line_was_cut_is_told_to_stop_all_the_same(channel, no_leak
     assert not agent.is_running()
 
 
+@pytest.mark.extensive
 def test_a_line_that_is_late(channel, no_leaks):
     channel.obey(Rule(delay=0.05, seed=5))
     pool = pool_through(channel, heartbeat=0.05)
@@ -182,6 +184,7 @@ def test_a_machine_that_is_cut_off_for_a_while(pool_of_short_patience, channel):
     assert pool.generation == 1
 
 
+@pytest.mark.extensive
 def test_a_machine_that_is_cut_off_for_good(pool_of_short_patience, channel):
     pool = pool_of_short_patience
     agent = psutil.Process(agent_of(pool))

@@ -230,6 +230,7 @@ def test_what_runs_beside_a_death_goes_on(pool, tmp_path):
     assert after.result() == 8
 
 
+@pytest.mark.extensive
 def test_all_ranks_die_at_once(pool):
     with pytest.raises(sky.RankDied, match="exited with code 3"):
         leave() @ pool
@@ -283,6 +284,7 @@ def test_functions_call_one_another_on_ranks(pool):
 
 
 # JAX, where another test has imported it, warns of any fork.
+@pytest.mark.extensive
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_a_forked_child_has_no_pool(pool):
     reading, writing = os.pipe()

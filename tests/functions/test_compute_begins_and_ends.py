@@ -9,6 +9,7 @@ import threading
 import pytest
 from functions.examples import HEAD, place, slowly, twice, wait_for
 from scripts import begin, run_text
+from tiers import few
 from waiting import until
 
 import skyward_nb as sky
@@ -19,6 +20,7 @@ def fail(why):
     raise ValueError(why)
 
 
+@pytest.mark.extensive
 def test_pools_stand_beside_and_within_one_another(no_leaks):
     with sky.Compute(nodes=2, quiet=True) as outer, sky.Compute(quiet=True) as inner:
         assert outer.name != inner.name
@@ -29,6 +31,7 @@ def test_pools_stand_beside_and_within_one_another(no_leaks):
         assert twice(3) >> inner == 6
 
 
+@pytest.mark.extensive
 def test_a_pool_per_thread(no_leaks):
     found = []
 
@@ -154,7 +157,7 @@ def test_a_script_that_forgets_to_close_leaves_nothing(no_leaks, tmp_path):
 
 @pytest.mark.parametrize(
     "end",
-    ["1 / 0", "sys.exit(7)", pytest.param("raise SystemExit(7)", marks=pytest.mark.extensive)],
+    few(1, ["1 / 0", "sys.exit(7)", "raise SystemExit(7)"]),
 )
 def test_a_script_that_ends_inside_the_block_leaves_nothing(no_leaks, tmp_path, end):
     ran = run_text(
@@ -197,7 +200,8 @@ MORE_CALLS = {
 
 
 @pytest.mark.parametrize(
-    "call", [*CALLS, *(pytest.param(each, marks=pytest.mark.extensive) for each in MORE_CALLS)]
+    "call",
+    few(2, [*CALLS, *MORE_CALLS]),
 )
 def test_an_interrupt_stops_the_call_and_the_pool_goes_on(no_leaks, tmp_path, call):
     path = tmp_path / "script.py"

@@ -142,6 +142,7 @@ def when_sending(compute, monkeypatch, what):
     monkeypatch.setattr(stores, "telling", told)
 
 
+@pytest.mark.extensive
 def test_calls_go_on_with_another_machine_for_one_that_was_taken_back(pair):
     was = names(pair)
     machines(pair)[1].take_back()
@@ -211,6 +212,7 @@ def test_a_call_that_is_still_sent_while_a_machine_is_replaced_runs_too(pair, mo
     assert not pool.context.state.runs and names(pair) == [was[0], f"{was[1]}+"]
 
 
+@pytest.mark.extensive
 def test_what_is_sent_to_a_generator_whose_machine_has_ended_says_so(pair):
     @sky.function
     def echo():

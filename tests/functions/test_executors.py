@@ -93,6 +93,7 @@ def test_joblibs_jobs_run_on_ranks_within_the_block():
     assert joblib.Parallel(n_jobs=1)([joblib.delayed(pid)(0)]) == [os.getpid()]
 
 
+@pytest.mark.extensive
 def test_joblibs_jobs_run_on_ranks_within_an_async_block():
     joblib = pytest.importorskip("joblib")
 

@@ -133,6 +133,7 @@ def test_dark_theme(notebook, train, go):
     assert not notebook.console_errors
 
 
+@pytest.mark.extensive
 def test_what_was_saved_is_seen_when_it_is_opened_again(notebook, train, go):
     four, swapped = notebook.add_cell(FOUR), notebook.add_cell(SWAPPED)
     go.touch()

@@ -1,5 +1,7 @@
 """The kernel "Python on a pool" in JupyterLab: no line above the cells, and the stop button."""
 
+import pytest
+
 from lab import pages
 from skyward_nb.kernel import kernelspecs
 
@@ -8,6 +10,7 @@ FAILS = "import os\n\n1 / x"
 SLEEPS = "print('sleeping')\nimport time\ntime.sleep(100)"
 
 
+@pytest.mark.extensive
 def test_cells_without_a_line_above_them_run_on_ranks(page, lab):
     pages.write_notebook(lab.root / "pool.ipynb", kernelspecs.NAME, kernelspecs.TITLE)
     notebook = pages.NotebookPage(lab, page.context, "pool.ipynb")

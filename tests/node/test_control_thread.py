@@ -137,6 +137,7 @@ def test_ranks_that_wait_for_one_that_has_failed(four):
     assert [ends[rank].waited_in for rank in (0, 2, 3)] == ["all_reduce"] * 3
 
 
+@pytest.mark.extensive
 def test_averaging_of_gradients(four):
     body = (
         "torch.manual_seed(0)\nnet = DDP(torch.nn.Linear(100, 100))\n"
@@ -311,6 +312,7 @@ def test_the_place_is_the_new_one(four):
     assert not any(end.failure for end in ends), ends
 
 
+@pytest.mark.extensive
 def test_thirty_new_groups_leave_nothing(four):
     wait = "print('here')\nif r != 1: dist.all_reduce(torch.ones(1))"
     processes = [psutil.Process(pid) for pid in four.pids.values()]

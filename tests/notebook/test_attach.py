@@ -9,6 +9,7 @@ import pytest
 from kernels import kernel, ready, wiped
 from leaks import gone_within, traces
 from slow import LINES, running, said, until_it_is_seen, until_it_runs
+from tiers import few
 from waiting import until
 
 from skyward_nb.pool import registry
@@ -29,7 +30,7 @@ def other(second, notebook):
 
 @pytest.mark.parametrize(
     "by_kill",
-    [True, pytest.param(False, marks=pytest.mark.extensive)],
+    few(1, [True, False]),
     ids=["killed", "restarted"],
 )
 def test_a_kernel_that_comes_again_shows_the_whole_run_and_binds_its_value(notebook, slow, by_kill):
@@ -70,6 +71,7 @@ def test_a_run_that_ended_while_nobody_looked(notebook, slow):
     assert "time" not in ran.traceback
 
 
+@pytest.mark.extensive
 def test_a_run_whose_large_value_was_fetched_is_not_told_again(notebook):
     ran = notebook.run("%%sky_remote nodes=2 out=got\nb'x' * 20_000_000")
     assert ran.status == "ok"
@@ -79,6 +81,7 @@ def test_a_run_whose_large_value_was_fetched_is_not_told_again(notebook):
     assert notebook.run("%sky attach").status == "ok"
 
 
+@pytest.mark.extensive
 def test_another_notebook_may_take_it_when_the_first_is_gone(notebook, other):
     notebook.run("%%sky_remote nodes=2\nkept = 7")
     until_it_is_seen()
@@ -94,6 +97,7 @@ def test_another_notebook_may_take_it_when_the_first_is_gone(notebook, other):
     assert other.run("%%sky_remote\nkept").result == "[0-1] 8"
 
 
+@pytest.mark.extensive
 def test_another_notebook_shows_the_whole_run_of_one_that_was_killed(notebook, other, slow):
     notebook.begin(f"%%sky_remote nodes=2 out=got\n{slow}")
     until_it_runs()
@@ -134,6 +138,7 @@ def test_a_cell_does_not_pass_over_a_run_that_goes_on(notebook, slow):
     assert notebook.run("%%sky_remote nodes=2\n1").status == "ok"
 
 
+@pytest.mark.extensive
 def test_objects_that_an_earlier_kernel_sent_do_not_mix_with_new_ones(notebook):
     code = "class A: pass\nx = A(); x.n = {0}\ny = [x, {0}]"
     notebook.run(code.format(1))
@@ -158,6 +163,7 @@ def test_a_pool_goes_with_its_notebook_unless_it_is_kept():
     assert not gone_within(5, before)
 
 
+@pytest.mark.extensive
 def test_sweep_ends_what_is_left_when_all_who_would_are_killed(no_leaks):
     with kernel() as first, kernel() as other:
         first.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from later import Later
 from slow import LINES, said, until_it_is_seen, until_it_runs
 
@@ -84,6 +85,7 @@ def test_an_interrupt_ends_the_waiting_and_not_the_run(notebook, slow, tmp_path)
     assert notebook.run("h.result().head").result == "'the end'"
 
 
+@pytest.mark.extensive
 def test_a_flood_in_the_background_does_not_keep_cells_waiting(notebook):
     notebook.run("%%sky_remote nodes=1 detach out=h\nwhile True: print('x' * 99)")
     notebook.run("import time; time.sleep(1)", timeout=30)
@@ -102,6 +104,7 @@ def test_a_pool_that_is_taken_down_ends_what_runs_in_the_background(notebook):
     assert ran.error[0] == "PoolError"
 
 
+@pytest.mark.extensive
 def test_where_nothing_is_heard_between_cells_its_end_is_saved_all_the_same(no_leaks):
     codes = [
         "%load_ext skyward_nb",
@@ -149,6 +152,7 @@ def kill_agent():
     os.kill(registry.condition(entry).pid, signal.SIGKILL)
 
 
+@pytest.mark.extensive
 def test_a_run_whose_pool_dies_is_shown_as_failed_in_the_background_and_attached(notebook, slow):
     notebook.run(f"%%sky_remote nodes=2 detach out=h\n{slow}")
     ran = notebook.run(f"{KILL}h.wait(20)\nh.result()")

@@ -131,6 +131,7 @@ def test_all_reduce_through_torch(torch_pool):
     assert torch_pool.run("%%sky_remote pool=t\nkept, _").result == "[0-1] (5, 'before')"
 
 
+@pytest.mark.extensive
 @needs_torch
 @pytest.mark.torch
 def test_an_interrupt_leaves_a_pool_that_works_and_nothing_that_listens(torch_pool):
@@ -168,6 +169,7 @@ def test_a_group_that_code_destroyed_is_there_again(torch_pool):
     assert torch_pool.run("%sky restart pool=t").status == "ok"
 
 
+@pytest.mark.extensive
 @needs_jax
 def test_all_reduce_through_jax(notebook):
     assert notebook.run("%sky up pool=j nodes=2 framework=jax", timeout=90).status == "ok"

@@ -10,6 +10,7 @@ import warnings
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from pools import found, request
+from tiers import few
 
 from skyward_nb.notebook.session import Session
 from skyward_nb.notebook.verbs import do
@@ -58,7 +59,7 @@ def cut_off(pool):
 
 @pytest.mark.parametrize(
     ("before", "line"),
-    [([], "down"), (["status"], "down pool=default"), ([], "down pool={id}")],
+    few(1, [([], "down"), (["status"], "down pool=default"), ([], "down pool={id}")]),
 )
 def test_a_pool_that_was_cut_off_is_ended(session, entered, capsys, line, before):
     pool = entered(provider="fake", heartbeat=0.2)
@@ -89,6 +90,7 @@ def test_of_a_pool_that_was_cut_off_is_told_what_may_run_on(session, entered, ca
     assert said == "pool default is down: 2 ranks ended; fake0, fake1 may run on\n"
 
 
+@pytest.mark.extensive
 def test_costs_are_told_of_a_pool_that_is_named_by_its_id(session, entered, make, capsys):
     bill = Bill(dollars=1.0, began=time.time(), what="1 × c6i.large")
     own = entered(provider="fake", nodes=1)
@@ -135,6 +137,7 @@ def test_what_machines_warn_of_stands_below(session, entered, capsys, monkeypatc
     assert first.startswith("pool default is down: ") and last == "fake0 may be there"
 
 
+@pytest.mark.extensive
 def test_what_machines_warn_of_is_told_also_where_it_comes_to_an_error(
     session, entered, capsys, monkeypatch
 ):
@@ -148,6 +151,7 @@ def test_what_machines_warn_of_is_told_also_where_it_comes_to_an_error(
     assert capsys.readouterr().out == "fake0 may be there\n"
 
 
+@pytest.mark.extensive
 def test_what_machines_of_a_forgotten_pool_warn_of_stands_below(session, make, capsys, monkeypatch):
     pool = make(provider="fake", nodes=1)
     pool.leave()

@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 from kernels import Marks, kernel, ready
+from tiers import few
 from waiting import until
 
 
@@ -177,15 +178,18 @@ def test_an_exception_behind_an_await_keeps_its_place(notebook):
 
 @pytest.mark.parametrize(
     "body",
-    [
-        "raise ValueError('x' * 50_000_000)",
-        "raise ExceptionGroup('x' * 2_000_000, [ValueError('y' * 2_000_000)])",
-        "e = ValueError('noted')\ne.add_note('x' * 2_000_000)\nraise e",
-        "class Long(Exception):\n    def __str__(self): return 'x' * 2_000_000\nraise Long",
-        "raise ValueError([list(range(200_000))])",
-        "x = '" + "x" * 1_000_000 + "'; raise ValueError(x)",
-        "raise ValueError(str(rank) * 2_000_000)",
-    ],
+    few(
+        2,
+        [
+            "raise ValueError('x' * 50_000_000)",
+            "raise ExceptionGroup('x' * 2_000_000, [ValueError('y' * 2_000_000)])",
+            "e = ValueError('noted')\ne.add_note('x' * 2_000_000)\nraise e",
+            "class Long(Exception):\n    def __str__(self): return 'x' * 2_000_000\nraise Long",
+            "raise ValueError([list(range(200_000))])",
+            "x = '" + "x" * 1_000_000 + "'; raise ValueError(x)",
+            "raise ValueError(str(rank) * 2_000_000)",
+        ],
+    ),
     ids=["text", "group", "note", "made", "list", "line", "each its own"],
 )
 def test_a_huge_exception_makes_no_huge_notebook(notebook, body):
@@ -196,6 +200,7 @@ def test_a_huge_exception_makes_no_huge_notebook(notebook, body):
     assert sum(map(len, ran.error)) + ran.bytes < 200_000
 
 
+@pytest.mark.extensive
 def test_a_value_that_says_much_of_why_it_stays_makes_no_huge_notebook(notebook):
     ran = remote(
         notebook, "class Bad:\n    def __reduce__(self): raise ValueError('x' * 2_000_000)\nBad()"
@@ -283,6 +288,7 @@ def test_what_does_not_answer_is_said_and_where_the_killed_were(strict):
     assert "rank 1 did not stop and had to be killed; it did not answer" in ran.traceback
 
 
+@pytest.mark.extensive
 def test_an_interrupt_says_where_the_killed_were(strict, tmp_path):
     marks = Marks(strict, tmp_path)
     body = "here()\nwhile True:\n    try: time.sleep(60)\n    except BaseException: pass"
@@ -309,6 +315,7 @@ def test_check_names_what_it_does_not_know(notebook, line):
     assert "UsageError: " in ran.stderr
 
 
+@pytest.mark.extensive
 def test_another_notebook_can_check_a_run_and_it_goes_on(notebook, tmp_path):
     marks = Marks(notebook, tmp_path)
     line = "while not os.path.exists(mark): time.sleep(0.02)"
@@ -354,22 +361,25 @@ def test_a_notebook_checks_its_own_run_in_the_background(notebook, tmp_path):
 
 @pytest.mark.parametrize(
     ("body", "says"),
-    [
-        (
-            "if rank == 3:\n    time.sleep(60)\ndist.all_reduce(x)",
-            "ranks 0-2 waited in all_reduce for rank 3, which was in {cell}, line 3: "
-            "time.sleep(60)",
-        ),
-        (
-            "if rank != 3: dist.barrier()",
-            "ranks 0-2 waited in barrier for rank 3, which had finished",
-        ),
-        (
-            "dist.barrier() if rank else dist.all_reduce(x)",
-            "rank 0 waited in all_reduce, ranks 1-3 waited in barrier: they do not call the same "
-            "collectives in the same order",
-        ),
-    ],
+    few(
+        1,
+        [
+            (
+                "if rank == 3:\n    time.sleep(60)\ndist.all_reduce(x)",
+                "ranks 0-2 waited in all_reduce for rank 3, which was in {cell}, line 3: "
+                "time.sleep(60)",
+            ),
+            (
+                "if rank != 3: dist.barrier()",
+                "ranks 0-2 waited in barrier for rank 3, which had finished",
+            ),
+            (
+                "dist.barrier() if rank else dist.all_reduce(x)",
+                "rank 0 waited in all_reduce, ranks 1-3 waited in barrier: they do not call the same "
+                "collectives in the same order",
+            ),
+        ],
+    ),
     ids=["late", "missing", "other"],
 )
 @in_torch

@@ -309,6 +309,7 @@ def test_a_pool_gets_the_framework_that_a_cell_needs_and_its_ranks_keep_their_na
     )
 
 
+@pytest.mark.extensive
 @needs_torch
 @pytest.mark.torch
 def test_a_pool_in_the_place_of_another_has_what_the_cell_needs(fresh):
@@ -324,6 +325,7 @@ def test_a_pool_in_the_place_of_another_has_what_the_cell_needs(fresh):
     assert fresh.run(f"%%sky_remote nodes=2 replace\n{use}").result == "[0-1] False"
 
 
+@pytest.mark.extensive
 @needs_torch
 @pytest.mark.torch
 def test_a_line_adds_a_framework_to_a_pool_that_was_made_without_and_only_that(fresh):
@@ -375,6 +377,7 @@ def test_nothing_found_is_none_and_defaults_may_say_auto(fresh):
     assert "framework=auto: none" in fresh.run("%%sky_remote framework=auto dry_run\n1").picture
 
 
+@pytest.mark.extensive
 @needs_torch
 @pytest.mark.torch
 def test_a_new_pool_has_what_the_cell_itself_needs(fresh):
@@ -425,6 +428,7 @@ def test_decorators_in_cells_are_honoured_also_where_the_cell_defines_the_functi
     assert "keras:torch" in ran.picture
 
 
+@pytest.mark.extensive
 @needs_torch
 @pytest.mark.torch
 def test_nodes_that_stand_alone_have_no_group_and_that_is_said(fresh):

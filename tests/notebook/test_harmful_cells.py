@@ -6,6 +6,7 @@ import os
 import re
 
 import pytest
+from tiers import few
 
 NEXT = "%%sky_remote\nimport subprocess\nlist(range(300_000))[-1], subprocess.run(['false']).returncode"
 SIGNALS = """
@@ -35,10 +36,13 @@ def next_is_right(notebook):
 
 @pytest.mark.parametrize(
     ("cell", "words"),
-    [
-        ("os.closerange(3, 4000)", "closed the connection to its agent (os.closerange, "),
-        pytest.param("os.setuid(65534)", "gave up the user of the pool", marks=as_root),
-    ],
+    few(
+        1,
+        [
+            ("os.closerange(3, 4000)", "closed the connection to its agent (os.closerange, "),
+            pytest.param("os.setuid(65534)", "gave up the user of the pool", marks=as_root),
+        ],
+    ),
 )
 def test_a_rank_that_is_of_no_use_any_more_is_begun_anew(ranks, cell, words):
     ran = sky(ranks, f"import os\n{cell}")
@@ -65,11 +69,14 @@ def test_files_that_nobody_may_open_are_not_those_of_values(ranks):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        "signal.signal(number, signal.SIG_IGN)",
-        "signal.signal(number, signal.SIG_DFL)",
-        "signal.pthread_sigmask(signal.SIG_BLOCK, [number])",
-    ],
+    few(
+        1,
+        [
+            "signal.signal(number, signal.SIG_IGN)",
+            "signal.signal(number, signal.SIG_DFL)",
+            "signal.pthread_sigmask(signal.SIG_BLOCK, [number])",
+        ],
+    ),
 )
 def test_signals_that_the_pool_needs_are_put_back(ranks, change):
     ran = sky(ranks, SIGNALS.format(change=change))
@@ -92,7 +99,7 @@ def test_a_handler_of_the_users_own_stays(ranks):
     assert sky(ranks, "os.kill(os.getpid(), signal.SIGUSR1)\nheard").result == "[0-1] [1]"
 
 
-@pytest.mark.parametrize("kind", ["SystemError", "SystemExit"])
+@pytest.mark.parametrize("kind", few(1, ["SystemError", "SystemExit"]))
 def test_a_repr_that_raises(ranks, kind):
     made = f"class Odd:\n    def __repr__(self): raise {kind}('no')\n"
     assert sky(ranks, f"{made}Odd()").result == f"[0-1] <Odd, its repr raises {kind}>"
@@ -111,15 +118,18 @@ def test_an_exception_that_cannot_say_its_text(ranks):
 
 @pytest.mark.parametrize(
     ("cell", "error"),
-    [
-        ("sky.barrier()", "RuntimeError: sky.barrier() needs a process group"),
-        ("sky.mesh()", "RuntimeError: sky.mesh() needs a pool made with framework="),
-        ("sky.log(loss='x')", "TypeError: sky.log(loss=...): a str is not one number"),
-        ("sky.shard([1], [1, 2])", "ValueError: sky.shard: arrays of unequal length"),
-        ("sky.shard(object())", "TypeError: sky.shard: object cannot be split"),
-        ("for _ in sky.progress(3): pass", "TypeError: 'int' object is not iterable"),
-        ("sky.nonsense", "AttributeError: module 'skyward_nb' has no attribute 'nonsense'"),
-    ],
+    few(
+        3,
+        [
+            ("sky.barrier()", "RuntimeError: sky.barrier() needs a process group"),
+            ("sky.mesh()", "RuntimeError: sky.mesh() needs a pool made with framework="),
+            ("sky.log(loss='x')", "TypeError: sky.log(loss=...): a str is not one number"),
+            ("sky.shard([1], [1, 2])", "ValueError: sky.shard: arrays of unequal length"),
+            ("sky.shard(object())", "TypeError: sky.shard: object cannot be split"),
+            ("for _ in sky.progress(3): pass", "TypeError: 'int' object is not iterable"),
+            ("sky.nonsense", "AttributeError: module 'skyward_nb' has no attribute 'nonsense'"),
+        ],
+    ),
 )
 def test_an_error_of_the_packages_functions_shows_the_users_line_alone(ranks, cell, error):
     ranks.run("import skyward_nb as sky")

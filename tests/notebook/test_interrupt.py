@@ -10,6 +10,7 @@ import pytest
 from kernels import Marks, ready
 from later import Later
 from leaks import leaves_nothing
+from tiers import few
 
 nbclient = Later("nbclient")
 nbformat = Later("nbformat")
@@ -41,14 +42,17 @@ def interrupted(notebook, marks, body, line=""):
 
 @pytest.mark.parametrize(
     "body",
-    [
-        "here()\ntime.sleep(60)",
-        "here()\nwhile True: pass",
-        "import subprocess; here(); subprocess.run(['sleep', '60'])",
-        "here()\nfor i in range(10**9): print('busy', i)",
-        "import asyncio\nhere()\nawait asyncio.sleep(60)",
-        "import threading\nhere()\nthreading.Event().wait(60)",
-    ],
+    few(
+        4,
+        [
+            "here()\ntime.sleep(60)",
+            "here()\nwhile True: pass",
+            "import subprocess; here(); subprocess.run(['sleep', '60'])",
+            "here()\nfor i in range(10**9): print('busy', i)",
+            "import asyncio\nhere()\nawait asyncio.sleep(60)",
+            "import threading\nhere()\nthreading.Event().wait(60)",
+        ],
+    ),
     ids=["sleep", "spin", "child", "printing", "await", "lock"],
 )
 def test_an_interrupt_stops_ranks_and_keeps_namespaces(notebook, marks, body):
@@ -146,7 +150,7 @@ def torch_pool(notebook):
 
 @pytest.mark.torch
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed")
-@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("waits", few(1, [True, False]))
 def test_a_rank_may_end_before_it_says_that_it_was_cut(notebook, torch_pool, marks, waits):
     """By its collective, which raises; or by itself: then nothing of its group was cut, and it stays."""
     stay = "here_in('all_reduce')\n    dist.all_reduce(torch.ones(1))"

@@ -60,6 +60,7 @@ def test_what_is_lost_with_a_pool_between_cells_is_told_and_a_restart_makes_it_a
     assert fresh.run("%%sky_remote\nfrom_here").result == "[0-1] 1"
 
 
+@pytest.mark.extensive
 def test_two_pools_side_by_side(fresh):
     fresh.run("%%sky_remote pool=a nodes=2\nname = 'a'")
     fresh.run("%%sky_remote pool=b\nname = 'b'")
@@ -215,6 +216,7 @@ def test_unloading_takes_pools_and_magics_away(fresh):
     assert fresh.run("%%sky_remote\n1").result == "[0] 1"
 
 
+@pytest.mark.extensive
 def test_worker_processes_of_a_cell_may_print(fresh):
     ran = fresh.run(
         "%%sky_remote nodes=2\n"

@@ -21,6 +21,7 @@ def large(notebook, number, line=""):
     return int(notebook.run("len(In) - 2").result)
 
 
+@pytest.mark.extensive
 def test_hundreds_of_mixed_cells_leave_a_kernel_as_it_was(fresh, capsys):
     soak_kernel.begin(fresh)
     before = soak_kernel.held(fresh)
@@ -34,6 +35,7 @@ def test_hundreds_of_mixed_cells_leave_a_kernel_as_it_was(fresh, capsys):
     assert after.values < 350, "256 MB, the last three and what has a name"
 
 
+@pytest.mark.extensive
 def test_the_oldest_values_without_a_name_are_let_go_and_say_so(fresh):
     first = large(fresh, 1)
     named = large(fresh, 2, "out=kept")

@@ -34,6 +34,7 @@ def test_one_object_in_two_names_is_one_on_the_ranks(notebook):
     assert lines(sky(notebook, "print(a['s'] is b[0])")) == ["[0-1] True"]
 
 
+@pytest.mark.extensive
 def test_training_on_ranks_survives_what_the_notebook_does_meanwhile(notebook):
     pytest.importorskip("torch")
     notebook.run(

@@ -59,6 +59,7 @@ def run_here(path):
     return module.execute(path)
 
 
+@pytest.mark.extensive
 @pytest.mark.torch
 def test_the_first_runs_to_its_end_from_a_command_line(no_leaks, tmp_path):
     skip_without("torch", "sklearn", "matplotlib", "nbconvert")

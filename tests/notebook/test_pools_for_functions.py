@@ -47,6 +47,7 @@ def test_it_is_started_as_a_cell_starts_it_and_again_after_its_end(notebook):
     assert wrong.error[0] == "OptionError"
 
 
+@pytest.mark.extensive
 def test_a_thread_uses_a_pool_that_is_up_and_starts_none(notebook):
     notebook.run("%%sky_remote nodes=2 out=pids\nimport os\nos.getpid()")
     notebook.run(FUNCTION)
@@ -65,6 +66,7 @@ def test_a_thread_uses_a_pool_that_is_up_and_starts_none(notebook):
         assert "run `%sky up pool=third` first" in ran.error[1]
 
 
+@pytest.mark.extensive
 def test_what_a_cell_runs_in_the_background_is_in_the_way(notebook, slow):
     notebook.run(FUNCTION)
     notebook.run(f"%%sky_remote nodes=2 detach out=h\n{slow}")

@@ -216,6 +216,7 @@ def test_jax_tells_its_collectives_also_those_that_the_cell_did_not_wait_for(of_
     assert all(0 <= e["ts"] < 60e6 for e in found), "times are counted from the run's beginning"
 
 
+@pytest.mark.extensive
 def test_a_cell_of_jax_that_fails_has_its_profile_too_and_the_pool_goes_on(of_jax):
     ran = of_jax.run(
         "%%sky_remote profile=comm\ntotal(x).block_until_ready()\n"
@@ -227,6 +228,7 @@ def test_a_cell_of_jax_that_fails_has_its_profile_too_and_the_pool_goes_on(of_ja
     assert of_jax.run("%%sky_remote\nsky.barrier()\n1").result == "[0-1] 1"
 
 
+@pytest.mark.extensive
 def test_an_interrupt_while_what_jax_does_in_the_background_is_waited_for(of_jax):
     ran = of_jax.stopped(
         "%%sky_remote profile=comm\nx = jax.make_array_from_process_local_data("
@@ -237,6 +239,7 @@ def test_an_interrupt_while_what_jax_does_in_the_background_is_waited_for(of_jax
     assert of_jax.run("%%sky_remote\nsky.barrier()\n1").result == "[0-1] 1"
 
 
+@pytest.mark.extensive
 def test_a_cell_that_has_stopped_the_profiler_of_jax_is_told(of_jax):
     ran = of_jax.run("%%sky_remote profile=comm\njax.profiler.stop_trace()\n1")
     assert ran.result == "[0-1] 1"

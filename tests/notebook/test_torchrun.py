@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from kernels import ready
 from later import needs
+from tiers import few
 
 # Workers do not import torch, which takes a second each: what the agent does is the same.
 WORKER = """\
@@ -62,7 +63,7 @@ def none_is_left(notebook):
     assert notebook.run(f"%%sky_remote\n{same}").result == "[0-1] ('a name', True, [])"
 
 
-@pytest.mark.parametrize("how", ["", "--rdzv-backend=c10d"])
+@pytest.mark.parametrize("how", few(1, ["", "--rdzv-backend=c10d"]))
 def test_a_worker_that_is_killed_goes_on_from_its_snapshot(notebook, how):
     ran = notebook.run(
         f"%sky torchrun --nnodes=2 --nproc-per-node=2 --max-restarts=1 {how} main.py --killed"

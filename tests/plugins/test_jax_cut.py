@@ -8,6 +8,7 @@ import time
 import psutil
 import pytest
 from kernels import ready
+from tiers import few
 
 pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="JAX is not installed"),
@@ -88,7 +89,10 @@ SOME = (
 
 @pytest.mark.parametrize(
     "wait",
-    [pytest.param(each, marks=() if each in SOME else pytest.mark.extensive) for each in STUCK],
+    few(
+        2,
+        [pytest.param(each, marks=() if each in SOME else pytest.mark.extensive) for each in STUCK],
+    ),
 )
 def test_an_interrupt_of_ranks_that_wait_for_one(notebook, wait):
     ran = notebook.run(
@@ -145,7 +149,7 @@ def test_a_mesh_that_code_has_set_stays_set(notebook):
     notebook.run("%%sky_remote\nbefore.__exit__(None, None, None)")
 
 
-@pytest.mark.parametrize("victim", [2, 0])
+@pytest.mark.parametrize("victim", few(1, [2, 0]))
 def test_a_rank_that_dies(notebook, victim):
     """Those that lose the coordinator are ended by JAX itself: all begin anew, whoever it was."""
     ran = notebook.run(
@@ -197,7 +201,7 @@ def test_what_code_takes_apart_the_next_generation_has(notebook):
     assert ran.result == "[0-2] 3"
 
 
-@pytest.mark.parametrize("where", ["old", "new"])
+@pytest.mark.parametrize("where", few(1, ["old", "new"]))
 def test_code_that_joins_anew_listens_on_loopback(notebook, where):
     # Whoever comes too early would find the old coordinator, which is about to end.
     wait, address = "if rank: time.sleep(3)", "os.environ['JAX_COORDINATOR_ADDRESS']"
@@ -240,6 +244,7 @@ def test_a_new_generation_has_a_new_coordinator(notebook):
     assert notebook.run(port).result not in (None, before)
 
 
+@pytest.mark.extensive
 def test_two_pools_at_a_time(notebook):
     line = (
         "pool=second nodes=2 framework=jax env=XLA_FLAGS=--xla_force_host_platform_device_count=2"

@@ -108,6 +108,7 @@ def test_ranks_train_one_model(notebook, alone, pool_of, line):
         assert weights == pytest.approx(alone[1], abs=1e-4)
 
 
+@pytest.mark.extensive
 def test_the_head_saves_alone_and_each_rank_predicts_what_it_gives(notebook, pool_of, tmp_path):
     pool_of("nodes=2 framework=keras:jax")
     ran = notebook.run(

@@ -140,6 +140,7 @@ def test_a_rank_with_fewer_rows_and_batches_takes_part_until_the_others_end(pool
         assert np.allclose(one, another, atol=1e-5)
 
 
+@pytest.mark.extensive
 @mostly_on_torch
 def test_what_layers_gather_is_averaged_and_half_precision_trains(pool):
     body = (
@@ -159,6 +160,7 @@ def test_what_layers_gather_is_averaged_and_half_precision_trains(pool):
     assert sum("BatchNormalization" in each for each in one[3]) == 1
 
 
+@pytest.mark.extensive
 @mostly_on_torch
 def test_a_step_of_the_users_own_with_two_optimizers(pool):
     body = """
@@ -226,6 +228,7 @@ def test_it_ends_on_all_where_it_ends_on_one_and_the_head_keeps_models(pool, tmp
     assert one[1] == other[1]
 
 
+@pytest.mark.extensive
 @mostly_on_torch
 def test_a_callback_may_evaluate_on_one_rank(pool, alone):
     body = (
@@ -239,6 +242,7 @@ def test_a_callback_may_evaluate_on_one_rank(pool, alone):
     assert_alike([({}, weights) for weights in values(pool, body)], alone)
 
 
+@pytest.mark.extensive
 @mostly_on_torch
 def test_what_a_fit_is_given_is_as_before_when_it_ends(pool, tmp_path):
     body = (
@@ -257,6 +261,7 @@ def test_what_a_fit_is_given_is_as_before_when_it_ends(pool, tmp_path):
     assert (one[1:], other[1:]) == ((True, True, True), (True, True, False))
 
 
+@pytest.mark.extensive
 @mostly_on_torch
 def test_the_head_keeps_logs_and_backups_and_all_go_on_from_its_backup(pool, tmp_path):
     body = (

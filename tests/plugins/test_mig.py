@@ -146,6 +146,7 @@ def test_slices_that_are_gone_at_a_restart_are_told(nvidia, notebook):
     assert "mig -i 0 -cgi 3g.40gb,3g.40gb -C" in ran.traceback
 
 
+@pytest.mark.extensive
 def test_a_gpu_is_cut_while_the_pool_lives(nvidia, no_leaks):
     nvidia.have(gpu(0, mig="Disabled"))
     with kernel() as notebook:
@@ -174,6 +175,7 @@ def test_the_tools_refusal_ends_the_start_and_leaves_the_gpu_as_it_was(nvidia, n
     assert nvidia.profiles == [None]
 
 
+@pytest.mark.extensive
 def test_what_a_killed_agent_has_cut_is_put_together_by_the_next(nvidia, make, no_leaks):
     nvidia.have(gpu(0, mig="Disabled"))
     pool = make(nodes=1, mig="3g.40gb", partition=True, **A100)

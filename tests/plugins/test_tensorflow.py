@@ -196,6 +196,7 @@ def test_code_that_autograph_generates_goes_with_the_pool(notebook):
     assert ran.result == "[0-1] (4, True, False)", ran.traceback
 
 
+@pytest.mark.extensive
 @needs_tensorflow
 def test_a_second_strategy_in_a_later_cell_has_its_own_collectives(notebook):
     ran = notebook.run(
@@ -207,6 +208,7 @@ def test_a_second_strategy_in_a_later_cell_has_its_own_collectives(notebook):
     assert ran.result == "[0-1] (12.0, [3.0, 3.0])", ran.traceback
 
 
+@pytest.mark.extensive
 @needs_tensorflow
 def test_a_strategy_of_this_rank_alone(notebook):
     ran = notebook.run(
@@ -417,6 +419,7 @@ def test_an_interrupt_while_one_waits_keeps_names(notebook, wait):
     assert ran.error[0] == "KeyboardInterrupt"
 
 
+@pytest.mark.extensive
 @needs_tensorflow
 def test_what_was_made_before_a_cut_goes_on(notebook):
     """Also where one rank has begun collectives that the other never came to."""
@@ -450,6 +453,7 @@ def test_an_interrupt_ends_a_long_function_and_keeps_names(notebook, strategy):
     assert "killed" not in ran.traceback
 
 
+@pytest.mark.extensive
 @needs_tensorflow
 def test_all_wait_for_different_things(notebook):
     code = f"%%sky_remote\n{STEP}print('here', flush=True)\nsky.barrier() if r else step()"

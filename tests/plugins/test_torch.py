@@ -9,6 +9,7 @@ import re
 import pytest
 from kernels import kernel, ready
 from plugins.alone import fails_alone
+from tiers import few
 
 from skyward_nb.words.info import InstanceInfo
 
@@ -179,7 +180,7 @@ def spread(notebook):
     return notebook
 
 
-@pytest.mark.parametrize("options", ["", "gather=head", "pull=d"])
+@pytest.mark.parametrize("options", few(1, ["", "gather=head", "pull=d"]))
 def test_sharded_tensors_come_home_as_whole_ones(spread, options):
     assert (
         spread.run(f"%%sky_remote out=got {options}\n[d, {{'twice': d * 2, 'same': d}}]").error
@@ -199,8 +200,8 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.parametrize("value", DIFFERENT)
-@pytest.mark.parametrize("options", ["out=got", "gather=head"])
+@pytest.mark.parametrize("value", few(2, DIFFERENT))
+@pytest.mark.parametrize("options", few(1, ["out=got", "gather=head"]))
 def test_parts_that_differ_are_an_error_and_no_hang(spread, value, options):
     ran = spread.run(f"%%sky_remote {options}\n{value}", timeout=20)
     if "head" in options and "Lock" in value and "if" in value:
@@ -363,7 +364,7 @@ TAKES_IT = [
 ]
 
 
-@pytest.mark.parametrize("asked", TAKES_IT)
+@pytest.mark.parametrize("asked", few(3, TAKES_IT))
 def test_the_first_call_takes_the_group_that_is_there_and_the_second_is_torchs_error(fresh, asked):
     ran = fresh.run(f"%%sky_remote\ndist.init_process_group({asked})\ndist.group.WORLD is own")
     assert ran.result == "[0-1] True", ran.traceback
@@ -384,7 +385,7 @@ FORMS_ANOTHER = {
 }
 
 
-@pytest.mark.parametrize("asked", FORMS_ANOTHER)
+@pytest.mark.parametrize("asked", few(2, FORMS_ANOTHER))
 def test_what_is_of_another_kind_is_formed_in_its_stead(fresh, asked):
     import psutil
 
@@ -471,6 +472,7 @@ def test_what_a_store_of_ones_own_forms_is_left_to_torch(fresh):
     assert ran.result == "[0-1] 1", ran.traceback
 
 
+@pytest.mark.extensive
 def test_a_process_that_a_cell_forks_forms_its_own(fresh):
     ran = fresh.run(
         "%%sky_remote\nchild = os.fork()\nif not child:\n"
@@ -525,6 +527,7 @@ def test_ranks_that_wait_in_groups_that_user_code_formed_are_freed(no_leaks):
             assert not any(end.failure for end in again), again
 
 
+@pytest.mark.extensive
 def test_a_collective_may_take_as_long_as_it_was_said(make):
     import pools
 
@@ -539,6 +542,7 @@ def test_a_collective_may_take_as_long_as_it_was_said(make):
         pool.restart(lambda _: None)
 
 
+@pytest.mark.extensive
 def test_who_was_missed_when_a_collective_took_too_long_is_told(notebook):
     notebook.run("%sky up nodes=3 framework=torch collective_timeout=2s pool=late", timeout=90)
     ran = notebook.run(

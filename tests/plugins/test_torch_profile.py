@@ -44,6 +44,7 @@ def test_what_was_done_is_in_its_trace(recording):
     assert names[0] == "rank 1"
 
 
+@pytest.mark.extensive
 def test_one_that_takes_too_much_memory_ends_before_the_run(monkeypatch):
     import torch
 

@@ -54,6 +54,7 @@ def test_another_client_goes_on_with_a_run_from_its_beginning(make):
     second.close()
 
 
+@pytest.mark.extensive
 def test_all_of_a_flood_that_nobody_read_is_told(make):
     first = make()
     flood = "for i in range(120): print(('x' * 99 + '\\n') * 999 + str(i))"
@@ -156,6 +157,7 @@ def test_who_was_cut_off_and_had_its_place_taken_does_not_say_again_what_it_said
     assert count.read_text() == "x"
 
 
+@pytest.mark.extensive
 def test_lines_that_are_cut_at_any_moment_lose_nothing(lend):
     pool = lend()
     dice = random.Random(7)
@@ -246,6 +248,7 @@ def test_ranks_that_are_never_ready_after_a_death_do_not_hold_up_an_interrupt(le
     assert values(pool, "1") == [1, 1]
 
 
+@pytest.mark.extensive
 def test_a_pool_ends_when_its_time_is_over(make, no_leaks):
     pool = make(ttl=6)
     with pytest.raises(PoolError, match="its time is over"):

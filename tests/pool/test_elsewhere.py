@@ -11,6 +11,7 @@ import threading
 import psutil
 import pytest
 from pools import follow, found, request, values
+from tiers import few
 from waiting import until
 
 from skyward_nb.pickling.payload import unpack
@@ -121,6 +122,7 @@ def test_a_large_value_goes_over_one_line(three):
     assert sum(machine.carried for machine in machines(pool)) - before < 1.05 * big.nbytes
 
 
+@pytest.mark.extensive
 def test_all_machines_whose_agents_do_not_start_are_told_of(fake, monkeypatch):
     start = FakeMachine.start_agent
 
@@ -221,7 +223,7 @@ def test_an_agent_that_is_killed_is_the_end_of_all(three):
     assert not is_listed(pool)
 
 
-@pytest.mark.parametrize("how", ["cut", "freeze"])
+@pytest.mark.parametrize("how", few(1, ["cut", "freeze"]))
 def test_lines_that_are_cut_in_a_run_go_on_where_they_were(three, how):
     pool = three(heartbeat=0.2)
     counts = f"{RANK}for i in range(150):\n    print(i, flush=True)\n    time.sleep(0.01)\n'end'"
@@ -345,6 +347,7 @@ def test_another_client_goes_on_with_a_run(fake):
     assert not is_listed(first)
 
 
+@pytest.mark.extensive
 def test_a_run_that_some_machines_never_heard_of_ends(fake, monkeypatch):
     first = fake()
     link = first.lines.links[2]
@@ -417,6 +420,7 @@ def test_stacks_of_ranks_on_all_machines(three):
     assert pool.finish(going, lambda _: None).interrupted
 
 
+@pytest.mark.extensive
 def test_large_values_on_a_slow_line_go_in_streams_and_are_told_of(fake, monkeypatch):
     monkeypatch.setattr(machine_stores, "_TELL", 0.0)
     pool = fake(nodes=1)

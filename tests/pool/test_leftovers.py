@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from pools import values
+from tiers import few
 from waiting import until
 
 from skyward_nb.pool import registry
@@ -103,7 +104,7 @@ def agent_of(forge):
     return psutil.Process(forge).ppid()
 
 
-@pytest.mark.parametrize("who", ["rank", "forge", "agent", "both"])
+@pytest.mark.parametrize("who", few(2, ["rank", "forge", "agent", "both"]))
 def test_what_a_cell_started_goes_whoever_is_killed(make, who):
     pool = make()
     started = values(pool, DAEMON)
@@ -198,6 +199,7 @@ Pool(PoolSpec(nodes=2), LocalProvider(), lambda _: None).start(lambda _: None)
 """
 
 
+@pytest.mark.extensive
 def test_an_agent_whose_client_was_killed_as_it_was_ready_is_found_and_ended(no_leaks):
     """It has had no client, and waits for one."""
     client = subprocess.run([sys.executable, "-c", KILLED])
@@ -216,7 +218,7 @@ def test_sweeping_leaves_the_living_alone(lend):
     assert values(pool, "1") == [1, 1]
 
 
-@pytest.mark.parametrize("who", ["rank", "forge", "agent", "nobody"])
+@pytest.mark.parametrize("who", few(1, ["rank", "forge", "agent", "nobody"]))
 def test_shared_memory_goes_with_the_rank_that_made_it(make, who):
     pool = make()
     made = values(pool, SHARE)
@@ -238,6 +240,7 @@ def test_shared_memory_goes_with_the_rank_that_made_it(make, who):
     assert not left_of([pid for each in made for pid in each[1:]])
 
 
+@pytest.mark.extensive
 def test_shared_memory_goes_when_the_pool_is_closed_right_after_the_death(make):
     pool = make()
     made = values(pool, SHARE)
@@ -259,6 +262,7 @@ def test_a_tracker_that_does_not_end_is_ended(lend):
     assert values(pool, "1") == [1, 1]
 
 
+@pytest.mark.extensive
 def test_a_tracker_does_not_hold_up_the_next_generation(lend):
     pool = lend(grace=1.0)
     before = set(blocks())
@@ -331,7 +335,7 @@ held = torch.zeros(1000).share_memory_()
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("who", ["rank", "agent"])
+@pytest.mark.parametrize("who", few(1, ["rank", "agent"]))
 def test_data_loaders_and_what_they_share_go_with_their_rank(make, monkeypatch, who):
     """Whoever is killed, and then as nobody is."""
     if importlib.util.find_spec("torch") is None:

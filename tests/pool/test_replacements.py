@@ -9,6 +9,7 @@ import time
 
 import pytest
 from pools import follow, found, request, values
+from tiers import few
 from waiting import until
 
 from skyward_nb.pool.pool import Pool
@@ -62,7 +63,7 @@ def ran(pool, body, namespace=None, watch=lambda _: None):
     return pool.run(request(pool, body, namespace), watch)
 
 
-@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("node", few(1, [0, 1]))
 def test_a_machine_that_has_ended_is_replaced_for_the_next_cell(fake, node):
     pool = fake(nodes=3)
     name, generation = names(pool)[node], pool.generation
@@ -128,6 +129,7 @@ def test_what_will_be_taken_back_is_replaced_before_the_next_cell(fake):
     assert names(pool) == [was[0], f"{was[1]}+"]
 
 
+@pytest.mark.extensive
 def test_all_machines_at_once(fake):
     pool = fake(nodes=2)
     was = names(pool)
@@ -138,6 +140,7 @@ def test_all_machines_at_once(fake):
     assert names(pool) == [f"{each}+" for each in was]
 
 
+@pytest.mark.extensive
 def test_it_is_replaced_again(fake):
     pool = fake(nodes=2)
     was = names(pool)
@@ -224,6 +227,7 @@ def test_an_interrupt_leaves_nothing_and_the_next_cell_tries_again(fake):
     assert values(pool, "1") == [1, 1]
 
 
+@pytest.mark.extensive
 def test_a_run_whose_ranks_were_begun_anew_before_a_machine_went_comes_to_its_end(
     make, monkeypatch
 ):
@@ -244,6 +248,7 @@ def test_a_run_whose_ranks_were_begun_anew_before_a_machine_went_comes_to_its_en
     again.close()
 
 
+@pytest.mark.extensive
 def test_a_machine_that_goes_meanwhile_ends_such_a_run(fake):
     pool = fake(nodes=2)
     was = names(pool)
@@ -293,7 +298,7 @@ def ends_while_sending(pool, node, monkeypatch):
     monkeypatch.setattr(pool.context.stores, "telling", ends)
 
 
-@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("node", few(1, [0, 1]))
 def test_a_cell_whose_machine_ends_while_it_is_sent_runs_with_another(fake, monkeypatch, node):
     pool = fake(nodes=2)
     was = names(pool)
@@ -332,6 +337,7 @@ def test_who_waits_until_an_end_is_known_can_be_interrupted(fake, monkeypatch):
     assert values(pool, "1") == [1, 1]
 
 
+@pytest.mark.extensive
 def test_who_is_interrupted_when_another_machine_has_come_begins_anew_on_it(fake, monkeypatch):
     pool = fake(nodes=2)
     was = names(pool)

@@ -160,6 +160,7 @@ def test_a_pool_comes_up_runs_cells_and_moves_values(shared):
     assert values(pool, "big[::-1]", {"big": large}) == [large[::-1]] * 2
 
 
+@pytest.mark.extensive
 def test_a_line_that_is_cut_is_made_anew_in_mid_run(shared):
     engine, pool = shared
     events, is_cut = [], []
@@ -204,6 +205,7 @@ def test_an_interrupt_ends_the_run_and_the_pool_goes_on(shared):
     assert values(pool, "x") == [3, 3]
 
 
+@pytest.mark.extensive
 def test_a_notice_of_the_end_reaches_ranks_and_leaves_the_pool_as_it_is(shared):
     engine, pool = shared
     events, mark = [], engine.folder / "saved"
@@ -264,6 +266,7 @@ def test_an_agent_that_is_gone_ends_its_keeper_and_the_pool(engine):
         values(pool, "1")
 
 
+@pytest.mark.extensive
 def test_a_pool_that_nobody_comes_back_to_ends_its_keepers(engine):
     pool = pool_on(engine, nodes=1, idle=1.0)
     pool.start(lambda _: None)

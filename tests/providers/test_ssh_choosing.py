@@ -117,6 +117,7 @@ def test_a_host_that_fails_is_told_while_others_are_readied(ssh, monkeypatch):
     assert raised.value.hosts == {"bad": "its disk is full"}
 
 
+@pytest.mark.extensive
 def test_for_a_host_that_fails_another_comes_while_others_are_readied(ssh, monkeypatch):
     came = threading.Event()
 
@@ -176,6 +177,7 @@ def test_a_line_that_is_lost_while_a_session_begins_is_made_anew(ssh, monkeypatc
     assert any("the line was lost" in word.text for word in kept_of(pool.pool_id, "two"))
 
 
+@pytest.mark.extensive
 def test_a_host_that_is_lost_while_it_is_readied_is_that_hosts_fault(ssh, server, monkeypatch):
     from skyward_nb.bootstrap.remote_shell import ShellGone
 

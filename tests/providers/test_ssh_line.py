@@ -360,6 +360,7 @@ def test_a_host_that_takes_long_to_log_in_to_is_given_longer(
         far.close()
 
 
+@pytest.mark.extensive
 def test_a_host_that_takes_long_over_logins_is_reached_again(far, listener, server, monkeypatch):
     """A login is given twice the time of the one before; here it gets more, and that is noted."""
     dial = far.line._dialer.dial
@@ -386,6 +387,7 @@ def test_a_host_that_takes_long_over_logins_is_reached_again(far, listener, serv
         assert limit >= min(2 * before, LOGIN_LIMIT) > 0.001
 
 
+@pytest.mark.extensive
 def test_a_login_is_given_longer_each_time(server, tmp_path, listener, monkeypatch):
     monkeypatch.setattr(line, "_AGAIN", 0.001)
     far = Loop(server)

@@ -188,6 +188,7 @@ def test_a_pool_whose_host_cannot_be_reached_is_not_gone_and_its_runs_go_on_with
     other.close()
 
 
+@pytest.mark.extensive
 def test_a_host_that_is_away_at_the_end_is_named(ssh, server):
     pool = ssh("one", idle=3.0)
     server.stop()

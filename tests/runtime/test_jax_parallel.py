@@ -10,6 +10,7 @@ import pytest
 from later import needs
 from leaks import leaves_nothing
 from pools import start, values
+from tiers import few
 
 import skyward_nb as sky
 from skyward_nb.plugins.jax_plugin import JaxPlugin
@@ -147,13 +148,16 @@ def agree(found):
 
 @pytest.mark.parametrize(
     "axes",
-    [
-        "fsdp:4,tp:1",
-        "fsdp:1,tp:4",
-        "fsdp:2,tp:2",
-        pytest.param("dp:2,tp:2", marks=pytest.mark.extensive),
-        pytest.param("tp:2,fsdp:2", marks=pytest.mark.extensive),
-    ],
+    few(
+        1,
+        [
+            "fsdp:4,tp:1",
+            "fsdp:1,tp:4",
+            "fsdp:2,tp:2",
+            pytest.param("dp:2,tp:2", marks=pytest.mark.extensive),
+            pytest.param("tp:2,fsdp:2", marks=pytest.mark.extensive),
+        ],
+    ),
 )
 def test_a_pytree_trains_the_same_on_every_mesh(pool, axes):
     agree(values(pool, f"apart({axes!r})"))

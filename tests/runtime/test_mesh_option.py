@@ -14,6 +14,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.extensive
 def test_the_option_line_says_the_mesh(pytestconfig):
     """One rank, and four that share its work, give what a notebook does that has no pool."""
     train = "\nmodel = sky.parallelize(made(Tiny))\nlosses = train(model, sky.data_place())\n"

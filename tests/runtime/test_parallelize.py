@@ -8,6 +8,7 @@ import pytest
 from leaks import leaves_nothing
 from pools import start, values
 from runtime.tiny_model import MODEL
+from tiers import few
 
 from skyward_nb.plugins.torch_plugin import TorchPlugin
 from skyward_nb.runtime.parallelize import full_state, parallelize
@@ -121,6 +122,7 @@ def test_a_model_trains_the_same_on_every_mesh(pool, axes):
     agree(pool, "Tiny", axes, ", foreach=None" if axes == "dp:2,fsdp:2" else "")
 
 
+@pytest.mark.extensive
 @pytest.mark.parametrize("axes", but_more("fsdp:2,tp:2", "fsdp:4"))
 def test_a_weight_that_two_layers_share_stays_one(pool, axes):
     agree(pool, "tied", axes)
@@ -136,6 +138,7 @@ def test_a_llama_trains_the_same_on_every_mesh(with_llamas, axes):
     agree(with_llamas, "llama", axes)
 
 
+@pytest.mark.extensive
 @needs_transformers
 def test_norms_that_see_only_the_heads_of_their_rank_learn_from_all(with_llamas):
     agree(with_llamas, "qwen", "fsdp:2,tp:2")
@@ -184,6 +187,7 @@ def test_a_llama_is_split_as_its_own_plan_says(with_llamas):
     }
 
 
+@pytest.mark.extensive
 def test_gradients_can_be_averaged_in_bf16(pool):
     losses, weights, learnt = values(pool, "compare(Tiny, 'fsdp:2,tp:2', reduce_dtype='bf16')")[0]
     assert 0 < losses < 0.02
@@ -212,6 +216,7 @@ def test_parameters_can_be_bf16(pool):
         assert first - last > 0.05
 
 
+@pytest.mark.extensive
 def test_what_ranks_hold_alike_stays_alike_also_with_dropout(pool):
     body = (
         "torch.manual_seed(dist.get_rank())\nmodel = sky.parallelize(Tiny(dropout=0.5), mesh=arranged('tp:4'))\n"
@@ -244,7 +249,7 @@ def test_a_plan_of_ones_own(pool):
 
 @pytest.mark.parametrize(
     ("call", "says"),
-    [
+    few(4, [
         ("spread(Tiny, 'tp:4', plan={'blocks.*.mpl.0': 'colwise'})", "did you mean 'blocks."),
         ("spread(Tiny, 'tp:4', plan={'head': 'columns'})", "not one of colwise, rowwise, gather, replicate"),
         ("spread(Tiny, 'tp:4', plan={'norm': 'colwise'})", "norm cannot be colwise with tp=4"),
@@ -257,7 +262,7 @@ def test_a_plan_of_ones_own(pool):
         ("spread(Tiny, 'fsdp:4', plan={'blocks.*.mpl.0': 'colwise'})", "did you mean 'blocks."),
         ("spread(Tiny, 'fsdp:4', plan={'norm': 'colwise'})", "norm cannot be colwise"),
         ("sky.parallelize(Tiny(), mesh=3)", "mesh= takes a DeviceMesh of torch, not a int"),
-    ],
+    ]),
 )  # fmt: skip
 def test_what_cannot_be_done_is_said_on_every_rank(pool, call, says):
     body = (

@@ -4,6 +4,7 @@ import importlib
 
 import pytest
 from later import Later, needs
+from tiers import few
 
 from skyward_nb.protocol.events import Metric, Progress
 from skyward_nb.runtime import event_sink, hooks
@@ -33,7 +34,7 @@ def metrics(events):
     return [event for event in events if isinstance(event, Metric)]
 
 
-@pytest.mark.parametrize("kind", ["Trainer", "SecondRank"])
+@pytest.mark.parametrize("kind", few(1, ["Trainer", "SecondRank"]))
 def test_training_is_a_bar_and_evaluation_one_within(kind, told, capsys, tmp_path):
     trainer = train(tmp_path, kind)
     assert trainer.state.is_world_process_zero is (kind == "Trainer")
@@ -83,6 +84,7 @@ def test_without_bars_there_are_metrics_still(told, capsys, tmp_path):
     assert "'eval_loss'" in capsys.readouterr().out
 
 
+@pytest.mark.extensive
 def test_training_goes_on_from_a_checkpoint(told, tmp_path):
     train(tmp_path, save_strategy="steps", save_steps=6)
     told.clear()
@@ -100,6 +102,7 @@ def test_training_goes_on_from_a_checkpoint(told, tmp_path):
     assert (bars(told)[0].done, bars(told)[0].total) == (8, 8)
 
 
+@pytest.mark.extensive
 def test_a_callback_of_ones_own(told, capsys, tmp_path):
     train(tmp_path, "WithTalk", eval_strategy="no")
     assert [(bar.text, bar.done) for bar in bars(told)] == [("train", 8)]

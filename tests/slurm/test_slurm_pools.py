@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pools import found, request, values
 from sshds import lacks as ssh_lacks
 from sshds import sshd
+from tiers import few
 from waiting import until
 
 from skyward_nb.pool import registry
@@ -131,13 +132,13 @@ def test_a_pool_whose_notebook_was_killed_is_found_again_until_its_job_is_cancel
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
+    few(3, [
         ({"nodes": 5}, r"would never start: partition debug gives no job 5 nodes: .*nodes="),
         ({"job": {"partition": "nogo"}}, r"would never start: partition nogo takes no jobs now"),
         ({"job": {"extra": ("--hold",)}}, r"would never start: it is held: `scontrol release"),
         ({"job": {"partition": "none"}}, r"Slurm refused the job: .*nvalid partition.*`sinfo`"),
         ({"job": {"gres": "gpu:h100:1"}}, r"Slurm refused the job: .*`sinfo -o '%N %c %m %G'`|gres="),
-    ],
+    ]),
 )  # fmt: skip
 def test_what_cannot_start_is_said_at_once_and_nothing_is_left(slurm, cluster, options, words):
     pool = slurm(**options)
@@ -147,6 +148,7 @@ def test_what_cannot_start_is_said_at_once_and_nothing_is_left(slurm, cluster, o
     assert not all_records()
 
 
+@pytest.mark.extensive
 def test_a_batch_script_that_fails_says_its_words(slurm, cluster, access):
     failing = (*access().before, "echo no such module >&2", "exit 7")
     pool = slurm()
@@ -171,6 +173,7 @@ def test_a_pool_that_waits_says_why_and_an_interrupt_cancels_its_job(slurm, clus
     cluster.say("scancel", other)
 
 
+@pytest.mark.extensive
 def test_a_job_whose_notebook_was_killed_while_it_waited_is_cancelled_by_the_next(
     slurm, cluster, access
 ):

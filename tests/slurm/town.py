@@ -157,7 +157,12 @@ class Town:
     def say(self, *words: str) -> str:
         """What a command prints; "" where it fails."""
         done = subprocess.run(
-            words, env={**os.environ, **self.environ}, capture_output=True, text=True, check=False
+            words,
+            cwd=self.folder,
+            env={**os.environ, **self.environ},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         return done.stdout.strip() if not done.returncode else ""
 

@@ -81,6 +81,7 @@ def test_the_variables_of_the_table(pool):
         assert others == ["2", str(rank), "1"]
 
 
+@pytest.mark.extensive
 def test_the_devices_are_listed_as_the_mesh_page_does(pool, capfd):
     @sky.function
     @sky.integrations.jax

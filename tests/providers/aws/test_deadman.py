@@ -66,6 +66,7 @@ def test_a_lease_that_is_renewed_keeps_it(timer):
     assert "nobody has needed it" in process.stdout.readline()
 
 
+@pytest.mark.extensive
 def test_a_clock_that_is_wrong_changes_nothing(timer):
     timer(boot=4, idle=4)
     for day in range(9):
