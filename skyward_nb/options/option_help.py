@@ -22,7 +22,7 @@ VERBS = {
     "run": ("[option ...] FILE [ARG ...]", "run a script, or -m MODULE, on the ranks of a pool"),
     "torchrun": (
         "[option] FILE [ARG ...]", "torchrun with its own options, on nodes of a pool"),
-    "script": ("FILE.py [cells=3-7]", "write cells, and what they read, as a script for torchrun or python"),
+    "script": ("FILE.py [cells=3-7]", "write cells, and what they read, as a script"),
     "fetch": ("runs/*.pt ... [pool=]", "bring files that scripts made on machines elsewhere"),
     "logs": ("[POOL] [run=] [rank=]", "output of a run; node=: of machines; lines=, save=, follow"),
     "show": ("[POOL] [run=]", "a run's picture once more, in full (the last run)"),

@@ -39,7 +39,7 @@ def alone(program):
             cwd=program(name, "alone"),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=280,
         )
         assert ran.returncode == 0, ran.stderr
         return losses(ran.stdout)

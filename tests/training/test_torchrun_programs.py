@@ -18,9 +18,8 @@ NODES = ("--nnodes=2", "--nproc-per-node=2")
 C10D = "--rdzv-backend=c10d"
 
 
-@pytest.mark.parametrize(
-    "how", [pytest.param("--rdzv-backend=static", marks=pytest.mark.extensive), C10D]
-)
+@pytest.mark.extensive
+@pytest.mark.parametrize("how", ["--rdzv-backend=static", C10D])
 def test_a_killed_worker_goes_on_from_its_snapshot(no_leaks, program, alone, how):
     folder = program("min_gpt")
     ran = sky(
@@ -71,4 +70,4 @@ def test_a_lost_node_is_gone_on_without(no_leaks, program):
         out, err = running.communicate(timeout=150)
     assert running.returncode == 0, err
     assert "resumed at epoch 2" in out and [*losses(out)] == [0, 1, 2, 3]
-    assert "rank 1 was killed by SIGKILL; the others went on without" in err
+    assert "rank 1 killed by SIGKILL" in err and "the others went on without" in err
