@@ -18,6 +18,9 @@ NODES = ("--nnodes=2", "--nproc-per-node=2")
 C10D = "--rdzv-backend=c10d"
 
 
+@pytest.mark.xfail(
+    reason="on two nodes, gloo of a restarted worker finds addresses of the attempt before, forked or not"
+)
 @pytest.mark.extensive
 @pytest.mark.parametrize("how", ["--rdzv-backend=static", C10D])
 def test_a_killed_worker_goes_on_from_its_snapshot(no_leaks, program, alone, how):
