@@ -11,7 +11,7 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-
 # Tests start thousands of processes that import the package: what is compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-frontends gpu soak soak-kernel chaos durations messages check format lint types imports schema labextension docs pictures release notebooks bench faults cloud-faults minors deps constraints clean
+.PHONY: demo test test-all test-frontends gpu soak soak-kernel chaos durations messages check format lint types imports schema labextension docs gallery pictures release notebooks bench faults cloud-faults minors deps constraints clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
@@ -19,7 +19,7 @@ demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 test: tools  ## what the tests need, and the tests
 	$(PYTEST)
 
-test-all: tools  ## every test there is, every fault and every call of AWS that can go wrong
+test-all: tools $(STAMPS)/ray  ## every test there is, every fault and every call of AWS that can go wrong
 	$(PYTEST) --all
 
 test-frontends: tools  ## JupyterLab 4.4, Notebook 7, nbclassic, papermill, nbconvert, jupyter execute, in environments of their own
@@ -67,7 +67,7 @@ schema: $(STAMPS)/demo  ## the JSON schema of the record for front ends, made fr
 labextension: $(STAMPS)/test  ## the browser's half of the Lab extension, built of its TypeScript with Node of the system or of PyPI
 	.ci/labextension $(BIN)/python
 
-docs: $(STAMPS)/docs  ## the documentation site in build/docs; warnings are errors. `make notebooks docs`: its gallery with outputs
+docs: $(STAMPS)/docs  ## the documentation site in build/docs; warnings are errors. `make gallery`: its notebooks with outputs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
 	@echo "build/docs/index.html"
 
@@ -81,8 +81,12 @@ release: $(STAMPS)/release  ## the wheel and the source archive in dist, checked
 	$(BIN)/python -m build --installer uv --outdir dist
 	$(BIN)/twine check --strict dist/*
 
-notebooks: $(STAMPS)/demo
+notebooks: $(STAMPS)/demo  ## executes the notebooks that need this machine alone, for the gallery of `make docs`
 	$(BIN)/python notebooks/execute.py notebooks/[0-9]*.ipynb notebooks/sources.ipynb
+
+gallery: tools notebooks  ## and those on hosts, a Slurm cluster and rented machines, which tests play; then the site
+	$(BIN)/python -m pytest --gallery=build tests/notebook/test_ssh_notebook.py::test_runs_to_its_end tests/slurm/test_slurm_notebook.py::test_runs_to_its_end tests/cloud/test_aws_ipynb.py::test_runs_to_its_end
+	$(MAKE) docs
 
 bench: build/bench/bin/python  ## the speeds, side by side with the peers, in one run and one environment
 	.ci/install $< --torch '.[aws-test]' --requirement tests/benchmarks/peers.txt
@@ -144,6 +148,11 @@ $(STAMPS)/chromium: .ci/chromium | $(BIN)/python
 
 $(STAMPS)/sshd: .ci/sshd | $(BIN)/python
 	@.ci/sshd
+	@mkdir -p $(STAMPS) && touch $@
+
+# Of 280 MB, for tests/ray_pools alone: `make test` runs them where it is there, and skips them with a word else.
+$(STAMPS)/ray: .ci/ray tests/benchmarks/peers.txt | $(STAMPS)/demo
+	.ci/ray $(BIN)/uv $(BIN)/python
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/slurm: .ci/slurm | $(BIN)/python

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from skyward_nb.notebook.run_handle import RunHandle
     from skyward_nb.options.accelerator_choices import NVIDIA, Accelerator, accelerators
     from skyward_nb.options.arguments import Spec
-    from skyward_nb.options.provider_arguments import AWS, SSH, Local, Slurm
+    from skyward_nb.options.provider_arguments import AWS, SSH, Local, Ray, SkyPilot, Slurm
     from skyward_nb.reports.rank_failures import RankFailure
     from skyward_nb.reports.results import RankResults
     from skyward_nb.runtime.accumulate import accumulate
@@ -111,6 +111,8 @@ _HOMES = {
     "RuntimeFolderError": "words.errors",
     "SSH": "options.provider_arguments",
     "SkyError": "words.errors",
+    "Ray": "options.provider_arguments",
+    "SkyPilot": "options.provider_arguments",
     "Slurm": "options.provider_arguments",
     "Spec": "options.arguments",
     "StartError": "words.errors",
@@ -179,6 +181,7 @@ __all__ = [
     "RankDied",
     "RankFailure",
     "RankResults",
+    "Ray",
     "RemoteError",
     "ResultTooLarge",
     "RunGoesOn",
@@ -186,6 +189,7 @@ __all__ = [
     "RunTimeout",
     "RuntimeFolderError",
     "SkyError",
+    "SkyPilot",
     "Slurm",
     "Spec",
     "StartError",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,6 +42,25 @@ for number in (signal.SIGINT, signal.SIGHUP):
 def pytest_addoption(parser: pytest.Parser) -> None:
     words = "also run what is marked `extensive`, and every case where else a few are played"
     parser.addoption("--all", action="store_true", help=words)
+    parser.addoption(
+        "--gallery",
+        metavar="FOLDER",
+        type=Path,
+        help="keep the notebooks that tests execute on hosts, a cluster and rented machines there",
+    )
+
+
+@pytest.fixture
+def gallery(pytestconfig: pytest.Config) -> Callable[[Path], None]:
+    """Keeps an executed notebook for the gallery of the docs, where that is asked for."""
+    folder: Path | None = pytestconfig.getoption("--gallery")
+
+    def keep(executed: Path) -> None:
+        if folder is not None:
+            folder.mkdir(exist_ok=True)
+            shutil.copy(executed, folder)
+
+    return keep
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -61,6 +61,8 @@ STARTS = {
     "notebook": "kernels and pools",
     "plugins": "pools with torch, JAX, Keras and TensorFlow",
     "pool": "pools of local ranks",
+    "ray_pools": "two raylets on loopback, pools on them",
+    "skypilot": "recorded answers of SkyPilot, an sshd on loopback",
     "slurm": "Slurm on loopback, pools on it",
     "sources": "pools with torch, JAX and Hugging Face",
     "providers": "an sshd on loopback",

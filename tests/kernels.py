@@ -120,6 +120,9 @@ class Ran:
     shown: list[tuple[datetime, str]] = field(default_factory=list)
     """Texts of displays and widgets, and when the kernel sent each."""
 
+    cleared: int = 0
+    """How often its outputs were taken back."""
+
     own: set[str] = field(default_factory=set)
 
     def hear(self, kind: str, content: dict) -> str:
@@ -137,6 +140,8 @@ class Ran:
             self.streams[name] = self.streams.get(name, "") + content["text"]
         elif kind == "execute_result":
             self.result = content["data"]["text/plain"]
+        elif kind == "clear_output":
+            self.cleared += 1
         elif kind == "error":
             text = _ANSI.sub("", "\n".join(content["traceback"]))
             self.error = (content["ename"], content["evalue"], text)

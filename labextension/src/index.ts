@@ -8,6 +8,7 @@ import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { addCellButton } from './cellButton';
 import { offerLine } from './kernelLines';
+import { showOtherPages } from './otherPages';
 import { PoolsPanel } from './panel';
 import { poolActions } from './poolActions';
 import { Pools } from './pools';
@@ -52,4 +53,14 @@ const cell: JupyterFrontEndPlugin<void> = {
   activate: addCellButton
 };
 
-export default [pools, cell];
+const otherPages: JupyterFrontEndPlugin<void> = {
+  id: 'skyward-nb:other-pages',
+  description: 'Runs in pages that did not start them',
+  autoStart: true,
+  requires: [INotebookTracker],
+  activate: (_: JupyterFrontEnd, tracker: INotebookTracker) => {
+    showOtherPages(tracker);
+  }
+};
+
+export default [pools, cell, otherPages];

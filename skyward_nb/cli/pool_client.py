@@ -54,6 +54,7 @@ class PoolClient:
         try:
             outcome = execute(self._displays, request, display, title)
         except SkyError as error:
+            display.error_follows = True
             display.fail(error)
             raise
         options = CellOptions(timeout=request.card.timeout)
@@ -133,6 +134,7 @@ def open_pool(
         yield there
     except SkyError as error:
         if display.drawn and display.view.ended is None:
+            display.error_follows = True
             display.fail(error)
         raise
     finally:

@@ -34,7 +34,7 @@ from skyward_nb.options.arguments import (
 )
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.plugin_options import has_jobs
-from skyward_nb.options.provider_arguments import AWS, SSH, Local, Slurm
+from skyward_nb.options.provider_arguments import AWS, SSH, Local, Ray, SkyPilot, Slurm
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.provider_table import PROVIDERS
@@ -70,7 +70,7 @@ class Compute(WholePool):
         self,
         *specs: Spec,
         selection: Literal["cheapest", "first"] | None = None,
-        provider: Local | SSH | Slurm | AWS | str | None = None,
+        provider: Local | SSH | Slurm | Ray | SkyPilot | AWS | str | None = None,
         nodes: int | None = None,
         accelerator: AcceleratorLike | None = None,
         image: Image | None = None,
@@ -279,9 +279,8 @@ class Compute(WholePool):
             pool = first_that_starts(self._specs, self._selection, display, self._bring_up)
         except BaseException as error:
             _here.discard(self)
-            display.end(
-                "failed", str(error).partition("\n")[0] or "Interrupted; nothing was started"
-            )
+            display.error_follows = isinstance(error, Exception)
+            display.fail(error, silent="Interrupted; nothing was started")
             raise
         self._spec = pool.spec
         self._workers.most = pool.spec.world_size

@@ -255,6 +255,8 @@ class Runner:
         try:
             lost = self.pool.become(spec, display.watch)
         except BaseException as error:
+            # One that nobody asked for is told by the picture alone.
+            display.error_follows = not note and isinstance(error, Exception)
             display.fail(error)
             raise
         notes = (note, *told) if note else told

@@ -18,6 +18,7 @@ from typing import Any
 
 from skyward_nb.options.option_line import parse_settings
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.masking import masked_setting
 
 NAME = "python-on-a-pool"
 TITLE = "Python on a pool"
@@ -58,6 +59,13 @@ def read(words: Sequence[str]) -> Installation:
         else:
             rest.append(word)
     settings = {option: text for option, text in parse_settings(shlex.join(rest)).items() if text}
+    for option, text in settings.items():
+        if masked_setting(option, text) != text:
+            raise OptionError(
+                option,
+                f"{option}= has a secret, and a kernel's file and name are read by others: give it to the "
+                "notebook's own environment, or with %sky config in the notebook",
+            )
     options = shlex.join(f"{option}={text}" for option, text in settings.items())
     name = given.get("--name", NAME)
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
@@ -82,10 +90,12 @@ def _prefix(given: dict[str, str]) -> str | None:
 
 def spec(asked: Installation) -> dict[str, Any]:
     """What `kernel.json` says."""
-    argv = [sys.executable, "-Xfrozen_modules=off", "-m", "skyward_nb.kernel"]
+    # -P: files beside the notebook, such as random.py, do not stand before Python's own while this loads.
+    argv = [sys.executable, "-P", "-Xfrozen_modules=off", "-m", "skyward_nb.kernel"]
     argv += ["-f", "{connection_file}"]
     if asked.options:
-        argv.append(f"--PoolKernel.options={asked.options}")
+        # traitlets would take quotes away that stand at both ends.
+        argv.append(f"--PoolKernel.options= {asked.options}")
     return {
         "argv": argv,
         "display_name": asked.title,

@@ -148,7 +148,7 @@ class DownRoute(_Route):
         await self.ask(lambda: find_entry(pool_id))
         # Not in this process: it imports much, and speaks to other machines for as long as they need.
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "skyward_nb", "down", pool_id),
+            *(sys.executable, "-P", "-m", "skyward_nb", "down", pool_id),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

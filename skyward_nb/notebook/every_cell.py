@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from skyward_nb.notebook.plain_cells import KnownShell, rewritten
 from skyward_nb.options.defaults import Default
-from skyward_nb.words.masking import masked_text
+from skyward_nb.words.masking import masked_setting
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -47,8 +47,7 @@ class EveryCell:
         if not self.is_on:
             return ""
         given = " ".join(
-            f"{name}={masked_text(text) if name == 'env' else text}"
-            for name, text in self._settings.items()
+            f"{name}={masked_setting(name, text)}" for name, text in self._settings.items()
         )
         return f"every cell: {given}" if given else "every cell"
 

@@ -21,6 +21,7 @@ from IPython.core.ultratb import SyntaxTB
 
 from skyward_nb.compat.ipython_private import theme_of
 from skyward_nb.notebook.every_cell import EveryCell
+from skyward_nb.show.cell_outputs import CellOutputs
 
 if TYPE_CHECKING:
     from skyward_nb.notebook.function_pools import FunctionPools
@@ -205,6 +206,7 @@ def load(shell: InteractiveShell) -> None:
         shell.SyntaxTB = _QuietSyntaxTB(shell.SyntaxTB)
         shell.Completer.custom_matchers += [magics.completions, magics.rank_names]
         magics.look_into_ranks()
+        CellOutputs.in_lab(getattr(shell, "kernel", None))
         _tell_what_is_left(shell)
 
 
@@ -227,6 +229,7 @@ def unload(shell: InteractiveShell) -> None:
     if magics is not None:
         magics.close()
         leave(shell)
+        CellOutputs.forget(getattr(shell, "kernel", None))
         if isinstance(shell.SyntaxTB, _QuietSyntaxTB):
             shell.SyntaxTB = shell.SyntaxTB.original
         for matcher in (magics.completions, magics.rank_names):

@@ -41,7 +41,7 @@ def rewritten(text: str, shell: KnownShell, trouble: str = "") -> str:
 
 
 def _rewritten(text: str, shell: KnownShell) -> str:
-    lines = text.splitlines()
+    lines = text.split("\n")  # other characters that end lines for `splitlines` stand in literals
     first = next((n for n, line in enumerate(lines) if line.strip()), None)
     if first is None:
         return text
@@ -110,7 +110,7 @@ def _lines_here(lines: list[str], first: int, shell: KnownShell) -> set[int] | N
             tree = compile(code, "<cell>", "exec", _PARSE)
         except (SyntaxError, ValueError):
             return None
-    if len(code.rstrip().splitlines()) > len(lines) - first:
+    if len(code.rstrip().split("\n")) > len(lines) - first:
         return None
     if not tree.body:
         return {*range(first, len(lines))}

@@ -41,7 +41,7 @@ from skyward_nb.reports.found_pools import announcement, notebook_of, unanswered
 from skyward_nb.reports.task_script import script_of
 from skyward_nb.reports.torchrun import Torchrun
 from skyward_nb.words.errors import OptionError, PoolError, SkyError
-from skyward_nb.words.masking import masked_text
+from skyward_nb.words.masking import masked_setting
 
 
 def do(session: Session, line: str) -> object:
@@ -208,8 +208,9 @@ def config(session: Session, line: str) -> None:
         print("no defaults are set; %sky config nodes=4 sets one for this session")
     strongest = {default.option: default for default in known}
     for default in strongest.values():
-        text = masked_text(default.text) if default.option == "env" else default.text
-        print(f"{default.option}={text}  ({default.source})")
+        print(
+            f"{default.option}={masked_setting(default.option, default.text)}  ({default.source})"
+        )
 
 
 def on(session: Session, line: str) -> None:

@@ -21,6 +21,8 @@ from skyward_nb.options.provider_arguments import (
     AWS,
     SSH,
     Local,
+    Ray,
+    SkyPilot,
     Slurm,
     with_source,
 )
@@ -47,7 +49,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     Its fields are arguments of `sky.Compute`, and those that it leaves out are as they are there.
     """
 
-    provider: Local | SSH | Slurm | AWS | str | None = None
+    provider: Local | SSH | Slurm | Ray | SkyPilot | AWS | str | None = None
     accelerator: AcceleratorLike | None = None
     nodes: int | None = None
     ranks_per_node: int | Literal["auto"] | None = None
@@ -125,7 +127,7 @@ def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions
     """Options with the value of an argument."""
     option = "pool" if argument == "name" else argument
     match argument, value:
-        case "provider", Local() | SSH() | Slurm() | AWS():
+        case "provider", Local() | SSH() | Slurm() | Ray() | SkyPilot() | AWS():
             return with_source(asked, value)
         case "env", _:
             return asked.changed(env={**(asked.env or {}), **_env(value)})

@@ -62,8 +62,10 @@ def defaults(
         found += _from_table(table, f"{project} [tool.skyward]")
     for name in filter(_may_have_default, BY_NAME):
         variable = _PREFIX + name.upper()
-        if variable in environ:
-            found.append(Default(name, environ[variable], variable))
+        if text := environ.get(
+            variable
+        ):  # one that is empty was taken back, as by `%env SKYWARD_NODES=`
+            found.append(Default(name, text, variable))
     found += kernel
     return found + [Default(name, text, "%sky config") for name, text in session.items()]
 

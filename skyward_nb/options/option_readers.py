@@ -76,6 +76,47 @@ def slurm_names(option: str, text: str) -> tuple[str, ...]:
     return tuple(slurm_name(option, name) for name in _parts(text))
 
 
+def address(option: str, text: str) -> str:
+    """The address of a Ray cluster: `auto`, `ray://HOST:10001`, or `HOST:6379` from one of its nodes."""
+    if (
+        not re.fullmatch(r"auto|(ray://)?([A-Za-z0-9_.\-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}", text)
+        or text[0] == "-"
+    ):
+        raise OptionError(
+            option,
+            f"{option}={text}: write {option}=auto, {option}=ray://HOST:10001, or {option}=HOST:6379 from one of "
+            "the cluster's nodes",
+        )
+    return text
+
+
+def resources(option: str, text: str) -> tuple[tuple[str, float], ...]:
+    """Resources by Ray's names, each with an amount: `TPU:4,slow_disk:0.5`."""
+    found: dict[str, float] = {}
+    for part in _parts(text):
+        name, _, amount = part.rpartition(":")
+        if not name or not re.fullmatch(r"\d+(\.\d+)?", amount) or not float(amount):
+            raise OptionError(option, f"{option}={text}: write {option}=NAME:AMOUNT, such as TPU:4")
+        if name in _OTHER_WAYS:
+            raise OptionError(
+                option, f"{option}={text}: {name} is asked for by {_OTHER_WAYS[name]}"
+            )
+        found[name] = float(amount)
+    return tuple(found.items())
+
+
+_OTHER_WAYS = {"CPU": "cpus=4", "memory": "memory=32"}
+
+
+def infra(option: str, text: str) -> str:
+    """A place to rent machines at, as SkyPilot writes it: `gcp`, `gcp/us-central1`, `k8s/my-context`."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(/[A-Za-z0-9_.:@*\-]+){0,3}", text):
+        raise OptionError(
+            option, f"{option}={text}: write a cloud, or CLOUD/REGION: {option}=gcp/us-central1"
+        )
+    return text
+
+
 def arguments(option: str, text: str) -> tuple[str, ...]:
     """Arguments of a command, as a shell splits them."""
     try:

@@ -1,8 +1,8 @@
-"""`sky.Local`, `sky.SSH`, `sky.Slurm` and `sky.AWS`: where the nodes of a pool come from, read like options of a line."""
+"""`sky.Local`, `sky.SSH`, `sky.Slurm`, `sky.Ray`, `sky.SkyPilot`, `sky.AWS`: where nodes come from, read like options of a line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,8 @@ from skyward_nb.options.host_access import OF_ACCESS
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.ray_access import AUTO_ADDRESS, RayAccess
+from skyward_nb.words.skypilot_access import SkyPilotAccess
 from skyward_nb.words.slurm_access import SlurmAccess
 
 
@@ -90,13 +92,51 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
     name = "slurm"
 
 
-def with_source(asked: PoolOptions, source: Local | SSH | Slurm | AWS) -> PoolOptions:
+class Ray(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes of a Ray cluster: `"auto"` is that of this machine, or of `RAY_ADDRESS`; else `"ray://HOST:10001"`.
+
+    `resources` are further ones of each node, by Ray's names: `{"TPU": 4}`. `python` is an interpreter that has the
+    cluster's release of Ray, where the notebook's own has not. With `waits`, nodes that the cluster lacks now are
+    waited for, as its autoscaler may bring them. Raises `OptionError`.
+    """
+
+    address: str = AUTO_ADDRESS
+    resources: Mapping[str, float] | None = None
+    python: str | Path | None = None
+    waits: bool = False
+
+    name = "ray"
+
+
+class SkyPilot(msgspec.Struct, frozen=True, kw_only=True):
+    """Machines of the clouds that SkyPilot knows, by its program `sky`, from an environment of its own.
+
+    `infra` is a cloud, or `cloud/region`; without it, the cheapest place that SkyPilot may use. `executable` is the
+    program's path, `image_id` an image of the cloud, `disk` is in GB. Raises `OptionError`.
+    """
+
+    infra: str | None = None
+    executable: str | Path | None = None
+    instance_type: str | None = None
+    image_id: str | None = None
+    disk: int | None = None
+
+    name = "sky"
+
+
+def with_source(
+    asked: PoolOptions, source: Local | SSH | Slurm | Ray | SkyPilot | AWS
+) -> PoolOptions:
     """Options with a provider and its own parts; raises `OptionError`."""
     match source:
         case SSH():
             return _with_ssh(asked, source)
         case Slurm():
             return asked.changed(provider="slurm", slurm=_slurm_access(source))
+        case Ray():
+            return asked.changed(provider="ray", ray=_ray_access(source))
+        case SkyPilot():
+            return asked.changed(provider="sky", skypilot=_skypilot_access(source))
         case AWS():
             return asked.changed(provider="aws", aws=_aws_access(source))
         case Local():
@@ -174,6 +214,53 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
     if not all(isinstance(text, str) for text in texts):
         raise OptionError(name, f"sky.Slurm({name}={value!r}): write a list of text")
     return texts
+
+
+def _ray_access(ray: Ray) -> RayAccess:
+    """`sky.Ray(...)` with its parts read as options."""
+    given: Any = ray.resources or {}
+    if not isinstance(given, Mapping):
+        raise OptionError("resources", f"sky.Ray(resources={given!r}): write {{'TPU': 4}}")
+    waits: Any = ray.waits
+    if not isinstance(waits, bool):
+        raise OptionError("waits", f"sky.Ray(waits={waits!r}): write True or False")
+    text = ",".join(f"{name}:{amount}" for name, amount in given.items())  # pyright: ignore[reportUnknownVariableType]
+    return RayAccess(
+        address=of_text("address", "address", as_text("address", ray.address)),
+        resources=of_text("resources", "resources", text) if text else (),
+        python=_program("python", ray.python),
+        waits=waits,
+    )
+
+
+def _skypilot_access(source: SkyPilot) -> SkyPilotAccess:
+    """`sky.SkyPilot(...)` with its parts read as options."""
+    infra = source.infra
+    disk: Any = source.disk
+    if disk is not None and (not isinstance(disk, int) or isinstance(disk, bool) or disk < 1):
+        raise OptionError("disk", f"sky.SkyPilot(disk={disk!r}): give GB")
+    words = {"instance_type": source.instance_type, "image_id": source.image_id}
+    for name, value in words.items():
+        given: Any = value
+        is_word = isinstance(given, str) and given.isprintable() and given and given[0] != "-"
+        if given is not None and not is_word:
+            raise OptionError(name, f"sky.SkyPilot({name}={given!r}): write it as text")
+    return SkyPilotAccess(
+        infra=None if infra is None else of_text("infra", "infra", as_text("infra", infra)),
+        executable=_program("executable", source.executable),
+        disk=disk,
+        **words,
+    )
+
+
+def _program(name: str, value: str | Path | None) -> str | None:
+    """The path of a program, absolute; raises `OptionError` for one that is not there."""
+    if value is None:
+        return None
+    path = Path(value).expanduser().absolute()
+    if not path.is_file():
+        raise OptionError(name, f"{name}={str(value)!r}: there is no such program")
+    return str(path)
 
 
 def _part(name: str, value: Any) -> Any:

@@ -8,6 +8,8 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from skyward_nb.options.ray_options import ray_options
+from skyward_nb.options.skypilot_options import ALSO_OF_SKYPILOT, skypilot_options
 from skyward_nb.options.slurm_options import OF_NODES, slurm_options
 from skyward_nb.words.accelerators import Accelerator, other_ways
 from skyward_nb.words.aws_access import AWSAccess
@@ -25,18 +27,26 @@ OF_RENTED = (
 
 _NEEDS = ("cpus", "memory")
 """Options that a rehearsal of a program for rented machines notes."""
+_WITH_NEEDS = ("slurm", "ray")
+"""Providers of free machines that are asked for them."""
 _SILENT = ("max_cost", "max_hourly_cost", "confirm_above")
 """Options that free machines meet with any value."""
 _ZONE = re.compile(r"(.*\d)[a-z]")
 
 
 def without_unused(options: PoolOptions, stated: PoolOptions) -> PoolOptions:
-    """Options without defaults about rented machines or Slurm if those are not used; `stated` ones stay."""
+    """Options without defaults about rented machines or engines if those are not used; `stated` ones stay."""
     unused = {*OF_AWS, *OF_RENTED, "yes"} if options.provider != "aws" else set[str]()
-    if options.provider == "slurm":
+    if options.provider in _WITH_NEEDS:
         unused -= {*OF_NODES}
-    else:
+    if options.provider == "sky":
+        unused -= {*ALSO_OF_SKYPILOT}
+    if options.provider != "slurm":
         unused |= {*slurm_options(options)}
+    if options.provider != "ray":
+        unused |= {*ray_options(options)}
+    if options.provider != "sky":
+        unused |= {*skypilot_options(options)}
     return options.without(unused - {*stated.stated})
 
 
@@ -46,7 +56,7 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     Raises `OptionError` for options that need `provider=aws`.
     """
     if spec.provider != "aws":
-        noted = _NEEDS if spec.simulate or spec.provider == "slurm" else ()
+        noted = _noted(spec)
         _check_none_asked(asked.without(noted))
         if spec.volumes:
             raise OptionError(
@@ -78,6 +88,13 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     if spec.mig and asked.partition is UNSET and not spec.simulate:
         spec = replace(spec, partition=True)  # new machines have GPUs that are not cut
     return replace(spec, aws=access)
+
+
+def _noted(spec: PoolSpec) -> tuple[str, ...]:
+    """The options about rented machines that a pool of another provider than AWS takes."""
+    if spec.provider == "sky":
+        return ALSO_OF_SKYPILOT
+    return _NEEDS if spec.simulate or spec.provider in _WITH_NEEDS else ()
 
 
 def _accelerator_of(instance_type: str, mig: str | None) -> Accelerator | None:

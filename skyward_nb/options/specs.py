@@ -19,7 +19,9 @@ from skyward_nb.options.host_access import (
     with_hosts,
 )
 from skyward_nb.options.plugin_options import options_of
+from skyward_nb.options.ray_options import ray_of, ray_options, with_ray
 from skyward_nb.options.rental_options import OF_AWS, aws_of, with_rental
+from skyward_nb.options.skypilot_options import skypilot_of, skypilot_options, with_skypilot
 from skyward_nb.options.slurm_options import OF_SLURM, slurm_of, slurm_options, with_slurm
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.keras_plugin import settled
@@ -38,12 +40,14 @@ _ALONE = "no process group of {}: with cluster=no each node stands alone"
 _OF_FRAMEWORKS = ("backend", "collective_timeout", "mesh")
 """Options that say more of a framework, and come with one that is added."""
 _OF_IMAGES = ("image", "python", "pip", "apt")
-_OF_SPEC = ("pool", *({*PoolSpec.__struct_fields__} - {*_OF_IMAGES, "ssh", "slurm", "aws"}))
+_OF_PROVIDERS = ("ssh", "slurm", "ray", "skypilot", "aws")
+_OF_SPEC = ("pool", *({*PoolSpec.__struct_fields__} - {*_OF_IMAGES, *_OF_PROVIDERS}))
 
 
 def spec_of(base: PoolSpec, asked: PoolOptions) -> PoolSpec:
     """`base` with the requested options; raises `OptionError` if they contradict one another."""
     spec = with_slurm(with_hosts(replace(base, **_fields(asked)), asked), asked)
+    spec = with_skypilot(with_ray(spec, asked), asked)
     spec = with_rental(spec, asked)
     spec = replace(spec, image=image_of(base.image, asked))
     if asked.idle is UNSET and spec.is_elsewhere and not base.is_elsewhere:
@@ -325,6 +329,11 @@ def _compared_jobs(spec: PoolSpec, asked: PoolOptions) -> Iterator[tuple[str, ob
     access = slurm_of(spec.slurm, asked)
     for option in given if spec.slurm is not None else ():
         yield option, getattr(spec.slurm, OF_SLURM[option]), getattr(access, OF_SLURM[option])
+    for option in ray_options(asked) if spec.ray is not None else ():
+        yield option, getattr(spec.ray, option), getattr(ray_of(spec.ray, asked), option)
+    for option in skypilot_options(asked) if spec.skypilot is not None else ():
+        rents = skypilot_of(spec.skypilot, asked)
+        yield option, getattr(spec.skypilot, option), getattr(rents, option)
 
 
 def _differs(spec: PoolSpec, option: str, have: object, wanted: str) -> PoolError:

@@ -169,6 +169,8 @@ class _Reader:
             why = getattr(error, "problem", None) or str(error)
             tab = " (indent with spaces, not tabs)" if "\\t" in repr(why) else ""
             raise OptionError("script", f"{file}{line}: {why}{tab}") from None
+        except (ValueError, OverflowError) as error:  # a date or a number that is none
+            raise OptionError("script", f"{file}: {error}") from None
         self._lines: dict[tuple[str, ...], int] = {(): 1}
         self._note(node, ())
 

@@ -7,6 +7,7 @@ kind is known by the name of its module, and what rebuilds it imports the packag
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import io
 import pickle
@@ -145,9 +146,20 @@ def _torch_storage(storage: Any) -> Any:
 
     if storage.device.type == "meta":
         return NotImplemented
-    held = storage.cpu()
-    content: Any = torch.empty(0, dtype=torch.uint8).set_(held).numpy()
-    return _make_torch_storage, (pickle.PickleBuffer(content),)
+    content: Any = torch.empty(0, dtype=torch.uint8).set_(storage.cpu())
+    return _make_torch_storage, (torch_bytes(content),)
+
+
+def torch_bytes(flat: Any) -> pickle.PickleBuffer:
+    """The content of a flat tensor of bytes."""
+    try:
+        return pickle.PickleBuffer(flat.numpy())
+    except RuntimeError:  # torch is here without NumPy, or was built for another one
+        kind: Any = ctypes.c_ubyte * flat.numel()
+        # An object of a class of Python may have attributes: the tensor lives as long as it.
+        memory: Any = type("_Memory", (kind,), {}).from_address(flat.data_ptr())
+        memory.tensor = flat
+        return pickle.PickleBuffer(memory)
 
 
 def _make_torch_storage(buffer: Any) -> Any:

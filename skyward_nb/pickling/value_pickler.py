@@ -113,7 +113,7 @@ def _of_tensor(tensor: Any) -> tuple[Any, ...]:
     held = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     data: Any = b""
     if held.numel():
-        data = pickle.PickleBuffer(held.reshape(-1).view(torch.uint8).numpy())
+        data = reducers.torch_bytes(held.reshape(-1).view(torch.uint8))
     kind = str(held.dtype).removeprefix("torch.")
     is_parameter = isinstance(tensor, torch.nn.Parameter)
     return "tensor", kind, tuple(held.shape), tensor.requires_grad, is_parameter, data

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from skyward_nb.picture.colours import coloured
 from skyward_nb.picture.curves import curve, suits_log, title
-from skyward_nb.picture.rank_table import gauge, ranks, wide
+from skyward_nb.picture.rank_table import gauge, ranks, tells_memory, wide
 from skyward_nb.picture.record import anchor, group
 from skyward_nb.picture.rich import rich_html
 from skyward_nb.picture.style_sheet import EDGE, LEFT, STYLE, TONES
@@ -323,7 +323,8 @@ def foot(view: RunView) -> str:
     notes = "".join(map(_note_table, view.tables)) + _notes((*view.notes, *told))
     if view.manifest_open:
         return notes + _manifest(view)
-    words = [*view.foot, *ready_words(view), *peak_words(view)]
+    peak = () if tells_memory(view) else peak_words(view)
+    words = [*view.foot, *ready_words(view), *peak]
     if not words:
         return notes
     small = " · ".join(map(html.escape, words))

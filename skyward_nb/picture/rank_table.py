@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from skyward_nb.picture.style_sheet import LEFT, TONES
-from skyward_nb.picture.wording import BarRow, RankSummary, label, rank_rows, remarks, row_text
+from skyward_nb.picture.wording import (
+    BarRow,
+    RankSummary,
+    label,
+    peak_words,
+    rank_rows,
+    remarks,
+    row_text,
+)
 from skyward_nb.view.run_view import RunView
 
 MOST_METRIC_COLUMNS = 12
@@ -31,11 +39,9 @@ def ranks(view: RunView) -> str:
     """
     rows = rank_rows(view)
     summary = ""
-    if view.ended is not None and any(row.bars or row.metrics for row in rows):
-        each = rank_rows(view, each=True)
-        if len(each) > len(rows):
-            summary = "; ".join(row_text(row, ", ") for row in rows)
-            rows = each
+    if each := _kept_rows(view, len(rows)):
+        words = [*(row_text(row, ", ") for row in rows), *peak_words(view)]
+        summary, rows = "; ".join(words), each
     said = [*remarks(view)]
     if not rows:
         return _sentences(said)
@@ -53,6 +59,20 @@ def ranks(view: RunView) -> str:
         head = f'<summary class="small m">{html.escape(summary)}</summary>'
         table = f'<details class="each" open>{head}{table}</details>'
     return table + _sentences(said)
+
+
+def _kept_rows(view: RunView, few: int) -> list[RankSummary]:
+    """A row for each rank of a run that has ended, where they had such rows before, and would now have `few`."""
+    if view.ended is None:
+        return []
+    each = rank_rows(view, each=True)
+    had_rows = any(row.bars or row.metrics or row.memory for row in each)
+    return each if had_rows and len(each) > few else []
+
+
+def tells_memory(view: RunView) -> bool:
+    """Whether the table has the most memory that each rank used."""
+    return any(row.memory for row in _kept_rows(view, len(rank_rows(view))))
 
 
 def _sentences(said: Iterable[str]) -> str:
@@ -81,7 +101,12 @@ def _columns(
         yield _Column("remark", _remark)
     for name in metrics:
         yield _Column(name, partial(_metric, name))
-    yield from _figures(rows, "cpu", "memory", "gpu")
+    yield from _figures(rows, "cpu")
+    if any(row.memory for row in rows):
+        yield _Column(
+            "memory" if view.ended is None else "memory at most", partial(_field, "memory")
+        )
+    yield from _figures(rows, "gpu")
 
 
 def _figures(rows: Sequence[RankSummary], *names: str) -> Iterator[_Column]:

@@ -23,7 +23,7 @@ _STYLE = f"""
 .sky-run .sec{{padding:5px 12px;border-top:{EDGE}}}
 .sky-run .small{{font-size:12px}}
 .sky-run table{{border-collapse:collapse;margin:4px 0;font-size:13px;border:0;color:inherit}}
-.sky-run table th,.sky-run table td{{padding:2px 9px;text-align:left;vertical-align:top;white-space:nowrap;border:0;background:none}}
+.sky-run table th,.sky-run table td{{padding:2px 9px;text-align:left;vertical-align:top;white-space:nowrap;line-height:1.45;border:0;background:none}}
 .sky-run table td.w{{white-space:normal;min-width:24em}}
 .sky-run table th{{font-weight:500;font-size:12px;opacity:.7}}
 .sky-run table tr>:first-child{{padding-left:12px!important}}

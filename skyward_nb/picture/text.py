@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from skyward_nb.picture.colours import plain
 from skyward_nb.picture.one_line import of_the_run
 from skyward_nb.picture.wording import (
@@ -69,17 +71,22 @@ def manifest_text(view: RunView) -> list[str]:
 
 
 def closing_text(view: RunView) -> list[str]:
-    """What is to be said when lines were printed as they came: how it ended, and notes."""
+    """What is to be said when lines were printed as they came: how it ended, and notes.
+
+    Of an error that follows, only its kind.
+    """
     rows = [f"  {row_text(row)}" for row in rank_rows(view) if row.bars or row.metrics]
     if len(rows) > EACH_RANK:
         rows[EACH_RANK:] = [f"  … {len(rows) - EACH_RANK:,} more"]
-    told = [f"  {line}" for words in (remarks(view), all_notes(view)) for line in words]
+    notes = all_notes(replace(view, error_notes=()) if view.short_headline else view)
+    told = [f"  {line}" for words in (remarks(view), notes) for line in words]
     return [_ending(view), *rows, *manifest_text(view), *told]
 
 
 def _ending(view: RunView) -> str:
     """How it ended, and after what time."""
-    words, seconds = headline(view), clock(max(0.0, of_the_run(view).took))
+    words = view.short_headline or headline(view)
+    seconds = clock(max(0.0, of_the_run(view).took))
     if view.state == "finished" and view.ranks and words.endswith(" finished"):
         return f"finished in {seconds} on {words.removesuffix(' finished')}"
     if view.state == "failed":

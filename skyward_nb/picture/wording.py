@@ -99,7 +99,8 @@ def label(ranks: tuple[int, ...]) -> str:
 def rank_rows(view: RunView, *, each: bool = False) -> list[RankSummary]:
     """A row for each rank with something to show; ranks with the same words share one.
 
-    While few ranks run each has its own; if `each`, of few ranks also in the end.
+    While few ranks run each has its own; if `each`, of few ranks also in the end, with the most memory that
+    it was seen to use.
     """
     late = behind(view.ranks) if view.ended is None else {}
     together: dict[object, list[int]] = {}
@@ -110,8 +111,8 @@ def rank_rows(view: RunView, *, each: bool = False) -> list[RankSummary]:
             dones = () if view.ended is None else tuple(bar.done for bar in now.bars)
             key = rank if alone else (now.state, loops, dones, rank in late)
             together.setdefault(key, []).append(rank)
-    rows = [_rank_row(view, tuple(ranks), late) for ranks in together.values()]
-    if view.ended is not None:
+    rows = [_rank_row(view, tuple(ranks), late, each=each) for ranks in together.values()]
+    if view.ended is not None and not each:
         rows = [row for row in rows if row.bars or row.metrics or row.state]
     return rows
 
@@ -128,7 +129,9 @@ def row_text(row: RankSummary, between: str = "  ") -> str:
     return f"{label(row.ranks)}{state} {between.join(words)}".rstrip()
 
 
-def _rank_row(view: RunView, ranks: tuple[int, ...], late: dict[int, str]) -> RankSummary:
+def _rank_row(
+    view: RunView, ranks: tuple[int, ...], late: dict[int, str], *, each: bool
+) -> RankSummary:
     views = [view.ranks[rank] for rank in ranks]
     nodes = {view.nodes.get(rank, 0) for rank in ranks}
     names = list(dict.fromkeys(name for now in views for name in now.metrics))
@@ -136,6 +139,9 @@ def _rank_row(view: RunView, ranks: tuple[int, ...], late: dict[int, str]) -> Ra
     samples = [now.telemetry for now in views if now.telemetry and view.ended is None]
     cpus = [sample.cpu for sample in samples if sample.cpu is not None]
     gpus = [sample.gpu for sample in samples if sample.gpu]
+    memory = max((sample.rss for sample in samples), default=0)
+    if each and view.ended is not None:
+        memory = max(now.peak for now in views)
     return RankSummary(
         ranks=ranks,
         node=spell_ranks(nodes) if len(set(view.nodes.values())) > 1 else "",
@@ -146,7 +152,7 @@ def _rank_row(view: RunView, ranks: tuple[int, ...], late: dict[int, str]) -> Ra
             for name in names
         },
         cpu=f"{sum(cpus) / len(cpus):.0f} %" if cpus else "",
-        memory=spell_size(max(sample.rss for sample in samples)) if samples else "",
+        memory=spell_size(memory) if memory else "",
         gpu=_gpu_words(gpus),
         remark=views[0].stage or next((late[rank] for rank in ranks if rank in late), ""),
         is_late=any(rank in late for rank in ranks),

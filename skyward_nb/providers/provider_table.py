@@ -6,6 +6,8 @@ from skyward_nb.providers.aws.provider import AWSProvider
 from skyward_nb.providers.base import Provider
 from skyward_nb.providers.fake import FakeProvider
 from skyward_nb.providers.local import LocalProvider
+from skyward_nb.providers.ray.provider import RayProvider
+from skyward_nb.providers.skypilot.provider import SkyPilotProvider
 from skyward_nb.providers.slurm.provider import SlurmProvider
 from skyward_nb.providers.ssh.provider import SSHProvider
 
@@ -13,6 +15,8 @@ PROVIDERS: dict[str, type[Provider]] = {
     "local": LocalProvider,
     "ssh": SSHProvider,
     "slurm": SlurmProvider,
+    "ray": RayProvider,
+    "sky": SkyPilotProvider,
     "aws": AWSProvider,
     "fake": FakeProvider,
 }

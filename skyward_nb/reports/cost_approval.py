@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from skyward_nb.words.spec import PoolSpec
 
 _MOST_ROWS = 8
+_RENTED = {"aws": "AWS", "sky": "SkyPilot"}
+"""Providers of machines that cost money, and who is asked for their prices."""
 Ask = Callable[[list[str], str], str | None]
 """Shows lines, asks a question, and gives the answer; None where nobody can answer."""
 
@@ -28,14 +30,19 @@ Ask = Callable[[list[str], str], str | None]
 def quote_for(spec: PoolSpec) -> Quote | None:
     """The offers for this pool; None if its machines cost nothing.
 
-    Raises `AccountError` where AWS cannot be asked, `NothingFits` where there are no such machines,
+    Raises `AccountError` where AWS or SkyPilot cannot be asked, `NothingFits` where there are no such machines,
     or `max_cost` is too little for any.
     """
-    if spec.provider != "aws":
+    if spec.provider not in _RENTED:
         return None
+    from skyward_nb.providers.loop_thread import LOOP
+
+    if spec.provider == "sky":
+        from skyward_nb.providers.skypilot.quoting import quote_of as planned
+
+        return LOOP.start(planned(spec)).future.result()
     from skyward_nb.providers.aws.provisioning import affordable
     from skyward_nb.providers.aws.quoting import quote_of
-    from skyward_nb.providers.loop_thread import LOOP
 
     quote = LOOP.start(quote_of(spec)).future.result()
     return replace(quote, offers=tuple(affordable(spec, quote.offers)))
@@ -49,12 +56,12 @@ def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
     Raises `NotAgreed` where nobody does, and what `quote_for` raises, before anything is rented.
     """
     display.note(*simulation_notes(spec))
-    if spec.provider != "aws":
+    if spec.provider not in _RENTED:
         return
     from skyward_nb.providers.aws.quoting import hold
 
     def quoted() -> Quote:
-        display.watch(Phase("asking AWS what can be rented"))
+        display.watch(Phase(f"asking {_RENTED[spec.provider]} what can be rented"))
         try:
             quote = quote_for(spec)
         finally:
@@ -62,6 +69,9 @@ def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
         assert quote is not None
         return quote
 
+    if spec.provider == "sky":  # its list prices do not rise while a person thinks
+        agree(spec, quoted(), ask_person)
+        return
     quote = agreed(spec, quoted, ask_person)
     hold(spec, quote)
     display.note(*quote.remarks)
@@ -148,6 +158,14 @@ def dry_lines(spec: PoolSpec) -> list[str]:
         from skyward_nb.providers.slurm.batch_script import dry_run_lines
 
         return [*notes, *dry_run_lines(spec)]
+    if spec.provider == "ray":
+        from skyward_nb.providers.ray.group_words import dry_run_lines as ray_lines
+
+        return [*notes, *ray_lines(spec)]
+    if spec.provider == "sky":
+        from skyward_nb.providers.skypilot.cluster_request import dry_run_lines as sky_lines
+
+        notes = (*notes, *sky_lines(spec))
     try:
         quote = quote_for(spec)
     except AccountError as error:
@@ -193,7 +211,8 @@ def hourly_words(quote: Quote) -> str:
 def _row(nodes: int, offer: Offer) -> tuple[str, ...]:
     kind, price = offer.type, offer.price
     many = f"{kind.gpus * kind.gpu_part:g}"
-    gpus = [f"{many} × {kind.gpu} {kind.gpu_memory:.0f} GB"] if kind.gpu else []
+    size = f" {kind.gpu_memory:.0f} GB" if kind.gpu_memory else ""
+    gpus = [f"{many} × {kind.gpu}{size}"] if kind.gpu else []
     has = ", ".join([*gpus, f"{kind.cpus} cpus", f"{kind.memory:g} GB"])
     where = ", ".join(offer.zones[:2]) + ", …" * (len(offer.zones) > 2) or offer.region
     rate = offer.hourly(nodes)

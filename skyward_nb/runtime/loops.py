@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -32,8 +31,6 @@ class Loop(ProgressBar):
         done: float = 0,
         note: str = "",
     ) -> None:
-        # The last event must have the last values.
-        self._order = threading.RLock()
         self._complete = False
         super().__init__(total, text, unit=unit, keeping=keeping)
         self.done = done
@@ -79,10 +76,8 @@ class Loop(ProgressBar):
         self.renew()
 
     def _tell(self, now: float) -> None:
-        # A forked child has our locks as they were.
         if self._complete and is_shown():
-            with self._order:
-                super()._tell(now)
+            super()._tell(now)
 
 
 def settle(*, closing: bool) -> None:

@@ -10,15 +10,17 @@ import functools
 import itertools
 import math
 import operator
+import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any, SupportsFloat, TypeVar
 
 from skyward_nb.protocol.events import Metric, Progress
 from skyward_nb.runtime import event_sink
 from skyward_nb.runtime.instance import instance_info
+from skyward_nb.runtime.late_flusher import LateFlusher
 
 T = TypeVar("T")
 
@@ -37,6 +39,7 @@ _going: list[ProgressBar] = []
 class ProgressBar:
     """One loop as it is shown; tells the pool at most ten times a second, and its end.
 
+    What is held back by that is told by another thread if the loop does not go on.
     `total` is None where it is not known. One that is begun while others of its thread go on is
     within them; those of several threads stand side by side.
     """
@@ -56,9 +59,17 @@ class ProgressBar:
         self._thread = threading.get_ident()
         around = (bar for bar in _going if bar._thread == self._thread)
         self._level = max((bar._level + 1 for bar in around), default=0)
-        _going.append(self)
         self._began = self._told = time.perf_counter()
         self._over = False
+        self._done_told: float = 0
+        # The last event must have the last values, whichever thread tells it.
+        self._order = threading.RLock()
+        self._process = os.getpid()
+        # Looked up once, as it is asked at every step.
+        self._must_wake: Callable[[], bool] = (
+            _flusher.is_asleep if event_sink.is_connected() else bool
+        )
+        _going.append(self)
         self._tell(self._began)
 
     def advance(self, done: float) -> None:
@@ -68,11 +79,26 @@ class ProgressBar:
         if now - self._told >= _PERIOD and not self._over:
             self._told = now
             self._tell(now)
+        elif self._must_wake():
+            _flusher.wake()
 
     def renew(self) -> None:
         """Tell now, as after a change of `total`, `text` or `note`."""
         if not self._over:
             self._tell(time.perf_counter())
+
+    def flush(self) -> bool:
+        """Tell what was held back if that is a while ago; whether anything still is."""
+        with self._order:
+            # Numbers of other packages are counted in their own thread alone.
+            is_plain = type(self.done) in (int, float)
+            if self._over or not is_plain or self.done == self._done_told:
+                return False
+            now = time.perf_counter()
+            if now - self._told >= _PERIOD:
+                self._told = now
+                self._tell(now)
+            return self.done != self._done_told
 
     def end(self) -> None:
         """It will not go on; safe to call twice."""
@@ -83,23 +109,35 @@ class ProgressBar:
             self._tell(time.perf_counter())
 
     def _tell(self, now: float) -> None:
-        total = None if self.total is None else number(self.total)
-        event_sink.emit(
-            Progress(
-                instance_info().pool_rank,
-                self._number,
-                number(self.done) or 0,
-                total,
-                words(self.text),
-                now - self._began,
-                self._level,
-                words(self._unit),
-                words(self.note),
-                self._over,
-                self._keeping,
-                self._run,
+        if os.getpid() != self._process:
+            return  # a forked child, which nobody hears, has our lock as it was
+        with self._order:
+            done = self._done_told = self.done
+            event_sink.emit(
+                Progress(
+                    instance_info().pool_rank,
+                    self._number,
+                    number(done) or 0,
+                    None if self.total is None else number(self.total),
+                    words(self.text),
+                    now - self._began,
+                    self._level,
+                    words(self._unit),
+                    words(self.note),
+                    self._over,
+                    self._keeping,
+                    self._run,
+                )
             )
-        )
+
+
+def _flush_all() -> bool:
+    """Tell what all bars hold back; whether any still does."""
+    left = [bar for bar in list(_going) if bar.flush()]
+    return bool(left)
+
+
+_flusher = LateFlusher(_flush_all)
 
 
 def number(value: Any) -> float | None:

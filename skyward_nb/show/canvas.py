@@ -6,10 +6,9 @@ script, plain text, and the record for front ends of their own.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -21,6 +20,7 @@ from skyward_nb.picture.text import as_text
 from skyward_nb.protocol.events import Display, Output
 from skyward_nb.show.kept_pictures import keep
 from skyward_nb.show.kernel_status import BusyStatus
+from skyward_nb.show.lab_cell import LabCell
 from skyward_nb.view.run_view import DisplayedObject, Entry, OutputLine, RunView, open_lines
 
 LIVE_LINES = 30
@@ -36,6 +36,7 @@ _KEPT_PERIOD = 2.0
 _MOST_KEPT_PERIOD = 30.0
 _MOST_ENDED = 4
 _NOTHING = {"text/html": "", "text/plain": ""}
+_NO_MARK: Mapping[str, Any] = {}
 
 
 class Canvas(Protocol):
@@ -135,13 +136,13 @@ def alone(view: RunView) -> RunView:
     return replace(view, short_headline="")
 
 
-def _published(data: dict[str, Any], handle: Any) -> Any:
+def _published(data: dict[str, Any], handle: Any, mark: Mapping[str, Any] = _NO_MARK) -> Any:
     """Display a bundle, or put it in the place of the one with this handle; returns the handle."""
     from IPython.display import display
 
     if handle is None:
-        return display(data, raw=True, display_id=True)
-    handle.update(data, raw=True)
+        return display(data, raw=True, display_id=True, transient={**mark})
+    handle.update(data, raw=True, transient={**mark})
     return handle
 
 
@@ -155,20 +156,19 @@ def _short(view: RunView) -> RunView:
 class WidgetCanvas:
     """Stock widgets while it runs, of which only what changed is sent; a bundle in the end.
 
-    With `is_lab` the bundle stands beside the widgets from the beginning, out of sight, and is renewed
+    In a `cell` of Lab the bundle stands beside the widgets from the beginning, out of sight, and is renewed
     now and then: a front end that has no widgets (any more) shows the last known picture.
     """
 
     period: float = 0.1
 
-    def __init__(self, status: BusyStatus, *, is_lab: bool = False) -> None:
+    def __init__(self, status: BusyStatus, cell: LabCell | None = None) -> None:
         self._status = status
-        self._is_lab = is_lab
+        self._cell = cell
         self._handle: Any = None
         self._live: Any = None
         self._parts: _Widgets | None = None
         self._made = 0
-        self._name = f"sky-{os.urandom(6).hex()}"
         self._due = 0.0
 
     @property
@@ -181,17 +181,19 @@ class WidgetCanvas:
         if view.ended is not None:
             self._end(view)
         elif self._handle is None:
-            self._parts = _Widgets(style_sheet.live_alone(self._name) if self._is_lab else "")
+            cell = self._cell
+            self._parts = _Widgets(style_sheet.live_alone(cell.name) if cell else "")
             self._parts.renew(view)
-            if self._is_lab:
-                self._handle = _published(self._as_it_is(view), None)
+            if cell is not None:
+                self._show_kept(view, cell, self._parts)
                 self._live = _published({**self._parts.bundle(), **_NOTHING}, None)
+                cell.has_shown()
             else:
                 self._handle = _published({**self._parts.bundle(), **bundle(_short(view))}, None)
         elif self._parts is not None:
             self._parts.renew(view)
-            if self._is_lab and view.took >= self._due:
-                self._handle.update(self._as_it_is(view), raw=True)
+            if self._cell is not None and view.took >= self._due:
+                self._show_kept(view, self._cell, self._parts)
         if self._parts is not None:
             now = time.monotonic()
             if self._parts.made > self._made:
@@ -199,24 +201,28 @@ class WidgetCanvas:
                 self._status.widgets_made(now)
             self._status.say_if_due(now)
 
-    def _as_it_is(self, view: RunView) -> dict[str, Any]:
-        """A bundle that says how old it is, hidden while the widgets are there."""
+    def _show_kept(self, view: RunView, cell: LabCell, parts: _Widgets) -> None:
+        """Show a bundle that says how old it is, hidden while the widgets are there."""
         self._due = view.took + min(max(view.took, _KEPT_PERIOD), _MOST_KEPT_PERIOD)
         data = bundle(as_of_now(_short(view)))
-        mark = f'{style_sheet.dead_hidden(self._name)}<div class="{self._name}">'
-        return {**data, "text/html": f"{mark}{data['text/html']}</div>"}
+        begin = f'{style_sheet.dead_hidden(cell.name)}<div class="{cell.name}">'
+        data["text/html"] = f"{begin}{data['text/html']}</div>"
+        self._handle = _published(data, self._handle, cell.mark(parts.model_id))
 
     def _end(self, view: RunView) -> None:
-        data = _last(view)
-        self._handle = _published(data, self._handle)
+        data, cell = _last(view), self._cell
+        is_taken_back = self._live is not None and cell is not None and cell.take_back()
+        handle = None if is_taken_back else self._handle
+        self._handle = _published(data, handle, cell.mark() if cell else {})
         if self._parts is None:
             return
-        if self._live is None:
+        if self._live is None or cell is None:
             self._parts.close()
         else:
-            self._live.update(_NOTHING, raw=True)
-            # A page that was opened in mid-run has the widgets alone: no display reaches it.
-            self._parts.end(data["text/html"] + style_sheet.live_alone(self._name))
+            if not is_taken_back:
+                self._live.update(_NOTHING, raw=True)
+            # A page that was opened in mid-run may have the widgets alone: no display reaches it.
+            self._parts.end(data["text/html"] + style_sheet.live_alone(cell.name))
             _ended.append(self._parts)
             if len(_ended) > _MOST_ENDED:
                 _ended.popleft().close()
@@ -261,6 +267,11 @@ class _Widgets:
     def made(self) -> int:
         """How many widgets were made."""
         return len(self._all)
+
+    @property
+    def model_id(self) -> str:
+        """By what pages know them."""
+        return self._box.model_id
 
     def bundle(self) -> dict[str, Any]:
         """The MIME type by which a front end shows them."""

@@ -6,7 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from skyward_nb.show.canvas import BundleCanvas, Canvas, WidgetCanvas
+from skyward_nb.show.cell_outputs import CellOutputs
 from skyward_nb.show.kernel_status import BusyStatus
+from skyward_nb.show.lab_cell import LabCell
 from skyward_nb.show.log import LogCanvas
 
 if TYPE_CHECKING:
@@ -25,9 +27,11 @@ def canvas_of(shell: InteractiveShell | None) -> Canvas:
     request = kernel.get_parent()
     looks = request.get("content", {}).get("allow_stdin", False)
     wanted = os.environ.get("SKYWARD_DISPLAY") or ("widgets" if looks else "html")
-    # What JupyterLab and Notebook 7 send with each cell, and no other front end does.
-    is_lab = "deletedCells" in request.get("metadata", {})
-    return WidgetCanvas(BusyStatus(shell), is_lab=is_lab) if wanted == "widgets" else BundleCanvas()
+    if wanted != "widgets":
+        return BundleCanvas()
+    status = BusyStatus(shell)
+    outputs = CellOutputs.in_lab(kernel)
+    return WidgetCanvas(status, LabCell(outputs, request, status) if outputs else None)
 
 
 def draw_once(shell: InteractiveShell, data: dict[str, Any]) -> None:

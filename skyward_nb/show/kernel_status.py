@@ -40,12 +40,12 @@ class BusyStatus:
         if not self.is_due(now):
             return
         self._due = [due for due in self._due if due > now]
-        if self._goes_on():
+        if self.goes_on():
             self._kernel.send_response(
                 self._kernel.iopub_socket, "status", {"execution_state": "busy"}
             )
 
-    def _goes_on(self) -> bool:
+    def goes_on(self) -> bool:
         """Whether the cell goes on: its number is that of the next cell once it has ended.
 
         Cells that are not kept in the history have none.

@@ -45,6 +45,11 @@ def masked_address(text: str) -> str:
     return _USER.sub(f"//{MASK}@", text)
 
 
+def masked_setting(option: str, text: str) -> str:
+    """The text of an option's value as it may be shown: without secret variables and passwords."""
+    return masked_text(text) if option == "env" else masked_address(text)
+
+
 def masked_repr(struct: msgspec.Struct, *, brief: bool = False) -> str:
     """The repr of a struct with variables or addresses, with secrets masked; a `brief` one has no empty fields."""
     values = {name: getattr(struct, name) for name in struct.__struct_fields__}

@@ -17,6 +17,8 @@ from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes
 from skyward_nb.words.offers import Need, Spot
+from skyward_nb.words.ray_access import RayAccess
+from skyward_nb.words.skypilot_access import SkyPilotAccess
 from skyward_nb.words.slurm_access import SlurmAccess
 from skyward_nb.words.spec import Simulate
 from skyward_nb.words.volume import Volume
@@ -68,7 +70,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     None is a value: that of `accelerator=none` and `ranks_per_node=auto`. `image` is the name of an `Image`
     until that is looked up in the notebook. `partition` is Slurm's if it is a
-    text. Only Python code states `aws`, `slurm`, `volumes` and `adds_frameworks`.
+    text. Only Python code states `aws`, `slurm`, `ray`, `skypilot`, `volumes` and `adds_frameworks`.
     """
 
     pool: Stated[str] = UNSET
@@ -88,6 +90,8 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     trust_local_users: Stated[bool] = UNSET
     aws: Stated[AWSAccess] = UNSET
     slurm: Stated[SlurmAccess] = UNSET
+    ray: Stated[RayAccess] = UNSET
+    skypilot: Stated[SkyPilotAccess] = UNSET
     login: Stated[str] = UNSET
     job: Stated[str] = UNSET
     account: Stated[str] = UNSET
@@ -98,6 +102,10 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     exclusive: Stated[bool] = UNSET
     extra: Stated[tuple[str, ...]] = UNSET
     module: Stated[tuple[str, ...]] = UNSET
+    address: Stated[str] = UNSET
+    resources: Stated[tuple[tuple[str, float], ...]] = UNSET
+    waits: Stated[bool] = UNSET
+    infra: Stated[str] = UNSET
     cpus: Stated[Need] = UNSET
     memory: Stated[Need] = UNSET
     region: Stated[tuple[str, ...]] = UNSET

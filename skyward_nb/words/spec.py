@@ -15,6 +15,8 @@ from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
 from skyward_nb.words.offers import Need, Spot
 from skyward_nb.words.rank_limits import RankLimits
+from skyward_nb.words.ray_access import RayAccess
+from skyward_nb.words.skypilot_access import SkyPilotAccess
 from skyward_nb.words.slurm_access import SlurmAccess
 from skyward_nb.words.volume import Volume
 
@@ -34,7 +36,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     `partition` makes the slices. `memory_limit` (bytes) and `cpu_limit` (processors) hold for each rank. `env` has variables beside those of the `image`; without `cluster`, each node
     stands alone. With `trust_local_users`, TensorFlow joins machines that other people may log in to; with
     `only_values`, values of ranks are read as numbers, text, arrays and tables alone. `ssh` has the hosts of
-    provider=ssh, `slurm` the access of provider=slurm, `aws` that of provider=aws, whose machines have these `cpus` and GB of `memory` and cost
+    provider=ssh, `slurm` the access of provider=slurm, `ray` that of provider=ray, `skypilot` that of provider=sky, `aws` that of provider=aws, whose machines have these `cpus` and GB of `memory` and cost
     at most `max_cost` dollars in all, and each `max_hourly_cost` an hour; above `confirm_above` dollars an hour
     (None: no limit), the user is asked. `on_preempt` says whether reclaimed machines are replaced; `volumes` are
     folders of each of them.
@@ -45,6 +47,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     ssh: SSHAccess | None = None
     aws: AWSAccess | None = None
     slurm: SlurmAccess | None = None
+    ray: RayAccess | None = None
+    skypilot: SkyPilotAccess | None = None
     trust_local_users: bool = False
     only_values: bool = False
     nodes: int = 1

@@ -20,7 +20,7 @@ NEEDS = ("torch", "nbconvert")
 @pytest.mark.extensive
 @pytest.mark.torch
 @pytest.mark.timeout(300)
-def test_runs_to_its_end(cloud, tmp_path, monkeypatch):
+def test_runs_to_its_end(cloud, tmp_path, monkeypatch, gallery):
     if lacking := [name for name in NEEDS if not importlib.util.find_spec(name)]:
         pytest.skip(f"not installed: {', '.join(lacking)}")
     monkeypatch.setenv("RENTED", "nodes=2 instance_type=c6i.large")
@@ -34,3 +34,4 @@ def test_runs_to_its_end(cloud, tmp_path, monkeypatch):
     assert "rank 1 of 2" in told
     assert "c6i.large" in told and "AWS: nothing was left" in told
     cloud.nothing_left()
+    gallery(tmp_path / "build" / NOTEBOOK.name)

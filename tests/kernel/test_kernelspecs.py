@@ -6,9 +6,12 @@ import json
 import sys
 
 import pytest
+from ipykernel.kernelapp import IPKernelApp
 
 from skyward_nb.kernel.__main__ import main
 from skyward_nb.kernel.kernelspecs import NAME, TITLE, read, spec
+from skyward_nb.kernel.pool_kernel import PoolKernel
+from skyward_nb.options.option_line import parse_settings
 from skyward_nb.words.errors import OptionError
 
 
@@ -24,7 +27,7 @@ def test_a_kernel_is_installed_listed_and_taken_away(prefix, capsys):
     assert made["argv"][-3:] == [
         "-f",
         "{connection_file}",
-        "--PoolKernel.options=nodes=4 framework=torch",
+        "--PoolKernel.options= nodes=4 framework=torch",
     ]
     # In its own place, without being asked.
     assert main(["install", "--prefix", str(prefix), "--name", "Four", "--display-name", "4"]) == 0
@@ -64,6 +67,16 @@ def test_where_and_with_which_options():
     assert spec(read([]))["argv"][-1] == "{connection_file}"
 
 
+@pytest.mark.parametrize("words", [["--pip", "torch numpy"], ["--env", "A=1 2", "--pip", "a b"]])
+def test_options_arrive_as_they_were_given(words):
+    """What traitlets makes of the command, where one value alone would lose its quotes."""
+    asked = read(words)
+    app = IPKernelApp()
+    app.classes = [*IPKernelApp.classes, PoolKernel]
+    app.parse_command_line([spec(asked)["argv"][-1]])
+    assert parse_settings(PoolKernel(config=app.config).options) == parse_settings(asked.options)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -73,6 +86,8 @@ def test_where_and_with_which_options():
         (["--name"], "--name needs a value"),
         (["--name", "a b"], "letters, digits"),
         (["--user", "--sys-prefix"], "state one of them"),
+        (["--env", "A=1,HF_TOKEN=hf_x"], "env= has a secret"),
+        (["--pip", "--extra-index-url=https://me:pw@host/simple"], "pip= has a secret"),
     ],
 )
 def test_wrong_words_are_named(words, message):

@@ -117,6 +117,8 @@ class NotebookPage:
     name: str
     # One document and nothing around it: lighter than the whole of Lab, and the same notebook.
     route: str = "doc/tree"
+    in_mid_run: bool = False
+    """Whether it is opened while a cell runs."""
     page: Page = field(init=False)
     console_errors: list[str] = field(default_factory=list[str])
     """What the page reported as errors. A plain notebook reports none, so nothing is left out."""
@@ -133,7 +135,8 @@ class NotebookPage:
 
     def _open(self) -> None:
         self._goto()
-        self.wait_idle()
+        if not self.in_mid_run:
+            self.wait_idle()
 
     def _goto(self) -> None:
         self.page.goto(f"{self.server.url}{self.route}/{self.name}?token={self.server.token}")
@@ -211,6 +214,13 @@ class NotebookPage:
             notebook.metadata["from"] = "elsewhere"
             nbformat.write(notebook, self.path)
         self._open()
+
+    @contextmanager
+    def beside(self, *, in_mid_run: bool = False) -> Iterator[NotebookPage]:
+        """The same notebook in another tab, which is closed in the end."""
+        other = NotebookPage(self.server, self.context, self.name, in_mid_run=in_mid_run)
+        yield other
+        other.page.close()
 
     def reload(self) -> None:
         """Leave the page and open the saved file in it anew, with the kernel that it had."""

@@ -464,19 +464,30 @@ def from_lab(notebook, code):
 
 
 def test_what_lab_saves_in_mid_run_has_a_picture_beside_the_widgets(notebook):
+    from_lab(notebook, "%%sky_remote\n1")
     ran = from_lab(notebook, "%%sky_remote\nimport time\nprint('first words'); time.sleep(0.6)")
-    kept, live, *later, gone = ran.displays
+    kept, live, *later = ran.displays
     assert WIDGET not in kept
     assert WIDGET in live
     assert "Running on" in kept["text/plain"]
     assert re.search(r"Drawn at \d\d:\d\d:\d\d; %sky show run=\S+/\d+ draws it", kept["text/plain"])
     assert (live["text/html"], live["text/plain"]) == ("", "")
-    assert gone == {"text/html": "", "text/plain": ""}
+    assert ran.cleared == 1, "the last picture takes the place of both"
     assert "finished" in later[-1]["text/plain"]
     assert "Drawn at" not in later[-1]["text/plain"]
     assert any("finished" in text for text in ran.live), (
         "a page opened in mid-run has widgets alone"
     )
+
+
+def test_what_a_cell_of_lab_has_shown_beside_its_picture_stays(notebook):
+    from_lab(notebook, "%%sky_remote\n1")
+    magic = "get_ipython().run_cell_magic('sky_remote', '', 'import time; time.sleep(0.6)')"
+    for code, cleared in ((f"print('mine')\n{magic}", 0), (f"{magic}; {magic}", 1)):
+        ran = from_lab(notebook, code)
+        assert ran.cleared == cleared
+        assert ran.displays[-1] == {"text/html": "", "text/plain": ""}
+        assert "finished" in ran.displays[-2]["text/plain"]
 
 
 def test_any_run_is_shown_again_in_full(notebook):

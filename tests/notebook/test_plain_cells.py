@@ -18,7 +18,7 @@ REMOTE = "get_ipython().run_cell_magic('sky_remote', '', "
 def stretches(text: str) -> list[tuple[int, str]]:
     """(line, what stands there): a call of ranks as the lines that it sends, other lines as they are."""
     found = []
-    for number, line in enumerate(rewritten(text, SHELL).splitlines(), 1):
+    for number, line in enumerate(rewritten(text, SHELL).split("\n"), 1):
         if line.startswith(REMOTE):
             call = ast.parse(line, mode="eval").body
             assert isinstance(call, ast.Call)
@@ -60,6 +60,8 @@ def stretches(text: str) -> list[tuple[int, str]]:
         ("await f()", [(1, "ranks: await f()")]),
         ("# nothing\n\n", []),
         ("", []),
+        ("s = 'a\u2028b\x0cc\x85'", [(1, "ranks: s = 'a\u2028b\x0cc\x85'")]),
+        ("%%local\ns = 'a\u2028b'", [(2, "s = 'a\u2028b'")]),
         ("@d\ndef f(): pass\n%sky vars", [(1, "ranks: @d\ndef f(): pass"), (3, "%sky vars")]),
     ],
 )

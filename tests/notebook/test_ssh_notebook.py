@@ -19,7 +19,7 @@ NEEDS = ("torch", "nbconvert")
 @pytest.mark.extensive
 @pytest.mark.torch
 @pytest.mark.skipif(bool(lacks()), reason=lacks())
-def test_runs_to_its_end(tmp_path, monkeypatch):
+def test_runs_to_its_end(tmp_path, monkeypatch, gallery):
     if lacking := [name for name in NEEDS if not importlib.util.find_spec(name)]:
         pytest.skip(f"not installed: {', '.join(lacking)}")
     with sshd(tmp_path / "sshd") as server, leaves_nothing():
@@ -39,3 +39,4 @@ def test_runs_to_its_end(tmp_path, monkeypatch):
     told = "".join(str(cell.get("outputs", "")) for cell in page.cells)
     assert "rank 1 of 2" in told
     assert "both ranks reach each other" in told
+    gallery(tmp_path / "build" / NOTEBOOK.name)

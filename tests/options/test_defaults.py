@@ -33,6 +33,7 @@ def test_each_layer_is_stronger_than_the_one_before(places):
     write(places, "nodes = 2\nframework = 'torch'", "[tool.skyward]\nnodes = 3")
     assert asked(places).pool == PoolOptions(nodes=3, framework=("torch",))
     assert asked(places, environ={"SKYWARD_NODES": "4"}).pool.nodes == 4
+    assert asked(places, environ={"SKYWARD_NODES": "", "SKYWARD_SIMULATE": ""}).pool.nodes == 3
     stronger = {"environ": {"SKYWARD_NODES": "4"}, "session": {"nodes": "5"}}
     assert asked(places, **stronger).pool.nodes == 5
     assert asked(places, "nodes=6", **stronger).pool.nodes == 6

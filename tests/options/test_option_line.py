@@ -89,7 +89,7 @@ def test_read(line, pool, cell):
         ("framework=torhc", "did you mean torch"),
         ("framework=mxnet", "there is torch"),
         ("backend=mpi", "there is auto, gloo, nccl"),
-        ("provider=slrum", "there is local, ssh, slurm, aws"),
+        ("provider=slrum", "there is local, ssh, slurm, ray, sky, aws"),
         ("out=a,b", "one name"),
         ("out=3x", "not a variable name"),
         ("pull=a-b", "not a variable name"),

@@ -21,6 +21,8 @@ def test_a_pool_has_a_field_for_each_of_its_options():
     assert {*PoolOptions.__struct_fields__} == names("pool") | {
         "aws",
         "slurm",
+        "ray",
+        "skypilot",
         "adds_frameworks",
         "volumes",
     }

@@ -228,6 +228,25 @@ def test_torch_tensors_share_their_storages(travel):
         assert torch.equal(again.to_dense(), odd.to_dense())
 
 
+def test_tensors_travel_where_torch_has_no_numpy(travel, monkeypatch):
+    torch = pytest.importorskip("torch")
+
+    def refused(_):
+        raise RuntimeError("Numpy is not available")
+
+    monkeypatch.setattr(torch.Tensor, "numpy", refused)
+    base = torch.arange(10_000.0)
+    back = travel({"base": base, "view": base[10:20]}, out_of_band=True)
+    assert torch.equal(back["base"], base)
+    back["base"][10] = -1
+    assert back["view"][0] == -1
+    assert base[10] == 10
+    part = torch.arange(1_000_000.0)[5:9]  # a copy of it is all that holds its memory
+    assert travel(part).tolist() == [5, 6, 7, 8]
+    for odd in (torch.zeros(0), torch.ones(3, dtype=torch.bfloat16), torch.nn.Linear(2, 2).weight):
+        assert torch.equal(travel(odd), odd)
+
+
 def test_a_torch_module_keeps_its_ties(travel):
     torch = pytest.importorskip("torch")
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))

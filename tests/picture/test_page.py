@@ -133,6 +133,13 @@ def test_rows_of_ranks_keep_their_height_in_the_end_and_fold_on_demand():
     assert re.search(r'<details class="each" open><summary[^>]*>\[0-3\] epoch 100/100', html)
     failed = {rank: RankView(state="failed") for rank in range(4)}
     assert rank_table.ranks(RunView(ranks=failed, ended=1.0)).count('<th scope="row"') == 1
+    # So do those that had nothing but a processor and memory.
+    busy = views.only_measured()
+    over = replace(busy, state="finished", ended=busy.now)
+    rows = [rank_table.ranks(each).count('<th scope="row"') for each in (busy, over)]
+    assert rows == [4, 4]
+    assert "memory at most</th>" in rank_table.ranks(over)
+    assert "<summary" in rank_table.ranks(over)
     # Of many ranks rows were shared before, too; one rank has nothing to fold.
     for view in (views.finished(64), views.finished(1), views.running()):
         assert "<details" not in rank_table.ranks(view)

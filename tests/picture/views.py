@@ -60,6 +60,12 @@ def running(ranks: int = 4) -> RunView:
     )
 
 
+def only_measured(ranks: int = 4) -> RunView:
+    """Ranks that say nothing, of which only processor and memory are known."""
+    view = RunView(state="running", ranks={rank: RankView() for rank in range(ranks)}, now=3.0)
+    return fold(view, *(Telemetry(rank, 97.0, 10**8 + rank) for rank in range(ranks)))
+
+
 def finished(ranks: int = 4) -> RunView:
     """The same at its end."""
     view = running(ranks)

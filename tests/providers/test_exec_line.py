@@ -19,8 +19,9 @@ from waiting import until
 from skyward_nb.bootstrap.remote_shell import NotOffered, ShellGone
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Output, Phase
-from skyward_nb.providers.far import relay
+from skyward_nb.providers.far import exec_line, host_setup, relay
 from skyward_nb.providers.far.exec_line import ExecLine, here
+from skyward_nb.providers.far.keeper import prelude
 from skyward_nb.words.errors import PoolError, StartError
 from skyward_nb.words.spec import PoolSpec
 
@@ -63,6 +64,68 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     assert told[-1] == 300_001 + len(b"end")
     with pytest.raises(OSError, match="sent"):
         asyncio.run(line.send(str(tmp_path / "nowhere" / "sent"), [b"a"]))
+
+
+def test_a_file_that_cannot_be_read_on_is_not_there(tmp_path):
+    def parts():
+        yield b"a"
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        asyncio.run(asyncio.wait_for(here().send(str(tmp_path / "sent"), parts()), 30))
+    assert not (tmp_path / "sent").exists()
+
+
+def test_a_stream_that_nobody_answers_leaves_no_command(monkeypatch, no_leaks):
+    monkeypatch.setattr(exec_line, "_ANSWER_LIMIT", 0.2)
+
+    async def talk():
+        line = ExecLine("n0", lambda words: ["sleep", "600"])
+        with pytest.raises(TimeoutError, match="did not answer"):
+            await line.stream("/x/s")
+        until(lambda: not [each for each in psutil.Process().children() if each.is_running()])
+
+    asyncio.run(talk())
+
+
+def test_a_machine_that_waits_for_others_hears_something(monkeypatch):
+    said = []
+
+    class Waiting(ExecLine):
+        async def run(self, script, **_):
+            said.append(script)
+
+    async def choose(spec, lines, tell):
+        while len(said) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        return [], {}
+
+    async def none(*_):
+        return []
+
+    monkeypatch.setattr(host_setup, "choose", choose)
+    monkeypatch.setattr(host_setup, "_readied", none)
+    line = Waiting("n0", list, first="true")
+    line.number, line.beat = 1, 0.01
+    asyncio.run(host_setup.made_ready(PoolSpec(), [line], lambda _: None))
+    assert said[:2] == [":", ":"]
+    assert here().beat == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who gives a folder to another user")
+@pytest.mark.parametrize("kind", ["theirs", "a link"])
+def test_a_folder_that_another_user_made_first_is_no_keepers(tmp_path, kind):
+    keep, made = tmp_path / "keep", tmp_path / "made"
+    made.mkdir()
+    (made / "env").write_text("taken=yes\n")
+    if kind == "theirs":
+        made.rename(keep)
+        os.chown(keep, 65534, 65534)
+    else:
+        keep.symlink_to(made)
+    line = ExecLine("n0", list, prelude=prelude(str(keep)))
+    assert asyncio.run(line.run('echo "${taken-no}"')).out == b"no\n"
+    assert not [*tmp_path.rglob("at.*")]
 
 
 def test_nothing_listens_there_for_this_side():

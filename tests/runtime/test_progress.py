@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from waiting import until
 
 import skyward_nb as sky
 from skyward_nb.protocol.events import Metric
@@ -30,6 +31,24 @@ def test_many_items_make_few_events(heard):
         pass
     assert len(heard) < 30
     assert heard[-1].done == 100_000
+
+
+def test_a_loop_that_stalls_after_quick_steps_is_shown_as_far_as_it_came(heard):
+    loop = sky.progress(range(10))
+    for _ in range(4):
+        next(loop)
+    until(lambda: heard[-1].done == 3)
+    assert not heard[-1].over
+    list(loop)
+    assert (heard[-1].done, heard[-1].over) == (10, True)
+
+
+def test_a_fast_loop_tells_its_end_last(heard):
+    for _ in range(200):
+        list(sky.progress(range(5)))
+    assert {event.bar: event.over for event in heard} == dict.fromkeys(
+        {event.bar for event in heard}, True
+    )
 
 
 def test_a_loop_left_early_tells_how_far_it_came(heard):

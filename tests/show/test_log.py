@@ -32,6 +32,7 @@ from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.log import LogCanvas
 from skyward_nb.view.folding import fold
 from skyward_nb.view.run_view import RankView, RunView
+from skyward_nb.words.errors import StartError
 
 TESTS = Path(__file__).parent.parent
 
@@ -382,6 +383,23 @@ def test_what_ends_within_a_moment_is_drawn_once(monkeypatch):
         display.watch(None)
         display.end("finished", "2 ranks finished")
         assert len(drawn) == times
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_an_error_that_follows_is_not_told_before_it(follows):
+    console = Kept()
+    display = RunDisplay(LogCanvas(console), "Starting pool default")
+    display.change(notes=("a note",))
+    display.error_follows = follows
+    display.fail(StartError("default", "no agent here"), notes=("another note",))
+    told = " | ".join(console.told())
+    assert ("no agent here" in told) == (not follows)
+    assert ("StartError" in told) == follows
+    assert "a note" in told and "another note" in told
+    display = RunDisplay(LogCanvas(console := Kept()), "Running")
+    display.error_follows = follows
+    display.end("failed", "bad on rank 1", short="ValueError", error_notes=("its place",))
+    assert ("its place" in " ".join(console.told())) == (not follows)
 
 
 def test_lines_and_the_line_below_in_a_terminal(monkeypatch):

@@ -1,5 +1,7 @@
 """What Slurm is asked for, and what its answers mean: pure."""
 
+import os
+
 import pytest
 from options.lines import spec
 
@@ -123,7 +125,13 @@ def test_a_command_for_the_login_node_is_one_of_ssh(monkeypatch, tmp_path):
     (folder,) = tmp_path.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o755)
-    with pytest.raises(PermissionError, match="is not a folder of yours alone"):
+    with pytest.raises(OptionError, match="is not a folder of yours alone"):
+        over_login("me@login", ["squeue"])
+    folder.chmod(0o700)
+    another = os.getuid() + 1
+    folder.rename(folder.with_name(f".skyward-ssh-{another}"))
+    monkeypatch.setattr("os.getuid", lambda: another)
+    with pytest.raises(OptionError, match="is not a folder of yours alone"):
         over_login("me@login", ["squeue"])
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from skyward_nb.protocol.commands import Fork, PluginUse
-from skyward_nb.words.masking import is_secret, masked, masked_text
+from skyward_nb.words.masking import is_secret, masked, masked_setting, masked_text
 from skyward_nb.words.spec import PoolSpec
 
 SECRET = "HF_TOKEN", "WANDB_API_KEY", "aws_secret_access_key", "DB_PASSWORD", "TOKEN", "token"
@@ -43,3 +43,10 @@ def test_no_repr_shows_them():
         assert "s3" not in repr(shown)
         assert "***" in repr(shown)
     assert "'A': '1'" in repr(PoolSpec(env=secret))
+
+
+def test_an_option_is_shown_without_its_secrets():
+    assert masked_setting("env", "A=1,HF_TOKEN=x") == "A=1,HF_TOKEN=***"
+    address = "--extra-index-url=https://me:pw@host/simple"
+    assert masked_setting("pip", address) == "--extra-index-url=https://***@host/simple"
+    assert masked_setting("nodes", "4") == "4"

@@ -38,6 +38,8 @@ _LINE_LIMIT = 1 << 24
 _ANSWER_LIMIT = 20.0
 _FIRST_LIMIT = 120.0
 _LAST_LINES = 20
+_BEAT = 25.0
+"""Seconds between words to a machine that was waited for: its keeper ends when nobody uses it (`keeper.PATIENCE`)."""
 
 
 class ExecLine(ScriptShell):
@@ -70,6 +72,7 @@ class ExecLine(ScriptShell):
         self._first = first
         self._noise = tuple(noise)
         self._environ = environ
+        self.beat: float = _BEAT if first else 0.0
         self._streams: set[Process] = set()
         self._watching: set[asyncio.Task[None]] = set()
 
@@ -104,6 +107,7 @@ class ExecLine(ScriptShell):
         del over
         near, far = socket.socketpair()
         said = deque[bytes](maxlen=_LAST_LINES)
+        process: Process | None = None
         try:
             with far:
                 words = ["/bin/sh", "-c", _JOIN, RELAY, *posixpath.split(path)]
@@ -116,11 +120,13 @@ class ExecLine(ScriptShell):
                 word = await asyncio.get_running_loop().sock_recv(near, 1)
                 if not word:
                     await asyncio.wait([watching])
-        except TimeoutError:
+        except BaseException as error:
             near.close()
-            raise OSError(errno.ETIMEDOUT, f"it did not answer in {_ANSWER_LIMIT:g} s") from None
-        except BaseException:
-            near.close()
+            if process is not None:
+                _end(process)
+            if isinstance(error, TimeoutError):
+                why = f"it did not answer in {_ANSWER_LIMIT:g} s"
+                raise OSError(errno.ETIMEDOUT, why) from None
             raise
         if word == _BEGUN:
             near.setblocking(True)
@@ -224,18 +230,21 @@ async def _talk(
 
     async def say() -> None:
         sent = 0
-        # A script need not read all that it is given.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            stdin.write(first)
-            for part in parts:
-                view = memoryview(part)
-                for start in range(0, len(view), _CHUNK):
-                    stdin.write(bytes(view[start : start + _CHUNK]))
-                    await stdin.drain()
-                    sent += min(_CHUNK, len(view) - start)
-                    told(sent)
-            await stdin.drain()
-        stdin.close()
+        try:
+            # A script need not read all that it is given.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                stdin.write(first)
+                for part in parts:
+                    view = memoryview(part)
+                    for start in range(0, len(view), _CHUNK):
+                        stdin.write(bytes(view[start : start + _CHUNK]))
+                        await stdin.drain()
+                        sent += min(_CHUNK, len(view) - start)
+                        told(sent)
+                await stdin.drain()
+        finally:
+            # Where a part cannot be read, what came is known not to be whole.
+            stdin.close()
 
     async def hear() -> None:
         async for line in stderr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import replace
 from functools import partial
@@ -36,13 +37,26 @@ async def made_ready(spec: PoolSpec, lines: list[L], tell: Tell) -> list[tuple[L
     Raises `HostError` or `HostNotReady`.
     """
     readied: list[tuple[L, Environment]] = []
+    beats = [asyncio.ensure_future(_beat(line)) for line in lines if line.beat]
     try:
         healthy, faults = await choose(spec, lines, tell)
         readied = await _readied(spec, healthy, faults, len(lines), tell)
     finally:
+        for task in beats:
+            task.cancel()
+        await asyncio.gather(*beats, return_exceptions=True)
         kept = [line for line, _ in readied]
         await asyncio.gather(*(line.close() for line in lines if line not in kept))
     return readied
+
+
+async def _beat(line: Line) -> None:
+    """Use a machine now and then that waits for others: it would end by itself."""
+    while True:
+        await asyncio.sleep(line.beat)
+        if line.number:
+            with contextlib.suppress(ShellGone, TimeoutError):
+                await line.run(":", limit=line.beat)
 
 
 def folder_of(pool_id: str, node: int) -> str:

@@ -68,7 +68,7 @@ It ends with a script that ends well. TERM ends the child first, USR2 is passed 
 
 _START = """
 script={keep}/start.$$
-printf '%s' {program} >"$script" || exit
+{{ printf 'login_umask=%s\n' "$login_umask"; printf '%s' {program}; }} >"$script" || exit
 [ -p {keep}/go ] || {{ echo 'its keeper has ended' >&2; exit 74; }}
 echo "$script" >{keep}/go
 until [ -e "$script.code" ] || grep -q '^{{.*}}$' "$script.out" 2>/dev/null; do sleep 0.05; done
@@ -88,19 +88,28 @@ _END_LIMIT = 60.0
 def prelude(keep: str) -> str:
     """Run before each script on a machine: it has the keeper's environment, and the keeper waits for its end."""
     place = shlex.quote(keep)
-    return f"if [ -O {place}/env ]; then . {place}/env; : >{place}/at.$$; fi"
+    return f"if {_is_ours(place)} && [ -e {place}/env ]; then . {place}/env; : >{place}/at.$$; fi"
 
 
 def first(keep: str) -> str:
     """Returns when there is a keeper: what gives a machine may take its time to start a program there."""
     place = shlex.quote(keep)
     return f"""tries=0
-until [ -O {place}/env ]; do
+until {_is_ours(place)} && [ -e {place}/env ]; do
   tries=$((tries + 1))
   [ "$tries" -lt 1000 ] || {{ echo 'its keeper was not started in time' >&2; exit 75; }}
   sleep 0.1
 done
 """
+
+
+def _is_ours(place: str) -> str:
+    """A test that this user has made the folder: its name is known while a job waits, and may be taken in /tmp.
+
+    One look decides. What another user made, or a link, is no folder of a keeper; and what is this user's there
+    stays, as nobody else can move it.
+    """
+    return f'[ -n "$(find {place} -prune -type d -user "$(id -u)" 2>/dev/null)" ]'
 
 
 class KeptMachine(FarMachine):

@@ -24,6 +24,9 @@ class Line(Shell, Protocol):
     advice: str
     """Where scripts run and no stream arrives: why, and what to do."""
 
+    beat: float
+    """Seconds after which a machine without an agent wants to hear something, as it ends by itself; 0: it does not."""
+
     @property
     def place(self) -> str:
         """Where it leads, in words: `ann@10.0.0.11 port 22`, `node c1 of job 12`."""

@@ -107,7 +107,12 @@ class Allocation:
             raise StartError(spec.name, f"Slurm cannot be asked for nodes: {silent}") from None
         self._note(replace(self.record, job=job))
         state = await self._started(spec, tell)
-        nodes = await self.controller.nodes(state.nodes)
+        try:
+            nodes = await self.controller.nodes(state.nodes)
+        except SlurmSilent as silent:
+            raise StartError(
+                spec.name, f"Slurm does not name the nodes of job {job}: {silent}"
+            ) from None
         self._note(replace(self.record, nodes=tuple(nodes)))
         tell(Phase(f"job {job} has {', '.join(nodes)}"))
         return nodes

@@ -95,9 +95,9 @@ class SlurmController:
         return ran.out.decode(errors="replace").strip()
 
     async def forget(self, pool_id: str) -> None:
-        """Remove the file of what the batch script said."""
+        """Remove the file of what the batch script said; jobs that wait need its folder."""
         try:
-            await self._run(f'{_OUTPUT % shlex.quote(pool_id)}rm -f "$output"; rmdir "$folder"')
+            await self._run(f'{_OUTPUT % shlex.quote(pool_id)}rm -f "$output"')
         except SlurmSilent:
             return
 

@@ -6,6 +6,7 @@ import asyncio
 
 from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.far.host_setup import made_ready
+from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.job_records import JobRecord, find_record
@@ -20,7 +21,10 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SlurmMachin
     assert spec.slurm is not None
     controller = controller_of(spec.slurm)
     await cancel_orphans(tell)
-    record = JobRecord(pool_id=pool_id, access=spec.slurm, maker=MakerProcess.this())
+    listing = str((far_root() / f"{pool_id}.json").absolute())
+    record = JobRecord(
+        pool_id=pool_id, access=spec.slurm, maker=MakerProcess.this(), listing=listing
+    )
     allocation = Allocation(record, controller)
     try:
         begin = allocation.join if spec.slurm.job else allocation.begin

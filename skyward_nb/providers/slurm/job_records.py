@@ -29,6 +29,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     job: str = ""
     nodes: tuple[str, ...] = ()
     is_current: bool = False
+    listing: str = ""
+    """The file that lists the pool while it is up, of whichever runtime folder; "" in records of earlier versions."""
 
     def write(self) -> None:
         """Write it, whole or not at all; raises OSError."""

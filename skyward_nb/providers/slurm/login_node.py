@@ -6,10 +6,14 @@ password here.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import stat
 from collections.abc import Sequence
 from pathlib import Path
+
+from skyward_nb.words.errors import OptionError
 
 _OPTIONS = {
     "BatchMode": "yes",
@@ -34,10 +38,19 @@ def over_login(login: str | None, words: Sequence[str]) -> list[str]:
 
 
 def _folder() -> Path:
-    """A folder of this user's alone, with a short path: sockets need one."""
+    """A folder of this user's alone, with a short path: sockets need one. Raises `OptionError` where it is another's."""
     folder = _TMP / f".skyward-ssh-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
     found = folder.lstat()
-    if not folder.is_dir() or folder.is_symlink() or found.st_mode & 0o077:
-        raise PermissionError(f"{folder} is not a folder of yours alone: remove it")
+    # ssh connects to a socket there, whoever listens, and gives it all that is sent.
+    if (
+        not stat.S_ISDIR(found.st_mode)
+        or found.st_uid != os.getuid()
+        or stat.S_IMODE(found.st_mode) & 0o077
+    ):
+        raise OptionError(
+            "login",
+            f"{folder} is not a folder of yours alone, and ssh keeps its sockets there: remove it",
+        )
     return folder

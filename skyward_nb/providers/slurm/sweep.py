@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 from skyward_nb.protocol.events import Remark
 from skyward_nb.providers.base import Tell
@@ -48,4 +49,5 @@ async def cancel_orphans(tell: Tell) -> None:
 
 def is_orphan(record: JobRecord) -> bool:
     """Whether nobody can find a record's pool: no process makes it, and it is not listed."""
-    return not record.maker.may_live and not (far_root() / f"{record.pool_id}.json").exists()
+    listing = Path(record.listing or far_root() / f"{record.pool_id}.json")
+    return not record.maker.may_live and not listing.exists()

@@ -165,6 +165,19 @@ def pin(place: HostKeyAddress, key: asyncssh.SSHKey) -> list[asyncssh.SSHKey]:
     return pinned
 
 
+def unpin(names: Iterable[str]) -> None:
+    """Remove the pins of machines that are gone, by the names under which they were pinned."""
+    gone = tuple(each for name in names for each in (f"{name} ", f"[{name}]:"))
+    with contextlib.suppress(FileNotFoundError), pin_file().open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        lines = file.readlines()
+        kept = [line for line in lines if not line.startswith(gone)]
+        if kept != lines:
+            file.seek(0)
+            file.writelines(kept)
+            file.truncate()
+
+
 def _spell(key: asyncssh.SSHKey) -> str:
     kind = key.get_algorithm().removeprefix("ssh-").partition("-")[0].upper()
     return f"{kind} {key.get_fingerprint()}"

@@ -47,6 +47,7 @@ class HostLine(ScriptShell):
     """A `Line` to a host."""
 
     reaching: str = "logging in to hosts"
+    beat: float = 0.0
     advice: str = (
         "sshd there does not let anybody reach it. The sshd_config there has to allow "
         "AllowTcpForwarding and AllowStreamLocalForwarding (at least `local`), and not "

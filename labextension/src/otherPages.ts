@@ -1,0 +1,172 @@
+/**
+ * Runs in pages that did not start them: another tab of the same notebook, or one that was opened in mid-run.
+ *
+ * Lab gives the outputs of a cell to the page that ran it alone. Displays of runs say which cell they belong to
+ * (`skyward_nb/show/lab_cell.py`); from the first of them on, everything that the cell shows is put into it here, too.
+ */
+
+import type { ICodeCellModel } from '@jupyterlab/cells';
+import { isCodeCellModel } from '@jupyterlab/cells';
+import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import type { KernelMessage } from '@jupyterlab/services';
+
+/** What a display of a run says beside what it shows. */
+interface IMark {
+  /** The cell. */
+  cell: string;
+  /** The class of the kept picture. */
+  name: string;
+  /** The widget that shows the run while it goes on; empty when it is over. */
+  live: string;
+}
+
+type Output = Parameters<ICodeCellModel['outputs']['add']>[0];
+
+/** Show in every notebook what its cells show in other pages. */
+export function showOtherPages(tracker: INotebookTracker): void {
+  tracker.widgetAdded.connect((_, panel) => {
+    const runs = new Map<string, CellOfOthers>();
+    panel.sessionContext.iopubMessage.connect((_, message) => {
+      take(panel, runs, message as KernelMessage.IIOPubMessage);
+    });
+  });
+}
+
+function take(
+  panel: NotebookPanel,
+  runs: Map<string, CellOfOthers>,
+  message: KernelMessage.IIOPubMessage
+): void {
+  const parent = message.parent_header as Partial<KernelMessage.IHeader>;
+  const kernel = panel.sessionContext.session?.kernel;
+  if (!parent.msg_id || !kernel || parent.session === kernel.clientId) {
+    return;
+  }
+  const context = panel.context.model;
+  if (context.collaborative) {
+    return; // its pages share what is in it
+  }
+  let run = runs.get(parent.msg_id);
+  const mark = markOf(message);
+  if (!run && mark) {
+    const model = cellOf(panel, mark.cell);
+    if (!model) {
+      return;
+    }
+    run = new CellOfOthers(model);
+    runs.set(parent.msg_id, run);
+  }
+  const wasDirty = context.dirty;
+  run?.take(message, mark);
+  // The page that ran the cell saves it: two that do would ask which of them to keep.
+  context.dirty = wasDirty;
+}
+
+function markOf(message: KernelMessage.IIOPubMessage): IMark | null {
+  const { transient } = message.content as {
+    transient?: { skyward_nb?: IMark };
+  };
+  return transient?.skyward_nb ?? null;
+}
+
+function cellOf(panel: NotebookPanel, id: string): ICodeCellModel | null {
+  for (const cell of panel.content.model?.cells ?? []) {
+    if (cell.id === id && isCodeCellModel(cell)) {
+      return cell;
+    }
+  }
+  return null;
+}
+
+/** A cell that another page runs. */
+class CellOfOthers {
+  constructor(private readonly model: ICodeCellModel) {}
+
+  take(message: KernelMessage.IIOPubMessage, mark: IMark | null): void {
+    const outputs = this.model.outputs;
+    const kind = message.header.msg_type;
+    if (this.isNew && mark) {
+      this.isNew = false;
+      this.begin(message, mark);
+      return;
+    }
+    switch (kind) {
+      case 'stream':
+      case 'display_data':
+      case 'execute_result':
+      case 'error':
+        outputs.add(outputOf(message, kind));
+        this.remember(message, outputs.length - 1);
+        break;
+      case 'update_display_data':
+        for (const at of this.displays.get(displayOf(message)) ?? []) {
+          if (at < outputs.length) {
+            outputs.set(at, outputOf(message, 'display_data'));
+          }
+        }
+        break;
+      case 'clear_output':
+        this.displays.clear();
+        outputs.clear((message as KernelMessage.IClearOutputMsg).content.wait);
+        break;
+    }
+  }
+
+  /** The first display that is seen of it: what was saved in mid-run is gone on with, all else is of before. */
+  private begin(message: KernelMessage.IIOPubMessage, mark: IMark): void {
+    const outputs = this.model.outputs;
+    const kept = outputs
+      .toJSON()
+      .findIndex(each => JSON.stringify(each).includes(mark.name));
+    if (kept >= 0) {
+      this.remember(message, kept);
+      outputs.set(kept, outputOf(message, 'display_data'));
+      return;
+    }
+    outputs.clear();
+    outputs.add(outputOf(message, 'display_data'));
+    this.remember(message, 0);
+    if (message.header.msg_type === 'update_display_data' && mark.live) {
+      outputs.add(widgetOutput(mark.live));
+    }
+  }
+
+  private remember(message: KernelMessage.IIOPubMessage, at: number): void {
+    const display = displayOf(message);
+    if (display) {
+      this.displays.set(display, [...(this.displays.get(display) ?? []), at]);
+    }
+  }
+
+  private isNew = true;
+  private readonly displays = new Map<string, number[]>();
+}
+
+function displayOf(message: KernelMessage.IIOPubMessage): string {
+  const { transient } = message.content as {
+    transient?: { display_id?: string };
+  };
+  return transient?.display_id ?? '';
+}
+
+function outputOf(message: KernelMessage.IIOPubMessage, kind: string): Output {
+  const content = { ...(message.content as { transient?: unknown }) };
+  delete content.transient;
+  return { ...content, output_type: kind } as Output;
+}
+
+function widgetOutput(model: string): Output {
+  return {
+    output_type: 'display_data',
+    metadata: {},
+    data: {
+      'application/vnd.jupyter.widget-view+json': {
+        model_id: model,
+        version_major: 2,
+        version_minor: 0
+      },
+      'text/html': '',
+      'text/plain': ''
+    }
+  };
+}

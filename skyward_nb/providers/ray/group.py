@@ -1,0 +1,150 @@
+"""The placement group of a pool, with its actors: asked for, waited for, watched and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+
+from msgspec.structs import replace
+
+from skyward_nb.protocol.events import Phase
+from skyward_nb.providers.base import Tell
+from skyward_nb.providers.ray.group_records import GroupRecord
+from skyward_nb.providers.ray.group_words import (
+    CREATED,
+    bundle,
+    group_name,
+    keep_of,
+    keeper_program,
+    names_of,
+    spell_pending,
+    why_infeasible,
+)
+from skyward_nb.providers.ray.helper_client import RayHelper
+from skyward_nb.providers.ray.messages import (
+    ActorFaults,
+    EndGroup,
+    GroupLeft,
+    GroupState,
+    LookAtActors,
+    LookAtGroup,
+    StartActors,
+    StartedActor,
+    StartedActors,
+    StartGroup,
+)
+from skyward_nb.providers.ray.ray_errors import RaySilent
+from skyward_nb.words.errors import StartError
+from skyward_nb.words.spec import PoolSpec
+
+_FIRST_LOOK = 0.1
+_LOOK = 2.0
+_BY_ITSELF = 8.0
+"""Seconds in which agents that were told to stop may end their keepers."""
+_ASK_AGAIN = 2.0
+_WHY_LIMIT = 15.0
+_END_LIMIT = 120.0
+_ACTORS_LIMIT = 90.0
+
+
+class NodeGroup:
+    """The group of one pool, which all of its machines share."""
+
+    def __init__(self, record: GroupRecord, helper: RayHelper) -> None:
+        self.record: GroupRecord = record
+        self.helper: RayHelper = helper
+        self.was_told: bool = False
+        """Whether an agent of it was reached, and thus told to stop."""
+        self._name = group_name(record.pool_id)
+        self._ending: asyncio.Task[str] | None = None
+        self._asking: asyncio.Task[list[str]] | None = None
+        self._asked = 0.0
+
+    # ── asked for ───────────────────────────────────────────────────────────────────────
+
+    async def begin(self, spec: PoolSpec, tell: Tell) -> list[StartedActor]:
+        """Ask for the group and wait until its actors run, in its order. Raises `StartError`."""
+        tell(Phase(f"reaching Ray at address={self.record.access.address}"))
+        try:
+            await self.helper.started()
+        except RaySilent as silent:
+            raise StartError(spec.name, str(silent)) from None
+        self.record.write()
+        bundles = [bundle(spec)] * spec.nodes
+        try:
+            await self.helper.ask(StartGroup(self._name, bundles), dict[str, str])
+            await self._placed(spec, tell)
+            tell(Phase("Ray starts actors on its nodes"))
+            keep = keep_of(self.record.pool_id, "{number}")
+            request = StartActors(self._name, bundles, keeper_program(self.record.pool_id), keep)
+            started = await self.helper.ask(request, StartedActors, _ACTORS_LIMIT)
+        except RaySilent as silent:
+            raise StartError(spec.name, f"Ray gave no nodes: {silent}") from None
+        names = names_of(started.actors)
+        self.record = replace(self.record, nodes=tuple(names))
+        self.record.write()
+        tell(Phase(f"Ray has given {', '.join(names)}"))
+        return started.actors
+
+    async def _placed(self, spec: PoolSpec, tell: Tell) -> None:
+        """Wait for the group's nodes, and tell where it stands; raises `StartError` if none can hold it."""
+        pause = _FIRST_LOOK
+        while True:
+            state = await self.helper.ask(LookAtGroup(self._name), GroupState)
+            if state.state == CREATED:
+                return
+            if state.state == "REMOVED":
+                raise StartError(spec.name, "its placement group was removed as it waited")
+            why = why_infeasible(state, spec)
+            if why and not self.record.access.waits:
+                raise StartError(spec.name, why)
+            if pause > _FIRST_LOOK:  # most groups are placed at once
+                tell(Phase(spell_pending(state, spec)))
+            await asyncio.sleep(pause)
+            pause = min(_LOOK, 1.5 * pause)
+
+    # ── watched ─────────────────────────────────────────────────────────────────────────
+
+    async def why_ended(self, number: int) -> str:
+        """Why an actor is gone, as Ray says; "" if it is not, or Ray does not answer."""
+        now = time.monotonic()
+        is_asked = self._asking is not None and not self._asking.done()
+        if self._asking is None or (not is_asked and now - self._asked > _ASK_AGAIN):
+            self._asked = now
+            self._asking = asyncio.ensure_future(self._faults())
+        faults = await asyncio.shield(self._asking)
+        return faults[number] if number < len(faults) else ""
+
+    async def _faults(self) -> list[str]:
+        request = LookAtActors(self._name, self.record.count)
+        try:
+            return (await self.helper.ask(request, ActorFaults, _WHY_LIMIT)).faults
+        except RaySilent:
+            return []
+
+    # ── ended ───────────────────────────────────────────────────────────────────────────
+
+    async def give_back(self) -> str:
+        """Remove the group with its actors, once; what of it may still be there, in words."""
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end())
+        return await asyncio.shield(self._ending)
+
+    async def _end(self) -> str:
+        patience = _BY_ITSELF if self.was_told else 0.0
+        request = EndGroup(self._name, self.record.count, patience)
+        try:
+            left = (await self.helper.ask(request, GroupLeft, _END_LIMIT)).left
+        except RaySilent as silent:
+            warnings.warn(
+                f"Ray did not confirm the end of placement group {self._name}: {silent}. It is removed when its "
+                "agents end; the next pool removes it again.",
+                stacklevel=2,
+            )
+            return f"placement group {self._name}"
+        finally:
+            await self.helper.let_go(self)  # the lines to its nodes may have been closed before
+        if not left:
+            self.record.remove()
+        return ", ".join(left)

@@ -1,0 +1,148 @@
+"""The cluster of a pool: launched, watched, and taken down."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+
+from msgspec.structs import replace
+
+from skyward_nb.protocol.events import CostChanged, Phase
+from skyward_nb.providers.base import Tell
+from skyward_nb.providers.skypilot.answers import (
+    LaunchPlan,
+    advised,
+    chosen_plan,
+    last_words,
+    progress,
+    why_gone,
+)
+from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
+from skyward_nb.providers.skypilot.cluster_request import launch_arguments
+from skyward_nb.providers.skypilot.sky_program import SkyProgram, SkySilent
+from skyward_nb.providers.ssh.host_keys import unpin
+from skyward_nb.words.errors import StartError
+from skyward_nb.words.offers import Bill
+from skyward_nb.words.spec import PoolSpec
+
+_ASK_AGAIN = 20.0
+_DOWNS = 3
+_PAUSE = 2.0
+
+
+class RentedCluster:
+    """The cluster of one pool, which all of its machines share."""
+
+    def __init__(self, record: ClusterRecord) -> None:
+        self.record: ClusterRecord = record
+        self.program: SkyProgram = SkyProgram(record.access)
+        self._ending: asyncio.Task[str] | None = None
+        self._asking: asyncio.Task[str] | None = None
+        self._asked = 0.0
+
+    # ── launched ────────────────────────────────────────────────────────────────────────
+
+    async def launch(self, spec: PoolSpec, tell: Tell) -> None:
+        """Have SkyPilot rent machines and start keepers on them; raises `StartError`."""
+        try:
+            self.program.path()
+        except SkySilent as silent:
+            raise StartError(spec.name, str(silent)) from None
+        self._note(replace(self.record, began=time.time()))
+        words = launch_arguments(spec, self.record.pool_id, str(self.record.task_file()))
+        tell(Phase("SkyPilot looks for machines"))
+
+        def heard(line: str) -> None:
+            if said := progress(line):
+                tell(Phase(f"SkyPilot: {said}"))
+
+        try:
+            answer = await self.program.run(words, heard=heard)
+            if answer.code:
+                said = advised(last_words(answer.text) or f"it ended with {answer.code}")
+                raise StartError(spec.name, f"SkyPilot rented nothing: {said}")
+            # It writes the SSH config, too.
+            state = await self.program.look(self.record.cluster)
+        except SkySilent as silent:
+            raise StartError(spec.name, f"SkyPilot cannot be asked: {silent}") from None
+        if why := why_gone(state, self.record.cluster):
+            raise StartError(spec.name, why)
+        plan = chosen_plan(answer.text)
+        self._note(replace(self.record, dollars=plan.dollars if plan else None))
+        tell(CostChanged(self.bill(spec, plan)))
+
+    def bill(self, spec: PoolSpec, plan: LaunchPlan | None) -> Bill:
+        """What the machines cost, by SkyPilot's catalogue."""
+        many = f"{self.record.nodes} × " if self.record.nodes > 1 else ""
+        return Bill(
+            dollars=self.record.dollars,
+            began=self.record.began,
+            what=f"{many}{plan.instance} on {plan.infra}" if plan else self.record.cluster,
+            source="SkyPilot's catalogue",
+            max_cost=spec.max_cost,
+        )
+
+    def _note(self, record: ClusterRecord) -> None:
+        self.record = record
+        record.write()
+
+    def reached(self) -> None:
+        """Note that its machines are there: others can find them."""
+        self._note(replace(self.record, is_up=True))
+
+    def seconds_for(self, dollars: float) -> float | None:
+        """Seconds from now until it has cost so many dollars; None without a price."""
+        if not self.record.dollars:
+            return None
+        spent = time.time() - self.record.began
+        return max(1.0, 3600 * dollars / self.record.dollars - spent)
+
+    # ── watched ─────────────────────────────────────────────────────────────────────────
+
+    async def why_ended(self) -> str:
+        """Why its machines are gone, as SkyPilot says; "" if they are not, or it does not answer."""
+        now = time.monotonic()
+        is_asked = self._asking is not None and not self._asking.done()
+        if self._asking is None or (not is_asked and now - self._asked > _ASK_AGAIN):
+            self._asked = now
+            self._asking = asyncio.ensure_future(self._why_ended())
+        return await asyncio.shield(self._asking)
+
+    async def _why_ended(self) -> str:
+        name = self.record.cluster
+        try:
+            return why_gone(await self.program.look(name, refresh=True), name)
+        except SkySilent:
+            return ""
+
+    # ── taken down ──────────────────────────────────────────────────────────────────────
+
+    async def take_down(self) -> str:
+        """Take it down, once, and see that it is gone; what of it may run on and cost, in words."""
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end())
+        return await asyncio.shield(self._ending)
+
+    async def _end(self) -> str:
+        name, why = self.record.cluster, ""
+        for number in range(_DOWNS):
+            if number:
+                await asyncio.sleep(_PAUSE)
+            try:
+                why = await self.program.down(name)
+                state = await self.program.look(name, refresh=True)
+            except SkySilent as silent:
+                why = str(silent)
+                continue
+            if state is None:
+                self.record.remove()
+                await asyncio.to_thread(unpin, self.record.hosts)
+                return ""
+            why = why or f"it is still {state.status}"
+        warnings.warn(
+            f"SkyPilot did not confirm that cluster {name} is down: {why}. It may cost money: `sky down {name}`, and "
+            "see `sky status --refresh`. The next pool takes it down again.",
+            stacklevel=2,
+        )
+        return f"SkyPilot's cluster {name}"
