@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         StartError,
         TakenBack,
     )
+    from skyward_nb.words.folder_entry import FolderError
     from skyward_nb.words.image import Image
     from skyward_nb.words.info import InstanceInfo
     from skyward_nb.words.pool_options import Options, Worker
@@ -91,6 +92,7 @@ _HOMES = {
     "LaunchError": "words.errors",
     "Local": "options.provider_arguments",
     "DistributedSampler": "runtime.sampler",
+    "FolderError": "words.folder_entry",
     "HostError": "words.errors",
     "HostNotReady": "words.errors",
     "Image": "words.image",
@@ -167,6 +169,7 @@ __all__ = [
     "Compute",
     "ComputePool",
     "FailedWorker",
+    "FolderError",
     "HostError",
     "HostNotReady",
     "Image",

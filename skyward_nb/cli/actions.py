@@ -275,8 +275,9 @@ def torchrun(_asked: ParsedOptions, rest: list[str], as_json: bool) -> int:
 
 def _run(script: Script, asked: ParsedOptions, program: str, *, as_json: bool) -> int:
     from skyward_nb.cli.pool_client import open_pool
-    from skyward_nb.cli.script import run_script
+    from skyward_nb.cli.script import ScriptEnd, run_script
     from skyward_nb.options.defaults import defaults, with_defaults
+    from skyward_nb.reports.resource_choices import first_to_be_had
     from skyward_nb.show.display import RunDisplay
     from skyward_nb.show.log import LogCanvas
 
@@ -287,13 +288,17 @@ def _run(script: Script, asked: ParsedOptions, program: str, *, as_json: bool) -
         return 1
     known = defaults(Path.cwd(), os.environ, {})
     options = with_defaults(asked, known).cell
-    # With --json, stdout has the document alone: the output of ranks goes to stderr.
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+
+    def run_on_pool(script: Script) -> ScriptEnd:
         display = RunDisplay(LogCanvas(), "", quiet=options.quiet, logs="skyward-nb logs {run}")
         with open_pool(
             asked.pool, known, display, program, script.frameworks, script.for_new_pool
         ) as there:
-            end = run_script(there, script, options, display)
+            return run_script(there, script, options, display)
+
+    # With --json, stdout has the document alone: the output of ranks goes to stderr.
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        end = first_to_be_had(script.name, script.choices(), run_on_pool)
     if end.traceback:
         print(*end.traceback, sep="\n", file=sys.stderr)
     if as_json:

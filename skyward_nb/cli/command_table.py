@@ -12,7 +12,7 @@ from skyward_nb.words.units import near_words
 
 POOL = tuple(option.name for option in OPTIONS if option.scope == "pool" and option.name != "image")
 
-SCRIPT = (*POOL, "stdout", "stderr", "timeout", "on_error", "profile", "quiet")
+SCRIPT = (*POOL, "stdout", "stderr", "timeout", "on_error", "profile", "quiet", "fetch", "folder")
 """What a script takes."""
 
 

@@ -62,7 +62,7 @@ def run_script(
     """
     pool = there.pool
     script.check_pool(pool.spec)
-    display.note(*script.notes)
+    display.note(*script.notes(pool.spec))
     check_profile(pool.spec, options.profile)
     for stream, which in (("stdout", options.stdout), ("stderr", options.stderr)):
         display.show_only(stream, shown_ranks(stream, which, pool.spec.world_size))
@@ -80,7 +80,7 @@ def _run(
     """Run it; what ended it, where that was not its own end."""
     name = script.name
     ranks = there.pool.ranks
-    request = script.request(ranks, options)
+    request = script.request(ranks, options, there.pool.spec)
     title = f"Running {name} on {spell_result(ranks, there.pool.spec.world_size)}"
     try:
         there.run(request, display, title)

@@ -9,23 +9,13 @@ from typing import Literal
 
 from skyward_nb.pool.pool import Pool
 from skyward_nb.reports.cost_approval import dry_lines, quote_for
+from skyward_nb.reports.resource_choices import CANNOT_BE_HAD
 from skyward_nb.show.display import RunDisplay
-from skyward_nb.words.errors import (
-    AcceleratorError,
-    AccountError,
-    HostError,
-    LaunchError,
-    NothingFits,
-    OptionError,
-    SkyError,
-    StartError,
-)
+from skyward_nb.words.errors import OptionError, SkyError, StartError
 from skyward_nb.words.offers import spell_dollars
 from skyward_nb.words.spec import PoolSpec
 
 Selection = Literal["cheapest", "first"]
-_CANNOT_BE_HAD = AcceleratorError, AccountError, HostError, LaunchError, NothingFits
-"""The errors that lead to the next spec; any other one would come there, too."""
 
 
 def check_selection(selection: str | None, specs: Sequence[object]) -> None:
@@ -72,7 +62,7 @@ def first_that_starts(
     for each in _ordered(specs, selection, refuse):
         try:
             return start(each.spec, display)
-        except _CANNOT_BE_HAD as error:
+        except CANNOT_BE_HAD as error:
             refuse(each.number, error)
     raise StartError(specs[0].name, f"none of {len(specs)} sky.Spec can be had", "\n".join(refused))
 
@@ -88,7 +78,7 @@ def _ordered(
     for number, spec in enumerate(specs, 1):
         try:
             known.append(Alternative(number, spec, _price(spec)))
-        except _CANNOT_BE_HAD as error:
+        except CANNOT_BE_HAD as error:
             refuse(number, error)
     yield from sorted(known, key=lambda each: each.price)
 
@@ -115,6 +105,6 @@ def dry_run_lines(specs: Sequence[PoolSpec], selection: Selection) -> Iterator[s
         )
         try:
             yield from dry_lines(each.spec)
-        except _CANNOT_BE_HAD as error:
+        except CANNOT_BE_HAD as error:
             yield f"cannot be had: {error.message}"
     yield from (f"cannot be had: {each}" for each in refused)

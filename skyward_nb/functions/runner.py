@@ -231,7 +231,7 @@ class Runner:
                 display.show_only(stream, shown_ranks(stream, which, world))
             with _shown_to_its_end(display, pool):
                 title = f"Running {name} on {spell_result(ranks, world)}"
-                request = script.request(ranks, options)
+                request = script.request(ranks, options, pool.spec)
                 outcome = execute(self._stage.displays, request, display, title)
                 conclude(self._stage.displays, outcome, display, options, {})
 

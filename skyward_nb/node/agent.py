@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from skyward_nb.node import forge, spot_notices
+from skyward_nb.node import spot_notices
 from skyward_nb.node.clients import Clients
 from skyward_nb.node.endpoints import Endpoints, probe
 from skyward_nb.node.folder_lock import FolderRefresher, held
@@ -34,6 +34,7 @@ from skyward_nb.protocol import commands
 from skyward_nb.protocol.events import Leaving, PeerListening, PeersProbed
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.system import mig_partition
+from skyward_nb.system.parenthood import adopt_orphans
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def run(
 
     Holds a lock on the pool's folder while it lives; a folder whose lock is free has no owner.
     """
-    forge.adopt_orphans()
+    adopt_orphans()
     own, values = Path(folder), [Path(store) for store in stores]
     journal = Journal(values[-1] / "events")
     store = BlobStore(values[0], values[1])

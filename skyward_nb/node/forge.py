@@ -25,13 +25,14 @@ from pathlib import Path
 import msgspec
 
 from skyward_nb.node.stack_pipe import STACK_SIGNAL
+from skyward_nb.node.worker_forks import WorkerForks
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.system import processes
+from skyward_nb.system.parenthood import die_with_parent, hang_together
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.masking import masked_repr
+from skyward_nb.workdir.working_folder import FOLDERS, copies_root
 
-_DIE_WITH_PARENT = 1
-_ADOPT_ORPHANS = 36
 _UNTIL_SEEN = 5.0
 """Seconds in which an agent sees that a rank has hung up, however busy the machine."""
 
@@ -101,24 +102,6 @@ def send(connection: socket.socket, message: Order | Word, descriptors: list[int
     socket.send_fds(connection, [msgspec.msgpack.encode(message)], descriptors)
 
 
-def hang_together() -> None:
-    """End this process when its parent ends, and inherit its orphans (Linux)."""
-    adopt_orphans()
-    die_with_parent(signal.SIGKILL)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of descendants that lose theirs (Linux)."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1)
-
-
-def die_with_parent(number: int) -> None:
-    """Be sent this signal when the parent ends, or none if it is 0 (Linux)."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, number)
-
-
 def _signal_main_thread(pid: int, number: int) -> None:
     """Signal the main thread of a process (Linux), or where that is not to be had, the process."""
     try:
@@ -138,6 +121,7 @@ class Forge:
         self._ranks: set[int] = set()
         self._own: set[int] = set()
         """Children that imports started, ended last: ranks may need them."""
+        self._workers = WorkerForks(folder, self._begin_child)
         self._tidying: dict[int, float] = {}
         """Orphans that remove what a rank left in shared memory, and until when they may."""
 
@@ -190,6 +174,7 @@ class Forge:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._control, selectors.EVENT_READ)
                 selector.register(wake_read, selectors.EVENT_READ)
+                self._workers.listen(selector)
                 self._serve(selector, wake_read)
         finally:
             self._end_all()
@@ -201,6 +186,8 @@ class Forge:
                     with contextlib.suppress(BlockingIOError):
                         wake.recv(4096)
                     self._reap()
+                elif key.fileobj is not self._control:
+                    self._workers.hear(key.fileobj)
                 elif not self._obey():
                     return
             self._end_late_tidiers()
@@ -261,10 +248,7 @@ class Forge:
 
         os.setsid()
         hang_together()
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for private in self._private:
-            private.close()
+        self._leave_forge()
         begin_as_logged_in()
         os.environ.update(birth.env)
         if birth.cpus:
@@ -285,6 +269,24 @@ class Forge:
         )
         rank.live()
 
+    def _begin_child(self) -> None:
+        """Make a forked process, in a session of its own, as one that was started anew."""
+        from skyward_nb.system.login_environment import begin_as_logged_in
+
+        die_with_parent(signal.SIGKILL)
+        self._leave_forge()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(STACK_SIGNAL, signal.SIG_DFL)
+        begin_as_logged_in()
+
+    def _leave_forge(self) -> None:
+        """Let go of what only the forge may have."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for private in self._private:
+            private.close()
+        self._workers.close()
+
     def _reap(self) -> None:
         """Reap ended children; a rank only after its group, which has its number until then."""
         while True:
@@ -301,9 +303,11 @@ class Forge:
             _, status = os.waitpid(ended.si_pid, 0)
             self._tidying.pop(ended.si_pid, None)
             self._own.discard(ended.si_pid)
+            code = os.waitstatus_to_exitcode(status)
+            self._workers.ended(ended.si_pid, code)
             if ended.si_pid in self._ranks:
                 self._ranks.discard(ended.si_pid)
-                self._say(RankExited(ended.si_pid, os.waitstatus_to_exitcode(status)))
+                self._say(RankExited(ended.si_pid, code))
 
     def _say(self, word: Word) -> None:
         """Tell the agent; that it is gone is noticed where orders come from."""
@@ -320,7 +324,8 @@ class Forge:
 
     def _end_orphans(self) -> None:
         """Kill children that are no ranks: processes that ranks started. Those that tidy up get time for it."""
-        orphans = processes.children(os.getpid()) - self._ranks - self._own - set(self._tidying)
+        known = self._ranks | self._own | self._workers.pids | set(self._tidying)
+        orphans = processes.children(os.getpid()) - known
         for pid in orphans:
             if seconds := processes.tidies(pid):
                 self._tidying[pid] = time.monotonic() + seconds
@@ -345,6 +350,7 @@ class Forge:
         signal.set_wakeup_fd(-1)
         for private in self._private:
             private.close()
+        self._workers.close()
         if self._own:
             # A tracker that an import started waits for the end of our side of its pipe.
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -369,6 +375,8 @@ def main() -> None:
     hang_together()
     if os.getppid() != int(agent):
         return  # it ended before it could take us along
+    # Copies of working folders are there also for ranks whose `env=` names another home.
+    os.environ.setdefault(FOLDERS, str(copies_root()))
     forge = Forge(socket.socket(fileno=int(descriptor)), Path(folder), (Path(store), Path(spill)))
     forge.preload(modules)
     forge.serve()

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
+from skyward_nb.node import folder_service
 from skyward_nb.node.peer_agents import PeerAgents, ValueRelay, serve_next
 from skyward_nb.store.blobs import BlobStore, CorruptValue, is_digest
 from skyward_nb.store.reassembly import Reassembly
@@ -31,6 +32,10 @@ from skyward_nb.store.value_messages import (
     Done,
     DropValues,
     FetchBytes,
+    FolderPack,
+    FolderQuery,
+    FolderSearch,
+    FolderUpdate,
     IdentifyMachine,
     MissingQuery,
     MissingRanges,
@@ -125,6 +130,8 @@ class ValueService:
                 stream.say(self._meet(ask))
             case IdentifyMachine() | SpreadValue():
                 self._answer_neighbour(stream, ask, room)
+            case FolderQuery() | FolderUpdate() | FolderSearch() | FolderPack():
+                stream.say(folder_service.answer(ask, self._store))
 
     def _answer_neighbour(self, stream: ValueStream[Ask], ask: Ask, room: memoryview) -> None:
         """Answer another machine of the pool, which may give values, but not fetch any."""

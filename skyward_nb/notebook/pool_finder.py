@@ -245,7 +245,7 @@ class PoolFinder:
         meant = self.resolve(asked, work)
         display.change(notes=meant.notes)
         if isinstance(work, Script):
-            display.note(*work.notes)
+            display.note(*work.notes(meant.spec))
         if meant.pool is not None or meant.replaced is not None:
             return meant
         if (left := self._pools.left_over(meant.spec.name)) is not None:

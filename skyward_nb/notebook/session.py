@@ -37,6 +37,7 @@ from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.reports.execution import Execution, execute
 from skyward_nb.reports.found_pools import choose, notebook_of
 from skyward_nb.reports.rank_failures import show
+from skyward_nb.reports.resource_choices import first_to_be_had
 from skyward_nb.reports.results import RankResults, UnreturnedValue
 from skyward_nb.reports.run_ending import conclude
 from skyward_nb.reports.scripts import Script
@@ -90,35 +91,30 @@ class Session:
         script, and what `run` raises.
         """
         script.check()
-        return self._run(asked, script)
+        return first_to_be_had(script.name, script.choices(), lambda each: self._run(asked, each))
 
     def _run(self, asked: ParsedOptions, work: Work) -> object:
-        cell = work.cell() if isinstance(work, Script) else work
         options = self.finder.completed(asked).cell
-        options.check_values_wanted(has_value=cell.has_value)
+        options.check_values_wanted(has_value=isinstance(work, Cell) and work.has_value)
+        writes = work.names.writes if isinstance(work, Cell) else frozenset[str]()
         display = self.display(quiet=options.quiet)
         display.change(most_text=MOST_TEXT if options.text is None else options.text)
         with _trouble_shown(display, "the cell did not begin on the ranks"):
             meant = self.finder.find(asked, display, work)
             spec = meant.spec
             check_profile(spec, options.profile)
-            name = ""
-            if isinstance(work, Script):
-                name = work.name
-                work.check_pool(spec)
-            request = self._request(cell, options, spec, name)
+            request = self._request_of(work, options, spec)
+            name = f"{request.card.name} ".lstrip()
             if options.dry_run:
                 dry_run(request, meant, display, self.cells.source_of)
                 return None
             _show_only(display, options, spec.world_size)
             pool = self._made_ready(meant, asked, display)
-            ran_on = (
-                f"Running {name}{' ' * bool(name)}on {spell_result(request.ranks, spec.world_size)}"
-            )
+            ran_on = f"Running {name}on {spell_result(request.ranks, spec.world_size)}"
             if options.detach:
-                return self._detach(pool, request, display, options, cell.names.writes)
+                return self._detach(pool, request, display, options, writes)
             outcome = self._execute(pool, request, display, ran_on)
-        value = self._conclude(pool, outcome, display, options, cell.names.writes)
+        value = self._conclude(pool, outcome, display, options, writes)
         return self.values.returned(value, request.number, outcome.returned_bytes)
 
     def _made_ready(self, meant: ResolvedPool, asked: ParsedOptions, display: RunDisplay) -> Pool:
@@ -166,8 +162,8 @@ class Session:
         self.check_free(pool)
         ranks = ranks or pool.ranks
         display = self._aside(f"Checking pool {pool.spec.name}")
-        card, names = self._card(None, CellOptions()), NotebookNames(self.shell.user_ns)
-        request = RunRequest.question(module, call, ranks, card, names)
+        names = NotebookNames(self.shell.user_ns)
+        request = RunRequest.question(module, call, ranks, self._card(None, CellOptions()), names)
         outcome = self._execute(pool, request, display, display.view.title)
         # Without `_show_unreturned`, which asks.
         displays, names_here = self.pools.displays(pool), self.shell.user_ns
@@ -335,10 +331,16 @@ class Session:
                 for rank, text in self.ask(pool, "last_value", "shown_last()", (*waiting,)).items():
                     waiting[rank].shown = spelt(str(text))
 
-    def _request(
-        self, cell: Cell | None, options: CellOptions, spec: PoolSpec, name: str = ""
-    ) -> RunRequest:
-        """What is asked of the pool; a script has a `name` instead of a number."""
+    def _request_of(self, work: Work, options: CellOptions, spec: PoolSpec) -> RunRequest:
+        """What is asked of the pool for a cell, or a script; raises `OptionError`."""
+        if isinstance(work, Cell):
+            return self._request(work, options, spec)
+        work.check_pool(spec)
+        request = work.request(parse_ranks("ranks", options.ranks, spec.world_size), options, spec)
+        return dataclasses.replace(request, namespace=NotebookNames(self.shell.user_ns))
+
+    def _request(self, cell: Cell | None, options: CellOptions, spec: PoolSpec) -> RunRequest:
+        """What is asked of the pool."""
         ranks = parse_ranks("ranks", options.ranks, spec.world_size)
         namespace = NotebookNames(self.shell.user_ns)
         for each in options.push or ():
@@ -349,7 +351,7 @@ class Session:
         senders = {"all": ranks, "head": ranks[:1], "none": ()}[options.gather]
         return RunRequest(
             cell=cell,
-            number=0 if name else self.cells.present()[0],
+            number=self.cells.present()[0],
             namespace=namespace,
             ranks=ranks,
             value_from=senders if wants_value or options.pull else (),
@@ -357,13 +359,11 @@ class Session:
             pull=options.pull,
             push=options.push,
             limit=options.limit,
-            card=self._card(cell, options, name),
+            card=self._card(cell, options),
         )
 
-    def _card(self, cell: Cell | None, options: CellOptions, name: str = "") -> RunCard:
+    def _card(self, cell: Cell | None, options: CellOptions) -> RunCard:
         """The data by which another kernel can show this run, and end it."""
-        if name:
-            return msgspec.structs.replace(options.card(), name=name, began=time.time())
         number, text = self.cells.present()
         return msgspec.structs.replace(
             options.card(),

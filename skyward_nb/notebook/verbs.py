@@ -20,6 +20,7 @@ from skyward_nb.notebook.named_pools import (
 )
 from skyward_nb.notebook.pool_finder import ResolvedPool
 from skyward_nb.notebook.report_verbs import check, cost, logs, on_words, show, status
+from skyward_nb.notebook.script_verbs import fetch, script
 from skyward_nb.notebook.session import Session
 from skyward_nb.options.option_help import help_text, unknown_verb
 from skyward_nb.options.option_line import (
@@ -251,6 +252,8 @@ _DO: dict[str, Callable[[Session, str], object]] = {
     "logs": logs,
     "run": run,
     "torchrun": torchrun,
+    "script": script,
+    "fetch": fetch,
     "show": show,
     "check": check,
     "debug": debug,

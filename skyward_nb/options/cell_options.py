@@ -25,7 +25,8 @@ class CellOptions:
     """The options of a run, with their defaults; `stated` has the names of those that are stated.
 
     `push` None sends the names that the cell needs; `text` and `limit` None depend on the notebook's room;
-    `target` is the value of `as=`.
+    `target` is the value of `as=`; `fetch` and `folder` are about the working folder of a script,
+    `cells` the cells that become one.
     """
 
     ranks: str = "all"
@@ -45,6 +46,9 @@ class CellOptions:
     profile: str = ""
     quiet: bool = False
     target: str = ""
+    fetch: tuple[str, ...] = ()
+    cells: tuple[int, ...] = ()
+    folder: str = "auto"
     stated: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod

@@ -22,6 +22,8 @@ VERBS = {
     "run": ("[option ...] FILE [ARG ...]", "run a script, or -m MODULE, on the ranks of a pool"),
     "torchrun": (
         "[option] FILE [ARG ...]", "torchrun with its own options, on nodes of a pool"),
+    "script": ("FILE.py [cells=3-7]", "write cells, and what they read, as a script"),
+    "fetch": ("runs/*.pt ... [pool=]", "bring files that scripts made on machines elsewhere"),
     "logs": ("[POOL] [run=] [rank=]", "output of a run; node=: of machines; lines=, save=, follow"),
     "show": ("[POOL] [run=]", "a run's picture once more, in full (the last run)"),
     "attach": ("[POOL] [detach]", "attach to a pool that another kernel left, and to its run"),

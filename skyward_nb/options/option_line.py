@@ -139,8 +139,8 @@ def parse_script(line: str) -> tuple[ParsedOptions, list[str]]:
 
 def of_script(words: Sequence[str], takes: Sequence[str] = RUN_TAKES) -> ParsedOptions:
     """Read the options of a pool, and those of a run that scripts take; raises `OptionError`."""
-    asked = parse_words(words, scopes=("pool", "cell"), words=0)
-    for option in asked.cell.stated:
+    asked = parse_words(words, scopes=("pool", "cell", "verb"), words=0)
+    for option in (*asked.cell.stated, *asked.logs.stated):
         if option not in takes:
             why = (
                 "which has no names of the notebook" if option != "ranks" else "which runs on nodes"

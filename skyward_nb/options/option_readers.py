@@ -17,7 +17,9 @@ from skyward_nb.words.masking import masked_text
 from skyward_nb.words.slurm_access import CURRENT
 from skyward_nb.words.spec import Simulate
 from skyward_nb.words.units import near_words, read_size
+from skyward_nb.workdir.patterns import read_pattern
 
+_MOST_NUMBERS = 10_000
 Reader = Callable[[str, str], Any]
 """Reads (option's name, text)."""
 
@@ -301,6 +303,24 @@ def pool_name(option: str, text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,40}(-[0-9a-f]{6})?", text):
         raise OptionError(option, f"{option}={text}: use letters, digits, '-', '_' and '.'")
     return text
+
+
+def numbers(option: str, text: str) -> tuple[int, ...]:
+    """Numbers and ranges of them, with commas between: `3-7,9`."""
+    found: list[int] = []
+    for part in _parts(text) or ("",):
+        first, dash, last = part.partition("-")
+        if not (first.isdecimal() and (last.isdecimal() if dash else True)):
+            raise OptionError(option, f"{option}={text}: give numbers, such as {option}=3-7,9")
+        found += range(int(first), int(last or first) + 1)
+        if len(found) > _MOST_NUMBERS or int(last or first) < int(first):
+            raise OptionError(option, f"{option}={text}: {part} is no range of numbers")
+    return tuple(dict.fromkeys(found))
+
+
+def paths(option: str, text: str) -> tuple[str, ...]:
+    """Patterns of paths in a folder, with commas between them."""
+    return tuple(read_pattern(option, each) for each in _parts(text) or ("",))
 
 
 def aws_names(form: str, example: str) -> Reader:

@@ -156,6 +156,9 @@ OPTIONS: tuple[Option, ...] = (
     _choice("cell", "profile", "comm", "time in collectives per rank, with traces (framework=torch or jax)"),
     _flag("cell", "replace", "take a pool down that is up with other options, and make the new one"),
     _flag("cell", "quiet", "show no picture unless something fails"),
+    _verb("fetch", "runs/*.pt,...", "files of a script's folder to bring from other machines", readers.paths),
+    _choice("verb", "folder", "auto|all|none", "whether the script's folder goes there: up to 1 GB, all, not"),
+    _verb("cells", "3-7,9", "numbers of the cells that become a script (the last one on ranks)", readers.numbers),
     _verb("as", "NAME", "name of what is brought, in the notebook", readers.variable),
     _verb("run", "7", "number of the run, as its picture shows it (the last)"),
     _verb("rank", "all|head|0,2-3", "ranks whose output is shown (all); the rank to debug"),
@@ -180,6 +183,8 @@ RUN_TAKES = (
     "profile",
     "replace",
     "quiet",
+    "fetch",
+    "folder",
 )
 """The options of a cell that a script takes, too."""
 
@@ -198,6 +203,8 @@ TAKES: dict[str, tuple[str, ...]] = {
     "logs": ("run", "rank", "node", "lines", "save", "follow", "pool"),
     "run": RUN_TAKES,
     "torchrun": tuple(each for each in RUN_TAKES if each != "ranks"),
+    "script": ("cells",),
+    "fetch": ("ranks", "pool"),
     "show": ("run", "pool"),
     "debug": ("rank", "pool"),
 }

@@ -19,6 +19,17 @@ _KNOWN = {
     "name", "workdir", "num_nodes", "resources", "file_mounts", "setup", "run", "envs", "secrets",
     "service", "config", "volumes", "storage_mounts", "event_callback", "inputs", "outputs", "experimental", "pool",
 }  # fmt: skip
+_OBEYED = (
+    "name",
+    "workdir",
+    "num_nodes",
+    "resources",
+    "file_mounts",
+    "setup",
+    "run",
+    "envs",
+    "secrets",
+)
 OVERRIDES = (
     "num-nodes",
     "gpus",
@@ -36,7 +47,11 @@ OVERRIDES = (
 
 @dataclass(frozen=True)
 class Task:
-    """A task: `pool` has the texts of the pool's options by their names, `left_out` the keys that are not obeyed."""
+    """A task: `pool` has the texts of the pool's options by their names, `left_out` the keys that are not obeyed.
+
+    `others` are pools that do where that one cannot be had. `mounts` has paths on nodes, and what is to be there: a
+    path here, or an address in S3.
+    """
 
     pool: dict[str, str]
     run: str
@@ -45,6 +60,8 @@ class Task:
     workdir: str = ""
     name: str = ""
     left_out: tuple[str, ...] = ()
+    others: tuple[dict[str, str], ...] = ()
+    mounts: tuple[tuple[str, str], ...] = ()
 
 
 def read_task(text: str, file: str, words: Sequence[str], environ: Mapping[str, str]) -> Task:
@@ -58,15 +75,10 @@ def read_task(text: str, file: str, words: Sequence[str], environ: Mapping[str, 
     for key in top:
         if key not in _KNOWN:
             raise reader.wrong((key,), f"a task has no {key!r}{near_words(key, _KNOWN)}")
-    left = [
-        key
-        for key in top
-        if key
-        not in ("name", "workdir", "num_nodes", "resources", "setup", "run", "envs", "secrets")
-    ]
-    pool = reader.resources(left)
+    left = [key for key in top if key not in _OBEYED]
+    more: dict[str, str] = {}
     if "num_nodes" in top:
-        pool["nodes"] = reader.option(("num_nodes",), "nodes", top["num_nodes"])
+        more["nodes"] = reader.option(("num_nodes",), "nodes", top["num_nodes"])
     for option, word in (
         ("nodes", "num-nodes"),
         ("accelerator", "gpus"),
@@ -74,16 +86,21 @@ def read_task(text: str, file: str, words: Sequence[str], environ: Mapping[str, 
         ("memory", "memory"),
     ):
         if word in asked:
-            pool[option] = _checked(word, option, asked[word][-1])
-    pool |= {"spot": "yes"} if "use-spot" in asked else {}
-    pool |= {"spot": "no"} if "no-use-spot" in asked else {}
+            more[option] = _checked(word, option, asked[word][-1])
+    more |= {"spot": "yes"} if "use-spot" in asked else {}
+    more |= {"spot": "no"} if "no-use-spot" in asked else {}
     if "infra" in asked:
-        pool |= _infra(asked["infra"][-1], lambda why: OptionError("infra", f"--infra: {why}"))
+        more |= _infra(asked["infra"][-1], lambda why: OptionError("infra", f"--infra: {why}"))
     workdir = asked["workdir"][-1] if "workdir" in asked else top.get("workdir", "")
     if not isinstance(workdir, str):
         left, workdir = [*left, "workdir"], ""  # that of a repository
+    pool, *others = dict.fromkeys(
+        tuple(sorted({**each, **more}.items())) for each in reader.resources(left)
+    )
     return Task(
-        pool=pool,
+        pool=dict(pool),
+        others=tuple(map(dict, others)),
+        mounts=tuple(reader.mounts(left)),
         run=reader.script("run"),
         setup=reader.script("setup"),
         env=reader.variables(asked, environ),
@@ -195,38 +212,50 @@ class _Reader:
             raise self.wrong(path, error.message) from None
         return text
 
-    def resources(self, left: list[str]) -> dict[str, str]:
-        """The options of the pool that `resources` state; what is not obeyed is added to `left`."""
+    def resources(self, left: list[str]) -> list[dict[str, str]]:
+        """The options of each pool that `resources` allow; what is not obeyed is added to `left`."""
         given = self.mapping(("resources",), "resources")
         first = "any_of" if "any_of" in given else "ordered"
-        choices: Any = given.pop(first, None)
-        if choices:
-            if not isinstance(choices, list) or not isinstance(choices[0], dict):
-                raise self.wrong(("resources", first), f"{first} is a list of resources")
-            given |= choices[0]
-            left += [f"resources.{first} but the first"] * (len(choices) > 1)
-        found: dict[str, str] = {}
-        for key, value in given.items():
-            if value is not None:
-                found |= self._resource(key, value, left)
+        choices: Any = given.pop(first, None) or [{}]
+        if not isinstance(choices, list) or not all(isinstance(each, dict) for each in choices):
+            raise self.wrong(("resources", first), f"{first} is a list of resources")
+        found: list[dict[str, str]] = []
+        for choice in choices:
+            pools: list[dict[str, str]] = [{}]
+            for key, value in {**given, **choice}.items():
+                if value is not None:
+                    ways = self._resource(str(key), value, left)
+                    pools = [pool | way for way in ways for pool in pools]
+            found += pools
+        left[:] = dict.fromkeys(left)
         return found
 
-    def _resource(self, key: str, value: Any, left: list[str]) -> dict[str, str]:
+    def mounts(self, left: list[str]) -> Iterator[tuple[str, str]]:
+        """Paths on nodes, and what is there; what is in other stores is added to `left`."""
+        for target, value in self.mapping(("file_mounts",), "file_mounts").items():
+            source = value.get("source") if isinstance(value, dict) else value
+            if not isinstance(source, str):
+                left.append(f"file_mounts.{target}")
+            elif "://" in source and not source.startswith("s3://"):
+                left.append(f"file_mounts.{target} ({source.partition('://')[0]}://)")
+            else:
+                yield target, source
+
+    def _resource(self, key: str, value: Any, left: list[str]) -> list[dict[str, str]]:
+        """The options that a resource means, one for each way to meet it."""
         path = ("resources", key)
         if key == "infra":
-            return _infra(str(value), lambda why: self.wrong(path, f"infra: {why}"))
+            return [_infra(str(value), lambda why: self.wrong(path, f"infra: {why}"))]
         if key == "use_spot":
-            return {"spot": "yes" if value else "no"}
+            return [{"spot": "yes" if value else "no"}]
         if key not in _OF_RESOURCES:
             left.append(f"resources.{key}")
-            return {}
+            return [{}]
         if isinstance(value, dict):
             value = [f"{name}:{count}" for name, count in value.items()]
-        if isinstance(value, list):
-            left += [f"resources.{key} but the first"] * (len(value) > 1)
-            value = value[0] if value else ""
+        values: list[Any] = value or [""] if isinstance(value, list) else [value]
         option = _OF_RESOURCES[key]
-        return {option: self.option(path, option, value)}
+        return [{option: self.option(path, option, each)} for each in values]
 
     def variables(
         self, asked: Mapping[str, list[str]], environ: Mapping[str, str]

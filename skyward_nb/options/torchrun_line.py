@@ -76,7 +76,7 @@ def read_torchrun(words: Sequence[str], program: str) -> TorchrunLine:
         options[name] = value
     if not rest:
         raise OptionError("script", f"a script is missing: {program} {FORM}")
-    parse_words(pool, scopes=("pool", "cell"), words=0)
+    parse_words(pool, scopes=("pool", "cell", "verb"), words=0)
     return TorchrunLine(options, _nodes(options), rest[0], tuple(rest[1:]), tuple(pool))
 
 

@@ -85,6 +85,15 @@ class MachineStores:
             self._views[which] = view
         return self._views[which]
 
+    def elsewhere(self, ranks: Collection[int]) -> dict[int, RemoteStore]:
+        """The stores of these ranks' machines, but for this one, by the first of their nodes."""
+        found: dict[int, RemoteStore] = {}
+        for at in sorted({self._at[rank // self._slots] for rank in ranks}):
+            store = self._stores[at]
+            if isinstance(store, RemoteStore):
+                found[min(node for node, place in self._at.items() if place == at)] = store
+        return found
+
     def fetch(self, values: Mapping[int, Packed], tick: Callable[[], None] = no_tick) -> None:
         """Bring results of ranks here, from all machines at once."""
         by_store: dict[ContentStore, set[str]] = {}

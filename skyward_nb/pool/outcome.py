@@ -16,6 +16,7 @@ from skyward_nb.pickling.pickler import code_names
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.protocol.events import Event, RankDone, RankLost
 from skyward_nb.protocol.message_parts import Packed, RunCard
+from skyward_nb.workdir.working_folder import WorkingFolder
 
 R = TypeVar("R")
 RunEvent = Event | Plan
@@ -49,6 +50,12 @@ class RunRequest:
     lists_names: bool = False
     aside: bool = False
     """It is not a person's cell, and leaves no trace in the namespaces of ranks."""
+    folder: WorkingFolder | None = None
+    """The working folder of a script."""
+    beside: tuple[WorkingFolder, ...] = ()
+    """Other folders that it needs."""
+    fewest: int = 0
+    """How many ranks have to end well, where others may be lost; 0: all."""
     card: RunCard = field(default_factory=RunCard)
     """What a client that attaches needs to know, such as its `timeout` and `on_error`."""
 
@@ -115,6 +122,10 @@ class RunOutcome:
     """By rank that was stopped, the collective in which it waited."""
     stacks: dict[int, str] = field(default_factory=dict)
     """By rank, its stacks before it was stopped, in the format of `faulthandler`."""
+    folder: WorkingFolder | None = None
+    """The working folder of a script."""
+    fewest: int = 0
+    """How many ranks had to end well; 0: all."""
     pool_lost: tuple[str, ...] = ()
     """The end of the pool before this one, in words."""
 
@@ -142,6 +153,8 @@ class ActiveRun:
     limit: int | None = None
     in_store: frozenset[str] = frozenset()
     """Digests of the values in the store that it uses."""
+    folder: WorkingFolder | None = None
+    fewest: int = 0
     inbox: deque[Event] = field(default_factory=deque[Event])
     """Events that the thread that waits for the run has yet to read."""
 
@@ -175,6 +188,8 @@ class ActiveRun:
             in_store=self.in_store,
             waited_in=state.waited_in,
             stacks=state.stacks,
+            folder=self.folder,
+            fewest=self.fewest,
         )
 
 

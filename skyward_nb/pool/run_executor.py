@@ -121,6 +121,8 @@ class RunExecutor:
                 names_lost=names_lost,
                 limit=limit,
                 in_store=digests_in_store(request.call, plan),
+                folder=request.folder,
+                fewest=request.fewest,
             )
             context.lines.send(sending.command(request, plan, parcels, call, limit))
             context.ledger.sent(plan, request.ranks)

@@ -7,6 +7,7 @@ import marshal
 import sys
 import time
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 
 from skyward_nb.names.plan import Plan, changed, no_room
 from skyward_nb.names.rank_versions import RankVersions
@@ -14,6 +15,7 @@ from skyward_nb.pickling.payload import Bundle
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver
+from skyward_nb.pool.folder_transfer import FolderTransfer
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import RunObserver, RunOutcome, RunRequest, plan_of
 from skyward_nb.protocol import commands
@@ -40,6 +42,7 @@ class Sending:
         self._context = context
         self._closing = closing
         self._driver = driver
+        self.folders: FolderTransfer = FolderTransfer(context, closing)
         self._path: RankVersions[tuple[str, ...]] = RankVersions()
         self._room, self._room_seen = 0, float("-inf")
 
@@ -62,12 +65,17 @@ class Sending:
             return stores.of(request.ranks if ranks is None else ranks)
 
         plan = plan_of(request, self._context.ledger, tell)
+        size = plan.sent_bytes
+        for folder in (request.folder, *request.beside):
+            if folder is not None and folder.key:
+                row, notes = self.folders.send(folder, request.ranks, watch)
+                plan = replace(plan, rows=(*plan.rows, row), notes=(*plan.notes, *notes))
         watch(plan)
         which = ""
-        if not self._context.provider.shares_files and plan.sent_bytes > WARN_FROM:
+        if not self._context.provider.shares_files and size > WARN_FROM:
             which = f": {plan.largest()}"
-        text = f"sending {spell_size(plan.sent_bytes)}{which}"
-        with self._closing.reaching(), stores.telling(text, plan.sent_bytes, watch) as tick:
+        text = f"sending {spell_size(size)}{which}"
+        with self._closing.reaching(), stores.telling(text, size, watch) as tick:
             parcels = plan.stow(store_of, tick)
         if told:
             watch(Phase(""))

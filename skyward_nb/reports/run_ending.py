@@ -20,6 +20,7 @@ from skyward_nb.protocol.events import RankDone
 from skyward_nb.protocol.message_parts import RUN_VALUE, Packed, Unsendable
 from skyward_nb.reports.exception_groups import show_groups
 from skyward_nb.reports.execution import concluding
+from skyward_nb.reports.fetched_files import fetch_files
 from skyward_nb.reports.rank_failures import (
     brief,
     died,
@@ -71,6 +72,7 @@ def conclude(
     pool = displays.pool
     try:
         with concluding(pool, outcome):
+            display.note(*fetch_files(pool, outcome.folder, outcome.ranks, display.watch))
             ending = RunEnding(user_ns, pool, outcome, display, goes_on=goes_on)
             return ending.conclude(options, writes)
     finally:
@@ -132,8 +134,9 @@ class RunEnding:
             raise self._after_timeout(timeout or 0.0, notes)
         if outcome.failed:
             raise self._failed(notes)
-        if outcome.lost:
+        if outcome.lost and not self._is_enough():
             raise self._died(notes)
+        notes = (*(f"{line}; the others went on without" for line in self._deaths()), *notes)
         try:
             value = value_of()
         except PoolError as error:
@@ -153,6 +156,11 @@ class RunEnding:
         return not self._outcome.lost and all(
             end.failure is None and end.rejected is None for end in done
         )
+
+    def _is_enough(self) -> bool:
+        """Whether so many ranks ended well that the run did, though others were lost."""
+        outcome = self._outcome
+        return bool(outcome.fewest) and len(outcome.done) >= outcome.fewest
 
     # ── the good end ────────────────────────────────────────────────────────────────────
 

@@ -20,6 +20,7 @@ from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
+from skyward_nb.workdir.working_folder import WorkingFolder, key_of
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,14 @@ class Script:
                 "script", f"{self.path} cannot be read: {error.strerror or error}"
             ) from None
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a person should know of it."""
+    def notes(self, spec: PoolSpec) -> tuple[str, ...]:
+        """What a person should know of it on a pool."""
+        del spec
         return ()
+
+    def choices(self) -> tuple[Script, ...]:
+        """It, with each pool that would do, the first to be tried first."""
+        return (self,)
 
     def for_new_pool(self, options: PoolOptions) -> PoolOptions:
         """The options of a pool that is made for it."""
@@ -90,16 +95,70 @@ class Script:
             lambda root: (folder / root).is_dir() or (folder / f"{root}.py").is_file(),
         )
 
-    def request(self, ranks: tuple[int, ...], options: CellOptions) -> RunRequest:
+    def root(self) -> Path:
+        """The folder that it works in: this process's, or its own where it is not below that one."""
+        here, path = Path.cwd(), self.absolute
+        if self.module or path.is_relative_to(here):
+            return here
+        return path if path.is_dir() else path.parent
+
+    @property
+    def absolute(self) -> Path:
+        """Its path; links stay as they are named."""
+        return Path(os.path.abspath(self.path))  # noqa: PTH100 - resolves no links
+
+    def folder(self, spec: PoolSpec, options: CellOptions) -> WorkingFolder:
+        """Its working folder, on the machines of a pool; raises `OptionError` for options that cannot be obeyed."""
+        root, travels = self.root(), options.folder
+        if options.fetch and travels == "none" and spec.is_elsewhere:
+            raise OptionError(
+                "fetch",
+                "fetch= brings files of the folder that was sent, and folder=none sends none",
+            )
+        key = key_of(root, spec.name) if spec.is_elsewhere and travels != "none" else ""
+        return WorkingFolder(root, key, takes_all=travels == "all", fetch=options.fetch)
+
+    def request(self, ranks: tuple[int, ...], options: CellOptions, spec: PoolSpec) -> RunRequest:
         """What is asked of a pool, where no cell of a notebook asks."""
         card = msgspec.structs.replace(options.card(), name=self.name, began=time.time())
-        return RunRequest(cell=self.cell(), number=0, namespace={}, ranks=ranks, push=(), card=card)
+        folder = self.folder(spec, options)
+        return RunRequest(
+            cell=self.cell(folder, spec),
+            number=0,
+            namespace={},
+            ranks=ranks,
+            push=(),
+            card=card,
+            folder=folder,
+            beside=self.beside(spec),
+            fewest=self.fewest,
+        )
 
-    def cell(self) -> Cell:
-        """The call that runs it on a rank, in this process's folder where there is that one; it has no value."""
-        path = str(self.path.resolve())
-        call = f"run({path!r}, {self.arguments!r}, {str(Path.cwd())!r}, {self.module!r})"
+    @property
+    def fewest(self) -> int:
+        """How many ranks have to end well, where others may be lost; 0: all."""
+        return 0
+
+    def beside(self, spec: PoolSpec) -> tuple[WorkingFolder, ...]:
+        """Other folders that it needs on the machines of a pool."""
+        del spec
+        return ()
+
+    def cell(self, folder: WorkingFolder, spec: PoolSpec) -> Cell:
+        """The call that runs it on a rank, in this folder or its copy; it has no value."""
+        del spec
+        path = (
+            str(self.absolute.relative_to(folder.root))
+            if self._travels(folder)
+            else str(self.path.resolve())
+        )
+        here = "" if folder.key else str(Path.cwd())
+        call = f"run({path!r}, {self.arguments!r}, {here!r}, {self.module!r}, {folder.key!r})"
         return runner_cell("script_runner", call)
+
+    def _travels(self, folder: WorkingFolder) -> bool:
+        """Whether its file is in a folder that travels; an installed module is not."""
+        return bool(folder.key) and self.absolute.is_relative_to(folder.root)
 
 
 def runner_cell(module: str, call: str) -> Cell:

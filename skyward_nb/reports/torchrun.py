@@ -17,6 +17,7 @@ from skyward_nb.reports.scripts import Script, runner_cell
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
+from skyward_nb.workdir.working_folder import WorkingFolder
 
 _PORTS = range(20_000, 30_000)
 """Below those that Linux gives out by itself."""
@@ -47,6 +48,11 @@ class Torchrun(Script):
         """Whether it goes on where a node is lost."""
         fewest, most = self.line.nodes
         return fewest < most
+
+    @property
+    def fewest(self) -> int:
+        """How many nodes have to end well: where it is elastic, others may be lost."""
+        return self.line.nodes[0] if self.is_elastic else 0
 
     def options(self, asked: ParsedOptions) -> ParsedOptions:
         """The options of its run: where it is elastic, agents are waited for if one is lost."""
@@ -82,12 +88,20 @@ class Torchrun(Script):
                 f"node{'s' * (spec.nodes != 1)}: pool=NAME takes another one, or makes it",
             )
 
-    def cell(self) -> Cell:
+    def cell(self, folder: WorkingFolder, spec: PoolSpec) -> Cell:
         """The call that is the elastic agent on a rank; it has no value."""
-        line = self.line
+        del spec
+        line, script = self.line, self.line.script
+        if (
+            self._travels(folder)
+            and "module" not in line.options
+            and "no-python" not in line.options
+        ):
+            script = str(self.absolute.relative_to(folder.root))
+        here = "" if folder.key else str(Path.cwd())
         port = random.choice(_PORTS)  # noqa: S311 - no secret
         call = (
-            f"run({line.options!r}, {line.nodes[1]}, {line.script!r}, {line.arguments!r}, "
-            f"{str(Path.cwd())!r}, {port})"
+            f"run({line.options!r}, {line.nodes[1]}, {script!r}, {line.arguments!r}, "
+            f"{here!r}, {port}, {folder.key!r})"
         )
         return runner_cell("elastic_agent", call)

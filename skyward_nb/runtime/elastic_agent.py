@@ -2,7 +2,8 @@
 
 How it lives among ranks. A run of `torchrun` has one rank for each node, and the agent runs in that rank's own
 process, by the functions that the command `torchrun` itself calls. The pool sees one process to a node, which
-prints, fails, is interrupted and dies as in any run. Workers are the agent's child processes:
+prints, fails, is interrupted and dies as in any run. Workers are forked by the rank's forge, which has torch imported,
+or, where a fork would not be the same, the agent's child processes (`runtime/worker_process`):
 
 - what they print goes to the rank's pipes, and so to the picture, as what any child process prints;
 - each is a session of its own, as PyTorch starts it, so a signal to the rank's process group does not reach it. An
@@ -25,11 +26,14 @@ import tempfile
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from skyward_nb.compat import torch_private
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.process_group import entered
+from skyward_nb.runtime.worker_process import ready_modules, start_worker
 from skyward_nb.system.addresses import family_of
 from skyward_nb.words.info import COMPUTE_POOL, InstanceInfo
 from skyward_nb.words.worker_failures import FailedWorker, WorkersFailed
+from skyward_nb.workdir.working_folder import placed
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -45,13 +49,16 @@ def run(
     arguments: Sequence[str],
     folder: str,
     port: int,
+    key: str = "",
 ) -> None:
     """Be the agent of this rank's node, one of `nodes`, until its workers have ended.
 
-    `port` is the head's, where the pool's own rendezvous port is in use. Raises `WorkersFailed`, and
+    `port` is the head's, where the pool's own rendezvous port is in use; with a `key`, `folder` is in the
+    copy of the script's folder on this machine. Raises `WorkersFailed`, and
     RuntimeError for what PyTorch does not take.
     """
     info = instance_info()
+    ready_modules()
     nodes = min(nodes, info.total_nodes)
     if info.worker or info.node >= nodes:
         return
@@ -60,7 +67,7 @@ def run(
         options = options | {
             "nnodes": f"{fewest}:{nodes}"
         }  # more than there are would be waited for
-    with _as_before(folder), tempfile.TemporaryDirectory(prefix="torchrun-") as logs:
+    with _as_before(placed(key, folder)), tempfile.TemporaryDirectory(prefix="torchrun-") as logs:
         words = _words(options, info, nodes, port, logs)
         _launch(words, script, arguments)
     # Its store listens until it is let go.
@@ -127,7 +134,8 @@ def _launch(words: list[str], script: str, arguments: Sequence[str]) -> None:
     try:
         if read.logs_specs is None:
             config.logs_specs = LineLogs(read, output)
-        elastic_launch(config=config, entrypoint=command)(*rest)
+        with torch_private.starting_workers(start_worker):
+            elastic_launch(config=config, entrypoint=command)(*rest)
     except ChildFailedError as error:
         raise WorkersFailed(_told(error.failures)) from None
     except SignalException as error:

@@ -23,22 +23,38 @@ from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat.python_private import end_executor_threads
 from skyward_nb.words.source_code import is_library
+from skyward_nb.workdir.working_folder import placed
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 
-def run(path: str, arguments: Sequence[str], folder: str, module: str = "") -> None:
+def run(
+    path: str,
+    arguments: Sequence[str],
+    folder: str,
+    module: str = "",
+    key: str = "",
+    called: str = "",
+) -> None:
     """Run a script, or the `module` that this file is of; raises what ends it, but no `sys.exit` that says all is well.
 
-    It runs in this folder; where there is no such folder, on a machine elsewhere, in that of the rank.
+    It runs in this folder; where there is no such folder, on a machine elsewhere, in that of the rank. With
+    a `key` its paths are in the copy of its folder on this machine. It is `called` by this word, or by its path.
     """
+    path, folder = placed(key, path), placed(key, folder)
     threads, children = {*threading.enumerate()}, {*multiprocessing.active_children()}
     own = folder if module else path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120
-    with _own_modules(own), _as_a_process(path, arguments, own, folder), _endings() as end:
+    with (
+        _own_modules(own),
+        _as_a_process([called or path, *arguments], path, own, folder),
+        _endings() as end,
+    ):
         try:
             if module:
                 runpy.run_module(module, run_name="__main__", alter_sys=True)
+            elif called and os.path.isfile(path):  # noqa: PTH113
+                _run_file(path)
             else:
                 runpy.run_path(path, run_name="__main__")
         except SystemExit as ending:
@@ -52,6 +68,19 @@ def run(path: str, arguments: Sequence[str], folder: str, module: str = "") -> N
             _flush_files()
 
 
+def _run_file(path: str) -> None:
+    """Run a file as `__main__`; runpy would put its path in the place of the first argument."""
+    before, module = sys.modules["__main__"], ModuleType("__main__")
+    module.__dict__.update(__file__=path, __builtins__=builtins)
+    with open(path, "rb") as file:  # noqa: PTH123
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    sys.modules["__main__"] = module
+    try:
+        exec(code, module.__dict__)  # noqa: S102 - it is a person's script
+    finally:
+        sys.modules["__main__"] = before
+
+
 def _code_of(ending: SystemExit) -> int:
     """The exit code of a `sys.exit(...)`; an argument that is no number is printed."""
     if ending.code is None or isinstance(ending.code, int):
@@ -62,7 +91,7 @@ def _code_of(ending: SystemExit) -> int:
 
 
 @contextmanager
-def _as_a_process(path: str, arguments: Sequence[str], own: str, folder: str) -> Generator[None]:
+def _as_a_process(words: list[str], path: str, own: str, folder: str) -> Generator[None]:
     """Arguments, path, folder and builtins as a process of the script's own has them."""
     argv, search, names = [*sys.argv], [*sys.path], {**builtins.__dict__}
     before = os.open(".", os.O_RDONLY)
@@ -72,7 +101,7 @@ def _as_a_process(path: str, arguments: Sequence[str], own: str, folder: str) ->
         builtins.__dict__.update(exit=sys.exit, quit=sys.exit)
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             os.chdir(folder)
-        sys.argv[:] = [path, *arguments]
+        sys.argv[:] = words
         if own != path:  # a folder is put there by runpy
             sys.path.insert(0, own)
         yield

@@ -8,40 +8,81 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from skyward_nb.runtime.instance import instance_info
+from skyward_nb.store.blobs import digest_of
 from skyward_nb.words.info import InstanceInfo
+from skyward_nb.workdir.working_folder import copies_root, placed
 
 _LONG = 1.5
 """Seconds for a shell and its children to end after an interrupt."""
-_done: set[str] = set()
-"""Setups that this rank has done."""
 
 
-def run(setup: str, text: str, env: Mapping[str, str], folder: str, name: str) -> None:
-    """Run a task on this rank's node, in this folder where there is that one; raises SystemExit with its code."""
+def run(
+    setup: str,
+    text: str,
+    env: Mapping[str, str],
+    folder: str,
+    name: str,
+    key: str = "",
+    mounts: Sequence[tuple[str, str, str]] = (),
+    place: tuple[str, str, str] = ("", "", ""),
+) -> None:
+    """Run a task on this rank's node, in this folder where there is that one; raises SystemExit with its code.
+
+    With a `key` it is in the copy of its folder on this machine. `mounts` are paths that lead to other copies, by
+    their keys, or to a file there; `place` are cloud, region and zone.
+    """
+    folder = placed(key, folder)
     info = instance_info()
     if info.worker:
         return
-    variables = {**os.environ, **_variables(info, name), **env}
+    for target, *copy in mounts:
+        _link(target, placed(*copy))
+    variables = {**os.environ, **_variables(info, name, place), **env}
     # `python` and `torchrun` are those of the ranks.
     variables["PATH"] = f"{Path(sys.executable).parent}:{variables.get('PATH', '')}"
     here = folder if os.path.isdir(folder) else None  # noqa: PTH112
-    if setup and setup not in _done:
-        if code := _shell(setup, variables, here):
-            print(f"setup ended with code {code}", file=sys.stderr)
-            raise SystemExit(code)
-        _done.add(setup)
+    if setup:
+        done = _mark(info.node, setup, env, folder)
+        if not done.exists():
+            if code := _shell(setup, variables, here):
+                print(f"setup ended with code {code}", file=sys.stderr)
+                raise SystemExit(code)
+            done.touch()
     if text and (code := _shell(text, variables, here)):
         raise SystemExit(code)
 
 
-def _variables(info: InstanceInfo, name: str) -> dict[str, str]:
+def _mark(node: int, setup: str, env: Mapping[str, str], folder: str) -> Path:
+    """The file which says that this setup is done on a node, as long as its pool is up."""
+    said = "\0".join((setup, *(f"{key}={value}" for key, value in sorted(env.items())), folder))
+    return Path(os.environ["SKYWARD_POOL"], f"setup-{node}-{digest_of([os.fsencode(said)])}")
+
+
+def _link(target: str, source: str) -> None:
+    """Have a path lead to a copy; raises SystemExit where something else is there."""
+    path = Path(target).expanduser()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_symlink() and path.readlink().is_relative_to(copies_root()):
+        path.unlink()
+    elif os.path.lexists(path):
+        raise SystemExit(f"file_mounts: {path} is there already: name another path, or remove it")
+    path.symlink_to(source)
+
+
+def _variables(info: InstanceInfo, name: str, place: tuple[str, str, str]) -> dict[str, str]:
     """SkyPilot's variables that ranks do not have already."""
     addresses = "\n".join(peer.address for peer in info.peers)
-    cluster = {"cluster_name": name or info.job_id, "cloud": "", "region": "", "zone": ""}
+    cloud, region, zone = place
+    cluster = {
+        "cluster_name": name or info.job_id,
+        "cloud": cloud,
+        "region": region,
+        "zone": zone,
+    }
     return {
         "SKYPILOT_CLUSTER_INFO": json.dumps(cluster),
         "SKYPILOT_SETUP_NODE_IPS": addresses,

@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,7 +38,7 @@ class CorruptValue(Exception):
     """The received bytes are not the packed ones: the value changed meanwhile, or the bytes did."""
 
 
-def digest_of(parts: Sequence[Buffer]) -> str:
+def digest_of(parts: Iterable[Buffer]) -> str:
     """The XXH3 digest of parts in a row, 128 bits as 32 hexadecimal digits.
 
     Source: "XXH3, a fast hash function", xxhash.com; it runs at the speed of memory. It guards

@@ -26,6 +26,7 @@ from skyward_nb.store.value_messages import (
     AdmitPeers,
     BytesStored,
     DropValues,
+    FolderAsk,
     MissingQuery,
     MissingRanges,
     PeersAdmitted,
@@ -37,7 +38,7 @@ from skyward_nb.store.value_messages import (
     TrimStore,
 )
 from skyward_nb.store.value_source import ValueParts, ValueSource
-from skyward_nb.store.value_stream import StoreRefused, request
+from skyward_nb.store.value_stream import A, StoreRefused, request
 from skyward_nb.store.value_transfer import AT_ONCE, LEAST_PIECE, Download, Upload
 from skyward_nb.system.concurrency import run_concurrently
 
@@ -221,6 +222,13 @@ class RemoteStore:
 
         run_concurrently([put, spread] if branches else [put], tick)
         return failures
+
+    # ── working folders ─────────────────────────────────────────────────────────────────
+
+    def ask_folder(self, ask: FolderAsk, kind: type[A], tick: Callable[[], None]) -> A:
+        """The machine's answer about a copy of a working folder; raises OSError."""
+        with _refusals():
+            return self._try(lambda stream: request(stream, ask, kind), tick)
 
     # ── fetching ────────────────────────────────────────────────────────────────────────
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from skyward_nb.words.folder_entry import FilePart, FolderEntry, PackedContents
+
 LARGEST = 1 << 26
 HEAD = 4
 
@@ -152,6 +154,61 @@ class SpreadFailures(msgspec.Struct, frozen=True, tag=True):
     machines: dict[str, str]
 
 
+class FolderQuery(msgspec.Struct, frozen=True, tag=True):
+    """Which contents does the copy `key` of a working folder lack for these entries? Answered by `FolderLacks`."""
+
+    key: str
+    entries: tuple[FolderEntry, ...]
+
+
+class FolderLacks(msgspec.Struct, frozen=True, tag=True):
+    """The digests of these contents have to be sent."""
+
+    contents: tuple[str, ...]
+
+
+class FolderUpdate(msgspec.Struct, frozen=True, tag=True):
+    """Bring the copy of a working folder up to date, with contents in the store. Answered by `FolderUpdated`."""
+
+    key: str
+    entries: tuple[FolderEntry, ...]
+    packed: tuple[PackedContents, ...]
+
+
+class FolderUpdated(msgspec.Struct, frozen=True, tag=True):
+    """The copy is up to date, for which so many entries were written or removed."""
+
+    changes: int
+
+
+class FolderSearch(msgspec.Struct, frozen=True, tag=True):
+    """What in the copy of a working folder do these patterns match? Answered by `FolderFound`."""
+
+    key: str
+    patterns: tuple[str, ...]
+
+
+class FolderFound(msgspec.Struct, frozen=True, tag=True):
+    """These entries match."""
+
+    entries: tuple[FolderEntry, ...]
+
+
+class FolderPack(msgspec.Struct, frozen=True, tag=True):
+    """Put parts of files of the copy of a working folder into the store. Answered by `ValuePacked`."""
+
+    key: str
+    parts: tuple[FilePart, ...]
+
+
+class ValuePacked(msgspec.Struct, frozen=True, tag=True):
+    """They are a value in the store; `sizes` tells how many bytes of each part there were."""
+
+    digest: str
+    sizes: tuple[int, ...]
+
+
+FolderAsk = FolderQuery | FolderUpdate | FolderSearch | FolderPack
 Ask = (
     StoreBytes
     | MissingQuery
@@ -161,9 +218,20 @@ Ask = (
     | AdmitPeers
     | IdentifyMachine
     | SpreadValue
+    | FolderAsk
 )
 Answer = (
-    BytesStored | MissingRanges | BytesFollow | Done | ValueRefused | PeersAdmitted | SpreadFailures
+    BytesStored
+    | MissingRanges
+    | BytesFollow
+    | Done
+    | ValueRefused
+    | PeersAdmitted
+    | SpreadFailures
+    | FolderLacks
+    | FolderUpdated
+    | FolderFound
+    | ValuePacked
 )
 
 ASKS: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)

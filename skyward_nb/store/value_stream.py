@@ -20,15 +20,30 @@ from skyward_nb.store.value_messages import (
     Ask,
     BytesFollow,
     BytesStored,
+    FolderFound,
+    FolderLacks,
+    FolderUpdated,
     MissingRanges,
     PeersAdmitted,
     SpreadFailures,
+    ValuePacked,
     ValueRefused,
     framed,
 )
 
 M = TypeVar("M", Ask, Answer)
-A = TypeVar("A", BytesStored, MissingRanges, BytesFollow, PeersAdmitted, SpreadFailures)
+A = TypeVar(
+    "A",
+    BytesStored,
+    MissingRanges,
+    BytesFollow,
+    PeersAdmitted,
+    SpreadFailures,
+    FolderLacks,
+    FolderFound,
+    FolderUpdated,
+    ValuePacked,
+)
 _TICK = 100
 _SMALL = 64 << 10
 _STEP = 1 << 20

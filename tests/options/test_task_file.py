@@ -38,12 +38,33 @@ def test_a_task_and_the_options_after_it():
     assert task.pool == {"cpus": "4+", "accelerator": "L4:2", "nodes": "2"}
     assert (task.name, task.setup, task.run) == ("minGPT-ddp", "pip list\n", "echo $SIZE\n")
     assert task.env == {"SIZE": "3", "TOKEN": "of this process"} and "process" not in repr(task)
-    assert task.left_out == ("file_mounts", "resources.disk_size")
+    assert task.left_out == ("resources.disk_size",)
+    assert task.mounts == (("/data", "./data"),)
     task = read(
         TEXT, "--num-nodes 4 --gpus L4:4 --cpus 8+ --env SIZE=5 --secret TOKEN=t --use-spot"
     )
     assert task.pool == {"cpus": "8+", "accelerator": "L4:4", "nodes": "4", "spot": "yes"}
     assert task.env == {"SIZE": "5", "TOKEN": "t"}
+
+
+def test_each_way_to_meet_resources_is_a_pool():
+    text = "run: a\nnum_nodes: 2\nresources: {any_of: [{accelerators: [L4, T4]}, {infra: aws, cpus: 8}]}"
+    task = read(text, "--cpus 4")
+    assert [task.pool, *task.others] == [
+        {"accelerator": "L4", "cpus": "4", "nodes": "2"},
+        {"accelerator": "T4", "cpus": "4", "nodes": "2"},
+        {"provider": "aws", "cpus": "4", "nodes": "2"},
+    ]
+    assert read(text, "--gpus L4 --infra local --cpus 2").others == ()
+
+
+def test_mounts_of_other_stores_are_left_out():
+    mounts = (
+        "{/a: s3://bucket/x, /b: gs://bucket, /c: {name: mine, mode: MOUNT}, /d: {source: ./d}}"
+    )
+    task = read(f"run: a\nfile_mounts: {mounts}")
+    assert task.mounts == (("/a", "s3://bucket/x"), ("/d", "./d"))
+    assert task.left_out == ("file_mounts./b (gs://)", "file_mounts./c")
 
 
 @pytest.mark.parametrize(
@@ -53,9 +74,9 @@ def test_a_task_and_the_options_after_it():
         ("{infra: aws/us-east-1/us-east-1a, use_spot: true}",
          {"provider": "aws", "region": "us-east-1", "zones": "us-east-1a", "spot": "yes"}, ()),
         ("{memory: 32+, any_of: [{accelerators: L4}, {accelerators: T4}]}",
-         {"memory": "32+", "accelerator": "L4"}, ("resources.any_of but the first",)),
+         {"memory": "32+", "accelerator": "L4"}, ()),
         ("{accelerators: [L4, T4], ports: 80}",
-         {"accelerator": "L4"}, ("resources.accelerators but the first", "resources.ports")),
+         {"accelerator": "L4"}, ("resources.ports",)),
     ],
 )  # fmt: skip
 def test_resources(resources, pool, left):

@@ -1,0 +1,66 @@
+"""The agent's service for copies of working folders: they are compared, brought up to date, searched and read."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Sequence
+
+from skyward_nb.store.blobs import BlobStore, CorruptValue, digest_of
+from skyward_nb.store.value_messages import (
+    Answer,
+    FolderAsk,
+    FolderFound,
+    FolderLacks,
+    FolderPack,
+    FolderQuery,
+    FolderSearch,
+    FolderUpdate,
+    FolderUpdated,
+    ValuePacked,
+    ValueRefused,
+)
+from skyward_nb.words.folder_entry import PackedContents
+from skyward_nb.workdir.machine_folder import MachineFolder
+from skyward_nb.workdir.working_folder import copies_root
+
+
+def answer(ask: FolderAsk, store: BlobStore) -> Answer:
+    """The answer to a client; contents go through the machine's store."""
+    try:
+        folder = MachineFolder(copies_root(), ask.key)
+        match ask:
+            case FolderQuery():
+                return FolderLacks(folder.lacking(ask.entries))
+            case FolderUpdate():
+                return FolderUpdated(folder.update(ask.entries, _contents(store, ask.packed).get))
+            case FolderSearch():
+                return FolderFound(folder.find(ask.patterns))
+            case FolderPack():
+                return _packed(store, list(folder.read(ask.parts)))
+    except CorruptValue as error:
+        return ValueRefused(errno.EBADMSG, str(error))
+    except OSError as error:
+        return ValueRefused(error.errno or errno.EIO, _spelt(error))
+
+
+def _contents(store: BlobStore, packed: Iterable[PackedContents]) -> dict[str, memoryview]:
+    """By digest, what came in values of the store; raises `CorruptValue`."""
+    found: dict[str, memoryview] = {}
+    for each in packed:
+        data, start = store.map(each.digest), 0
+        for digest, size in each.contents:
+            found[digest] = data[start : start + size]
+            start += size
+    return found
+
+
+def _packed(store: BlobStore, parts: Sequence[bytes]) -> ValuePacked:
+    digest = digest_of(parts)
+    store.put(digest, parts)
+    return ValuePacked(digest, tuple(map(len, parts)))
+
+
+def _spelt(error: OSError) -> str:
+    """Why a machine cannot do it, with the file."""
+    why = error.strerror or str(error)
+    return f"{error.filename}: {why}" if error.filename else why

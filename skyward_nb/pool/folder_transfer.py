@@ -1,0 +1,269 @@
+"""Working folders on their way to machines elsewhere, and results of scripts on their way back.
+
+Each machine is asked what it lacks; what one of them lacks goes through the stores of all, as large values do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from skyward_nb.names.plan import ManifestRow
+from skyward_nb.pool.closing import Closing
+from skyward_nb.pool.context import PoolContext
+from skyward_nb.protocol.events import Event
+from skyward_nb.store.blobs import digest_of
+from skyward_nb.store.remote_store import RemoteStore
+from skyward_nb.store.value_messages import (
+    FolderFound,
+    FolderLacks,
+    FolderPack,
+    FolderQuery,
+    FolderSearch,
+    FolderUpdate,
+    FolderUpdated,
+    ValuePacked,
+)
+from skyward_nb.system.concurrency import run_concurrently
+from skyward_nb.words.errors import spell_size
+from skyward_nb.words.folder_entry import FilePart, FolderError, PackedContents
+from skyward_nb.workdir.results import FoundResult, ResultFolder, results
+from skyward_nb.workdir.scan import FolderScan, scan
+from skyward_nb.workdir.working_folder import WorkingFolder
+
+_GROUP = 64 << 20
+"""Bytes of contents that are one value."""
+_TRIES = 3
+Tick = Callable[[], None]
+
+
+@dataclass
+class BroughtFiles:
+    """What was brought: paths here, their bytes; and which files changed each time, or were refused, with words."""
+
+    paths: list[str] = field(default_factory=list[str])
+    size: int = 0
+    found: int = 0
+    changing: list[str] = field(default_factory=list[str])
+    refused: list[str] = field(default_factory=list[str])
+
+
+class FolderTransfer:
+    """Brings working folders of scripts to the machines of a pool, and results from there."""
+
+    def __init__(self, context: PoolContext, closing: Closing) -> None:
+        self._context = context
+        self._closing = closing
+
+    # ── there ───────────────────────────────────────────────────────────────────────────
+
+    def send(
+        self,
+        folder: WorkingFolder,
+        ranks: Sequence[int],
+        watch: Callable[[Event | None], None],
+    ) -> tuple[ManifestRow, tuple[str, ...]]:
+        """Have a folder on the machines of these ranks as it is here; a row of the manifest, and notes.
+
+        Raises `OptionError` for a folder that cannot be read, `FolderError` where it cannot be written there.
+        """
+        began, stores = time.monotonic(), self._context.stores.elsewhere(ranks)
+        found = scan(
+            folder.root,
+            takes_all=folder.takes_all,
+            only=folder.only,
+            tick=lambda: watch(None),
+        )
+        with self._closing.reaching():
+            try:
+                size, changes = self._bring_up_to_date(folder, found, stores, ranks, watch)
+            except OSError as error:
+                why = error.strerror or str(error)
+                raise FolderError(
+                    str(folder.root),
+                    why,
+                    f"the folder {folder.root} could not be sent to all machines: {why}. The script did not begin",
+                ) from error
+        notes = tuple(
+            f"{name} changed while it was sent: ranks have it as it was when it was read last"
+            for name in found.changed
+        )
+        files = sum(1 for entry in found.entries.values() if entry.content)
+        row = ManifestRow(
+            folder.only or f"{folder.root.name or '/'}/",
+            "sent" if changes else "unchanged",
+            f"{files:,} file{'s' * (files != 1)}",
+            size,
+            time.monotonic() - began,
+        )
+        return row, notes
+
+    def _bring_up_to_date(
+        self,
+        folder: WorkingFolder,
+        found: FolderScan,
+        stores: Mapping[int, RemoteStore],
+        ranks: Sequence[int],
+        watch: Callable[[Event | None], None],
+    ) -> tuple[int, int]:
+        """How many bytes were sent, and how many entries were changed there."""
+        lacking, changes = set[str](), list[int]()
+
+        def ask(store: RemoteStore, tick: Tick) -> None:
+            query = FolderQuery(folder.key, tuple(found.entries.values()))
+            lacking.update(store.ask_folder(query, FolderLacks, tick).contents)
+
+        _on_each(stores, ask, lambda: watch(None))
+        size = sum(
+            {e.content: e.size for e in found.entries.values() if e.content in lacking}.values()
+        )
+        there, packed = self._context.stores.of(ranks), list[PackedContents]()
+        text = f"sending {spell_size(size)} of {folder.root.name}/"
+        try:
+            with self._context.stores.telling(text, size, watch) as tick:
+                for entries, data in found.contents(lacking, _GROUP, tick):
+                    digest = digest_of(data)
+                    there.put(digest, data, tick)
+                    contents = tuple((entry.content, entry.size) for entry in entries)
+                    packed.append(PackedContents(digest, contents))
+
+                def update(store: RemoteStore, tick: Tick) -> None:
+                    ask = FolderUpdate(folder.key, tuple(found.entries.values()), tuple(packed))
+                    changes.append(store.ask_folder(ask, FolderUpdated, tick).changes)
+
+                _on_each(stores, update, tick)
+        finally:
+            there.drop([each.digest for each in packed])
+        return size, max(changes, default=0)
+
+    # ── back ────────────────────────────────────────────────────────────────────────────
+
+    def bring(
+        self,
+        folder: WorkingFolder,
+        ranks: Sequence[int],
+        watch: Callable[[Event | None], None],
+    ) -> BroughtFiles:
+        """Bring what the patterns of a folder match from the machines of these ranks; raises `FolderError`."""
+        brought = BroughtFiles()
+        here = ResultFolder(folder.root)
+        stores = self._context.stores.elsewhere(ranks)
+        with self._closing.reaching():
+            try:
+                for _ in range(_TRIES):
+                    wanted = self._wanted(folder, stores, brought, here, lambda: watch(None))
+                    brought.changing = []
+                    for node, files in itertools.groupby(wanted, key=lambda each: each.node):
+                        self._receive(folder.key, stores[node], list(files), here, brought, watch)
+                    if not brought.changing:
+                        break
+            except OSError as error:
+                why = error.strerror or str(error)
+                raise FolderError(
+                    str(folder.root),
+                    why,
+                    f"fetch={','.join(folder.fetch)}: {why}; `%sky fetch` tries again while the pool is up",
+                ) from error
+        return brought
+
+    def _wanted(
+        self,
+        folder: WorkingFolder,
+        stores: Mapping[int, RemoteStore],
+        brought: BroughtFiles,
+        here: ResultFolder,
+        tick: Tick,
+    ) -> list[FoundResult]:
+        """The files to bring; folders and links are made at once."""
+        there: dict[int, FolderFound] = {}
+
+        def ask(node: int, store: RemoteStore, tick: Tick) -> None:
+            query = FolderSearch(folder.key, folder.fetch)
+            there[node] = store.ask_folder(query, FolderFound, tick)
+
+        works = [(lambda tick, n=node, s=store: ask(n, s, tick)) for node, store in stores.items()]
+        run_concurrently(works, tick)
+        every = results({node: each.entries for node, each in there.items()}, folder.fetch)
+        brought.found, brought.refused = len(every), []
+        wanted: list[FoundResult] = []
+        for each in every:
+            tick()
+            if here.has(each):
+                continue
+            if each.entry.content:
+                wanted.append(each)
+                continue
+            try:
+                here.make(each)
+            except PermissionError as error:
+                brought.refused.append(error.strerror or str(error))
+            else:
+                brought.paths += [each.path] * bool(each.entry.target)
+        return wanted
+
+    def _receive(
+        self,
+        key: str,
+        store: RemoteStore,
+        files: list[FoundResult],
+        here: ResultFolder,
+        brought: BroughtFiles,
+        watch: Callable[[Event | None], None],
+    ) -> None:
+        size = sum(each.entry.size for each in files)
+        with self._context.stores.telling(
+            f"bringing {spell_size(size)} of files", size, watch
+        ) as tick:
+            pieces = _pieces(key, store, files, tick)
+            for number, parts in itertools.groupby(pieces, key=lambda each: each[0]):
+                each = files[number]
+                with here.receiving(each) as coming:
+                    for _, piece in parts:
+                        coming.write(piece)
+                if coming.digest == each.entry.content:
+                    brought.paths.append(each.path)
+                    brought.size += each.entry.size
+                else:
+                    brought.changing.append(each.path)
+
+
+def _on_each(
+    stores: Mapping[int, RemoteStore], work: Callable[[RemoteStore, Tick], None], tick: Tick
+) -> None:
+    run_concurrently([(lambda tick, s=store: work(s, tick)) for store in stores.values()], tick)
+
+
+def _pieces(
+    key: str, store: RemoteStore, files: Sequence[FoundResult], tick: Tick
+) -> Iterator[tuple[int, memoryview]]:
+    """The bytes of files in a row, each piece with the number of its file; raises OSError."""
+    for group in _groups(files):
+        parts = tuple(part for _, part in group)
+        packed = store.ask_folder(FolderPack(key, parts), ValuePacked, tick)
+        store.fetch([packed.digest], tick)
+        data, start = store.map(packed.digest), 0
+        for (number, _), size in zip(group, packed.sizes, strict=True):
+            yield number, data[start : start + size]
+            start += size
+        store.drop([packed.digest])
+
+
+def _groups(files: Iterable[FoundResult]) -> Iterator[list[tuple[int, FilePart]]]:
+    """Parts of files, with the numbers of these, in groups of at most so many bytes."""
+    group, room = list[tuple[int, FilePart]](), _GROUP
+    for number, each in enumerate(files):
+        start, size = 0, each.entry.size
+        while True:
+            stop = min(size, start + room)
+            group.append((number, FilePart(each.entry.path, start, stop)))
+            room -= stop - start
+            start = stop
+            if room <= 0:
+                yield group
+                group, room = [], _GROUP
+            if start >= size:
+                break
+    if group:
+        yield group

@@ -1,0 +1,66 @@
+"""What a script made on machines elsewhere, brought into the folder that it was sent from, in words for its picture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from skyward_nb.pool.folder_transfer import BroughtFiles
+from skyward_nb.pool.pool import Pool
+from skyward_nb.protocol.events import Event
+from skyward_nb.words.errors import PoolError, spell_size
+from skyward_nb.words.folder_entry import FolderError
+from skyward_nb.workdir.patterns import PathPatterns
+from skyward_nb.workdir.working_folder import WorkingFolder
+
+_MOST_NAMES = 4
+
+
+def fetch_files(
+    pool: Pool,
+    folder: WorkingFolder | None,
+    ranks: Sequence[int],
+    watch: Callable[[Event | None], None],
+) -> tuple[str, ...]:
+    """Bring the files that a run is asked for; notes on them. What hinders it is a note, too: the run itself is over."""
+    if folder is None or not folder.fetch:
+        return ()
+    if not folder.key:
+        return () if _are_here(folder) else (_none(folder),)
+    if pool.closed:
+        return (f"fetch={','.join(folder.fetch)}: the pool is gone, and nothing was brought",)
+    try:
+        return told(folder, pool.sending.folders.bring(folder, ranks, watch))
+    except (FolderError, PoolError) as error:
+        return (error.message,)
+
+
+def told(folder: WorkingFolder, brought: BroughtFiles) -> tuple[str, ...]:
+    """What was brought, in words."""
+    if not brought.found:
+        return (_none(folder),)
+    names = ", ".join(brought.paths[:_MOST_NAMES])
+    more = len(brought.paths) - _MOST_NAMES
+    names += f" and {more} more" * (more > 0)
+    words = [f"brought {names} ({spell_size(brought.size)})"] if brought.paths else []
+    if not (words or brought.changing or brought.refused):
+        words = [f"{','.join(folder.fetch)}: all of it is here already"]
+    words += [
+        f"{name} changes while it is brought, and was left there" for name in brought.changing
+    ]
+    return (*words, *(f"left there: {why}" for why in brought.refused))
+
+
+def _none(folder: WorkingFolder) -> str:
+    return f"fetch={','.join(folder.fetch)}: the script's folder has no such file"
+
+
+def _are_here(folder: WorkingFolder) -> bool:
+    """Whether something in the folder matches, where the script ran in it."""
+    match = PathPatterns(folder.fetch)
+    for path, folders, files in os.walk(folder.root):
+        inner = Path(path).relative_to(folder.root)
+        if any(match(os.fspath(inner / name)) for name in (*folders, *files)):
+            return True
+    return False
