@@ -157,7 +157,7 @@ def torch_bytes(flat: Any) -> pickle.PickleBuffer:
     except RuntimeError:  # torch is here without NumPy, or was built for another one
         kind: Any = ctypes.c_ubyte * flat.numel()
         # An object of a class of Python may have attributes: the tensor lives as long as it.
-        memory: Any = type("_Memory", (kind,), {}).from_address(flat.data_ptr())
+        memory: Any = type("TensorMemory", (kind,), {}).from_address(flat.data_ptr())
         memory.tensor = flat
         return pickle.PickleBuffer(memory)
 

@@ -26,7 +26,7 @@ import tempfile
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from skyward_nb.compat import torch_private
+from skyward_nb.compat import torch_elastic_private
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.runtime.worker_process import ready_modules, start_worker
@@ -134,7 +134,7 @@ def _launch(words: list[str], script: str, arguments: Sequence[str]) -> None:
     try:
         if read.logs_specs is None:
             config.logs_specs = LineLogs(read, output)
-        with torch_private.starting_workers(start_worker):
+        with torch_elastic_private.starting_workers(start_worker):
             elastic_launch(config=config, entrypoint=command)(*rest)
     except ChildFailedError as error:
         raise WorkersFailed(_told(error.failures)) from None

@@ -47,6 +47,8 @@ _JOINING = "a worker of the pool's cluster"
 _REJOINING = "collectives begun anew after a cut"
 _KNOWING = "an Accelerator that sees the group there is"
 
+_HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler:SubprocessHandler"
+
 PARTS: dict[str, tuple[Part, ...]] = {
     "asyncssh": (
         Part("asyncssh.connection:SSHConnection._compressor", _PACKETS),
@@ -141,7 +143,28 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("torch.distributed.fsdp:FSDPModule", _FSDP),
         Part("torch.distributed.fsdp._fully_shard._fully_shard:FSDPModule._get_fsdp_state", _FSDP),
         Part("torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState._fsdp_param_groups|_fsdp_param_group", _FSDP),
+        *(
+            Part(f"torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState.{name}", _FSDP)
+            for name in ("_is_root", "_state_ctx", "_comm_ctx", "_training_state", "_modules_to_run_forward")
+        ),
         Part("torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup.fsdp_params", _FSDP),
+        *(
+            Part(f"torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup.{name}", _FSDP)
+            for name in (
+                "_all_gather_result",
+                "_all_reduce_state",
+                "_partial_reduce_output",
+                "_post_forward_indices",
+                "_post_reduce_event",
+                "_reshard_after_forward_event",
+                "_sharded_state",
+                "_to_sharded",
+                "_training_state",
+            )
+        ),
+        Part("torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPCommContext._last_post_reduce_events", _FSDP),
+        Part("torch.nn.parallel.distributed:DistributedDataParallel._update_process_group", _FSDP, "new_process_group"),
+        Part("torch.autograd:_engine_run_backward", _FSDP),
         Part("torch.distributed.fsdp._fully_shard._fsdp_param:FSDPParam._unsharded_param", _FSDP),
         Part("torch.distributed.fsdp._fully_shard._fsdp_param:FSDPParam.unsharded_accumulated_grad", _FSDP),
         Part("torch._utils:_rebuild_tensor_v3", _TENSORS, "storage storage_offset size stride"),
@@ -157,6 +180,10 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("torch._dynamo:optimize", "a forge that has imported what ranks need"),
         Part("torch.distributed.tensor._redistribute:logger", "a remark that each rank would make"),
         Part("torch.nn.parallel.distributed:DistributedDataParallel.process_group", "groups that end last"),
+        *(
+            Part(f"{_HANDLER}.{name}", "workers of torchrun that are forked")
+            for name in ("_popen", "_stdout", "_stderr")
+        ),
     ),
     "jax": (
         Part("jax._src.xla_bridge:_jax|xla_client", "where gloo listens"),
@@ -257,12 +284,21 @@ ELSEWHERE = {
     "jax": {"_xla", "make_gloo_tcp_collectives"},
     "torch": {
         "_C",
+        "_Options",
         "_autograd",
+        "_check_reducer_finalized",
+        "_current_graph_task_id",
         "_device_types",
+        "_devices",
         "_get_backend",
         "_get_sequence_number_for_group",
+        "_group_end",
+        "_group_start",
         "_hooks",
         "_internal",
+        "_register_backend",
+        "_set_sequence_number_for_group",
+        "_threads",
         "_timeout",
     },
     "keras": {"_use_cached_eval_dataset"},
@@ -270,6 +306,8 @@ ELSEWHERE = {
 }
 """Names that are no definitions: keys, parameters, ends of names, what torch had before. Tried beside, or below."""
 FILES = {"tf_keras": "keras_private.py"}
+BESIDE = {"torch_elastic_private.py": "torch"}
+"""Second modules of packages with more than one module has room for."""
 CASES = [pytest.param(package, part, id=f"{package}-{part}") for package, parts in PARTS.items() for part in parts]  # fmt: skip
 
 
@@ -307,7 +345,8 @@ def test_it_is_there(package, part):
 @pytest.mark.parametrize("path", sorted(COMPAT.glob("*_private.py")), ids=lambda path: path.stem)
 def test_each_private_name_has_a_case(path):
     """What a module of `compat` uses is tried here."""
-    packages = [each for each in PARTS if file_of(each) == path.name] or ["python"]
+    packages = [each for each in PARTS if file_of(each) == path.name]
+    packages = packages or [BESIDE.get(path.name, "python")]
     tried = {
         word
         for package in packages
