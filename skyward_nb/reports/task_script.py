@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -50,7 +50,18 @@ class TaskScript(Script):
                 )
             elif not spec.is_elsewhere:
                 left.append(f"file_mounts.{target} (nothing is linked on this machine)")
-        return (f"left out of {self.path.name}: {', '.join(left)}",) if left else ()
+        told = [f"left out of {self.path.name}: {', '.join(left)}"] if left else []
+        return (*told, *self._other_pool(spec))
+
+    def _other_pool(self, spec: PoolSpec) -> Iterator[str]:
+        """What a pool has less, or other, than the file asks for: it was up, or the line says so."""
+        ways = [_asked(pool) for pool in (self.task.pool, *self.task.others)]
+        if all(each.nodes not in (UNSET, spec.nodes) for each in ways):
+            yield f"{self.path.name} asks for nodes={ways[0].nodes}, and pool {spec.name} has {spec.nodes}"
+        if all(each.accelerator not in (UNSET, spec.accelerator) for each in ways):
+            wanted = " or ".join(dict.fromkeys(str(each.accelerator) for each in ways))
+            has = spec.accelerator or "none"
+            yield f"{self.path.name} asks for accelerator={wanted}, and pool {spec.name} has {has}"
 
     def choices(self) -> tuple[Script, ...]:
         """The task with each of its resources."""
@@ -79,8 +90,7 @@ class TaskScript(Script):
 
     def for_new_pool(self, options: PoolOptions) -> PoolOptions:
         """The options of a pool that is made for it: its resources, and a rank for each node."""
-        words = [f"{name}={value}" for name, value in self.task.pool.items()]
-        ours = of_script(words).pool.changed(ranks_per_node=1, framework=())
+        ours = _asked(self.task.pool).changed(ranks_per_node=1, framework=())
         asked = options.over(ours)
         volumes = [_volume(*each) for each in self.task.mounts if _is_s3(each[1])]
         if volumes and asked.provider == "aws" and asked.volumes is UNSET:
@@ -109,6 +119,11 @@ class TaskScript(Script):
             f"{folder.key!r}, {mounts!r}, {_place(spec)!r})"
         )
         return runner_cell("task_runner", call)
+
+
+def _asked(pool: Mapping[str, str]) -> PoolOptions:
+    """What resources ask of a pool."""
+    return of_script([f"{name}={value}" for name, value in pool.items()]).pool
 
 
 def _is_s3(source: str) -> bool:

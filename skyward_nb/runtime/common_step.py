@@ -288,5 +288,5 @@ class CommonStep:
         return decide(reports, patience * (1 - _MET))
 
 
-common_step = CommonStep()
+common_step: CommonStep = CommonStep()
 """That of this process."""

@@ -1,0 +1,36 @@
+"""A task file on a pool that is there: what differs is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from skyward_nb.options.option_line import parse
+from skyward_nb.reports.task_script import TaskScript
+from skyward_nb.words.spec import PoolSpec
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "told"),
+    [
+        ("run: echo", {}, []),
+        ("num_nodes: 4\nrun: echo", {"nodes": 4}, []),
+        ("num_nodes: 4\nrun: echo", {"nodes": 1}, ["asks for nodes=4, and pool p has 1"]),
+        (
+            "resources: {accelerators: 'A100:8'}\nrun: echo",
+            {},
+            ["asks for accelerator=A100:8, and pool p has none"],
+        ),
+        ("resources: {accelerators: 'A100:8'}\nrun: echo", {"accelerator": "A100:8"}, []),
+        (
+            "resources: {any_of: [{accelerators: 'A100:8'}, {accelerators: 'H100:8'}]}\nrun: echo",
+            {"accelerator": "H100:8"},
+            [],
+        ),
+    ],
+)
+def test_a_pool_with_less_than_a_file_asks_for_is_told(tmp_path, text, options, told):
+    (tmp_path / "t.yaml").write_text(text)
+    if "accelerator" in options:
+        options = {"accelerator": parse(f"accelerator={options['accelerator']}").pool.accelerator}
+    script = TaskScript.of_file([str(tmp_path / "t.yaml")])
+    assert [*script.notes(PoolSpec(name="p", **options))] == [f"t.yaml {each}" for each in told]
