@@ -122,8 +122,11 @@ def choose(
         raise PoolError(name or "", f"{which} alive" + f"; there is {names}" * bool(names))
     if not free:
         told = "; ".join(f"pool {left.entry.spec.name!r} is {left.where()}" for left in named)
-        ended = all(left.condition.client and has_ended(left.condition.client) for left in named)
+        clients = [left.condition.client for left in named]
+        ended = all(client and has_ended(client) for client in clients)
         advice = "try again then" if ended else "end it there, or take another with pool=NAME"
+        if all(client and client.pid == os.getpid() for client in clients):
+            advice = "it is of sky.Compute, and ends by its close() or with its block"
         raise PoolError(name or "", f"{told}: {advice}")
     ours = [left for left in free if notebook and left.entry.notebook == notebook]
     if len({left.entry.spec.name for left in free}) > 1 or (len(free) > 1 and not ours):

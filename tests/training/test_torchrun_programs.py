@@ -19,7 +19,7 @@ C10D = "--rdzv-backend=c10d"
 
 
 @pytest.mark.xfail(
-    reason="on two nodes, gloo of a restarted worker finds addresses of the attempt before, forked or not"
+    reason="on two nodes the restarted workers do not meet, forked or not; the cause is not known"
 )
 @pytest.mark.extensive
 @pytest.mark.parametrize("how", ["--rdzv-backend=static", C10D])
