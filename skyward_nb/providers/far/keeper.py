@@ -20,7 +20,13 @@ keep=$1
 mkdir -m 700 "$keep" || exit 73
 child=
 end() { [ -z "$child" ] || { kill -TERM $child 2>/dev/null; wait $child 2>/dev/null; }; exit 143; }
-trap 'rm -rf "$keep"; [ -z "$watch" ] || kill $watch 2>/dev/null' EXIT
+gone() {
+  [ -z "$watch" ] || kill $watch 2>/dev/null
+  # A script that has just seen env may still leave a word that it is there.
+  rm -f "$keep/env"
+  rm -rf "$keep" 2>/dev/null || { sleep 1; rm -rf "$keep"; }
+}
+trap gone EXIT
 trap end HUP INT TERM
 trap '[ -z "$child" ] || kill -USR2 $child 2>/dev/null' USR2
 mkfifo "$keep/go" || exit 73
@@ -88,7 +94,7 @@ _END_LIMIT = 60.0
 def prelude(keep: str) -> str:
     """Run before each script on a machine: it has the keeper's environment, and the keeper waits for its end."""
     place = shlex.quote(keep)
-    return f"if {_is_ours(place)} && [ -e {place}/env ]; then . {place}/env; : >{place}/at.$$; fi"
+    return f"if {_is_ours(place)} && [ -e {place}/env ]; then . {place}/env; command : >{place}/at.$$; fi 2>/dev/null"
 
 
 def first(keep: str) -> str:
