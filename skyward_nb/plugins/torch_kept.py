@@ -70,17 +70,26 @@ def plan_of(standings: Sequence[RankStanding]) -> tuple[GroupWords, ...] | None:
     `standings` by rank.
     """
     had = [{each.name: each for each in standing.groups} for standing in standings]
+    # Torch names further groups by how many there are: ranks that differ in that would never meet.
+    begun = min(standing.numbered for standing in standings)
     everyone = tuple(range(len(standings)))
     plan = {
         group.name: group
         for groups in had
         for group in groups.values()
-        if group.can_go_on and all(had[rank].get(group.name) == group for rank in group.ranks)
+        if group.can_go_on
+        and not _is_numbered_from(group, begun)
+        and all(had[rank].get(group.name) == group for rank in group.ranks)
     }
     defaults = [each for each in plan.values() if each.is_default]
     if [each.ranks for each in defaults] != [everyone]:
         return None
     return tuple(sorted(plan.values(), key=lambda each: (not each.is_default, each.name)))
+
+
+def _is_numbered_from(group: GroupWords, number: int) -> bool:
+    """Whether not all ranks had come to the making of a group: the code that made it was cut."""
+    return group.name.isdecimal() and int(group.name) >= number
 
 
 class KeptGroups:

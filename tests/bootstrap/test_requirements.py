@@ -11,7 +11,7 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.image import Image
 from skyward_nb.words.spec import PoolSpec
 
-OF_THE_CLIENT = {"asyncssh>=2.24,<2.25", "cryptography>=43", "uv>=0.13.9"}
+OF_THE_CLIENT = {"asyncssh>=2.24,<2.25", "cryptography>=43", "pathspec>=0.12,<2", "uv>=0.13.9"}
 
 
 def test_our_needs_are_those_of_the_package_without_what_only_the_client_has():

@@ -40,7 +40,7 @@ LONG = {
     "docs/tutorial/progress.md": "notebook/test_output.py",
 }
 """Pages whose cells run with `--all` alone, and a test that shows the same each time."""
-_LANGUAGES = {"python", "sh", "toml", "text", "json"}
+_LANGUAGES = {"python", "sh", "toml", "text", "json", "yaml"}
 
 
 def cells(page: str) -> list[Block]:

@@ -16,6 +16,8 @@ from skyward_nb.reports.run_notes import of_a_memory_limit
 from skyward_nb.system.memory import own_memory
 from skyward_nb.words.errors import StartError
 
+# JAX warns of forks in a process in which other tests have used it.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
 MB = 1_000_000
 LIMIT = 300 * MB
 FILLS = "kept = []\nwhile len(kept) < 1000:\n    kept.append(bytearray(1_000_000))"
