@@ -49,6 +49,7 @@ def test_a_pool_that_somebody_uses(make):
     assert values(pool, "1") == [1] * 4
 
 
+@pytest.mark.extensive
 def test_pools_that_were_left_are_taken_down(make):
     first, second, third = make(name="a"), make(name="b"), make(name="b", nodes=1)
     for pool in (first, second, third):

@@ -105,6 +105,7 @@ def test_what_a_process_does_at_its_end_is_done(script):
     assert (script.folder / "held.txt").read_text() == "kept"
 
 
+@pytest.mark.extensive
 def test_a_script_finds_no_notebook(script):
     name = script(
         "try:\n    get_ipython\nexcept NameError:\n    print('none')\nimport IPython\nquit()\n"

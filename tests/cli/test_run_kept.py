@@ -114,6 +114,7 @@ def test_a_training_script_for_torchrun(script, framework):
     assert (chosen in ran.stderr) == (framework == "auto")
 
 
+@pytest.mark.extensive
 @needs_torch
 @pytest.mark.torch
 def test_a_rank_that_fails_frees_the_others_from_a_collective(script):

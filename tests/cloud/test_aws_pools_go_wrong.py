@@ -59,6 +59,7 @@ def test_a_machine_that_shows_another_host_key_is_not_logged_in_to(offered, monk
     offered.nothing_left()
 
 
+@pytest.mark.extensive
 def test_credentials_that_are_over_are_no_end_of_a_boot_and_end_machines_all_the_same(
     offered, monkeypatch
 ):

@@ -172,6 +172,7 @@ while not saved and time.monotonic() < until:
 saved"""
 
 
+@pytest.mark.extensive
 def test_a_notice_is_in_the_picture_and_what_is_not_known_to_be_gone_is_not_said_to_be(
     cloud, notebook
 ):

@@ -55,6 +55,7 @@ def compute(three, monkeypatch):
     assert total(np.ones(3)) @ three == [3] * 3
 
 
+@pytest.mark.extensive
 def test_calls_with_large_arguments_and_values(compute):
     array = np.arange(500_000)
     assert total(array) >> compute == array.sum()

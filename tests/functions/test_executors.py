@@ -107,6 +107,7 @@ def test_joblibs_jobs_run_on_ranks_within_an_async_block():
         asyncio.run(main())
 
 
+@pytest.mark.extensive
 def test_a_search_of_scikit_learn_is_the_same_on_ranks():
     pytest.importorskip("sklearn")
     from sklearn.datasets import load_iris

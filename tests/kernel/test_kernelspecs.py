@@ -75,7 +75,7 @@ def test_options_arrive_as_they_were_given(words):
     app.classes = [*IPKernelApp.classes, PoolKernel]
     app.parse_command_line([spec(asked)["argv"][-1]])
     # A kernel itself would make a shell, which other tests of this process would find.
-    said = app.config.PoolKernel.options.get_value(PoolKernel.class_traits()["options"])
+    said = app.config.PoolKernel.options
     assert parse_settings(said) == parse_settings(asked.options)
 
 

@@ -54,6 +54,7 @@ def test_the_square_button_frees_ranks_that_wait_in_a_collective(notebook):
     assert not notebook.console_errors
 
 
+@pytest.mark.extensive
 def test_a_run_outlives_the_kernel_that_is_restarted(notebook):
     long, attach = notebook.add_cell(LONG), notebook.add_cell("%sky attach")
     notebook.run_cell(long, wait=False)

@@ -296,7 +296,8 @@ def test_a_run_in_two_tabs_and_after_a_reload(runner, gate):
         each.page.bring_to_front()
         over.get_by_text("last words").first.wait_for()
         shown = each.output(cell).locator(".sky-record, .sky-live").locator("visible=true")
-        assert shown.count() == 1
+        # Where one takes the place of the other, both may be there for a moment.
+        until(lambda shown=shown: shown.count() == 1)
     other.page.close()
     runner.page.bring_to_front()
     runner.wait_idle()
@@ -325,6 +326,7 @@ def test_a_line_that_failed_is_marked_until_the_next_run(runner):
     assert not runner.console_errors
 
 
+@pytest.mark.extensive
 def test_a_run_that_nobody_sees_is_in_the_title_and_its_end_is_told_once(runner, gate):
     record = bundle(replace(views.running(), run=""))["application/vnd.skyward.run+json"]
     cell = runner.add_cell(PUBLISHED.format(record=repr(record)))
@@ -346,6 +348,7 @@ def test_a_run_that_nobody_sees_is_in_the_title_and_its_end_is_told_once(runner,
     assert not runner.console_errors
 
 
+@pytest.mark.extensive
 def test_the_menu_of_a_cell_names_pools_and_ranks(runner):
     cell = runner.add_cell("x = 1")
     page = runner.page
@@ -368,6 +371,7 @@ def test_the_menu_of_a_cell_names_pools_and_ranks(runner):
     assert not runner.console_errors
 
 
+@pytest.mark.extensive
 def test_values_on_ranks_are_listed_and_pulled(runner):
     runner.run_cell(runner.add_cell("%%sky_remote nodes=2\nanswer = 42;"))
     runner.page.evaluate("jupyterapp.shell.activateById('skyward-nb-pools')")

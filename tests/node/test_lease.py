@@ -24,6 +24,7 @@ def test_a_client_renews_it(lease, make):
     assert lease.stat().st_mtime > 1
 
 
+@pytest.mark.extensive
 def test_a_run_without_a_client_does_not(lease, no_leaks):
     """The agent does not wait for it either: its machine would stay for nothing."""
     pool = start(nodes=1, idle=11)  # longer than from one renewal to the next

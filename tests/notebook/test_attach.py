@@ -149,6 +149,7 @@ def test_objects_that_an_earlier_kernel_sent_do_not_mix_with_new_ones(notebook):
     assert ran.result == "[0-1] (True, 2, 1)"
 
 
+@pytest.mark.extensive
 def test_a_pool_goes_with_its_notebook_unless_it_is_kept():
     before = traces()
     with kernel() as running:
@@ -212,6 +213,7 @@ def test_down_ends_this_notebooks_own_pool_and_not_anothers_of_the_same_name(not
     other.run("%sky down pool=default")
 
 
+@pytest.mark.extensive
 def test_down_all_ends_what_earlier_kernels_of_this_notebook_left_and_of_no_other(notebook, other):
     other.run("%sky up pool=theirs nodes=1")
     for kill in range(2):

@@ -75,6 +75,7 @@ def test_a_pool_that_was_cut_off_is_ended(session, entered, capsys, line, before
     assert capsys.readouterr().out == "no pool is up\n"
 
 
+@pytest.mark.extensive
 def test_of_a_pool_that_was_cut_off_is_told_what_may_run_on(session, entered, capsys, monkeypatch):
     pool = entered(provider="fake", heartbeat=0.2)
     cut_off(pool)

@@ -259,6 +259,7 @@ def test_a_timeout_leaves_what_a_rank_raised_before_it_the_error(notebook):
     assert "rank 1 had failed" in ran.traceback
 
 
+@pytest.mark.extensive
 def test_what_does_not_answer_is_said_and_where_the_killed_were(strict):
     notebook = strict
     ran = remote(

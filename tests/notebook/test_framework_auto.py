@@ -394,6 +394,7 @@ def test_what_is_not_installed_is_not_chosen(fresh):
     assert "1 rank" in ran.picture
 
 
+@pytest.mark.extensive
 @needs_torch
 @pytest.mark.torch
 def test_decorators_in_cells_are_honoured_also_where_the_cell_defines_the_function(fresh):

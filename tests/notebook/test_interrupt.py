@@ -148,6 +148,7 @@ def torch_pool(notebook):
     assert ran.status == "ok", ran
 
 
+@pytest.mark.extensive
 @pytest.mark.torch
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed")
 @pytest.mark.parametrize("waits", few(1, [True, False]))

@@ -166,6 +166,7 @@ def test_a_rank_that_dies(notebook, victim):
     assert "all ranks were started anew" in ran.picture
 
 
+@pytest.mark.extensive
 def test_what_is_of_the_old_devices_says_so(notebook):
     notebook.run(
         "%%sky_remote\nmine, there = jnp.arange(3.0), jax.device_put(jnp.ones(3), jax.local_devices()[0])\n"

@@ -166,6 +166,7 @@ def test_weights_begin_alike_without_a_seed_and_other_randomness_does_not(notebo
     )
 
 
+@pytest.mark.extensive
 @needs("torch")
 def test_on_torch_a_batch_by_itself_is_said_to_train_as_many_models(notebook, pool_of):
     """`fit` trains one: `test_keras_together`."""

@@ -486,6 +486,7 @@ def test_a_restart_is_a_new_cluster(notebook):
 # ── with Keras, and alone ───────────────────────────────────────────────────────────────
 
 
+@pytest.mark.extensive
 @needs_tensorflow
 @pytest.mark.skipif(
     not importlib.util.find_spec("skyward_nb.plugins.keras_plugin"),

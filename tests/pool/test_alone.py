@@ -77,6 +77,7 @@ def test_keras_trains_apart_on_the_ranks_of_a_node_alone(monkeypatch, ranks):
     assert keras_alone._together() == ()
 
 
+@pytest.mark.extensive
 @pytest.mark.torch
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="no PyTorch here")
 def test_code_may_form_a_group_of_its_nodes_ranks(alone):

@@ -213,6 +213,7 @@ def test_names_that_a_machine_still_has_can_be_brought_before_it_goes(fake):
         pool.run(pull, lambda _: None)
 
 
+@pytest.mark.extensive
 def test_an_interrupt_leaves_nothing_and_the_next_cell_tries_again(fake):
     pool = fake(nodes=2)
     ended(pool, 1)

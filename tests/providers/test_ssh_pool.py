@@ -119,6 +119,7 @@ def test_a_folder_that_others_may_enter_is_not_ours(tmp_path, made_anew):
     assert is_ours(own)
 
 
+@pytest.mark.extensive
 @pytest.mark.parametrize(
     "made_anew",
     [

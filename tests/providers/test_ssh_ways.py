@@ -239,6 +239,7 @@ def test_a_question_does_not_wait_until_a_value_has_gone(far, listener):
         each.close()
 
 
+@pytest.mark.extensive
 def test_nothing_is_read_that_nobody_takes_in(far, listener):
     near, there = opened(far, listener)
     there.setblocking(False)

@@ -212,6 +212,7 @@ def test_weights_in_bf16_have_gradients_in_bf16(pool):
     assert values(pool, body) == [{"bfloat16"}] * 2
 
 
+@pytest.mark.extensive
 def test_a_module_of_nnx_trains_the_same(with_modules):
     body = (
         "given, _ = fit('fsdp:2,tp:2', nnx.value_and_grad(error_of), seed=rank)\n"

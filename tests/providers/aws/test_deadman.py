@@ -56,6 +56,7 @@ def test_a_machine_that_nobody_comes_to_ends(timer):
     assert timer.off.read_text() == "systemctl\n"
 
 
+@pytest.mark.extensive
 def test_a_lease_that_is_renewed_keeps_it(timer):
     process = timer(boot=4, idle=4)
     for _ in range(10):
