@@ -6,13 +6,16 @@ import json
 import sys
 
 import pytest
-from ipykernel.kernelapp import IPKernelApp
+from later import Later
 
 from skyward_nb.kernel.__main__ import main
 from skyward_nb.kernel.kernelspecs import NAME, TITLE, read, spec
-from skyward_nb.kernel.pool_kernel import PoolKernel
 from skyward_nb.options.option_line import parse_settings
 from skyward_nb.words.errors import OptionError
+
+# tqdm takes a process that has imported ipykernel for a notebook.
+kernelapp = Later("ipykernel.kernelapp")
+pool_kernel = Later("skyward_nb.kernel.pool_kernel")
 
 
 def test_a_kernel_is_installed_listed_and_taken_away(prefix, capsys):
@@ -71,8 +74,8 @@ def test_where_and_with_which_options():
 def test_options_arrive_as_they_were_given(words):
     """What traitlets makes of the command, where one value alone would lose its quotes."""
     asked = read(words)
-    app = IPKernelApp()
-    app.classes = [*IPKernelApp.classes, PoolKernel]
+    app = kernelapp.IPKernelApp()
+    app.classes = [*kernelapp.IPKernelApp.classes, pool_kernel.PoolKernel]
     app.parse_command_line([spec(asked)["argv"][-1]])
     # A kernel itself would make a shell, which other tests of this process would find.
     said = app.config.PoolKernel.options
