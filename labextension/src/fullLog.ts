@@ -20,6 +20,7 @@ export class FullLog {
   private readonly list = element('div', 'sky-out sky-out-down');
   private readonly note = element('div', 'sky-note');
   private readonly end = element('div', 'sky-end');
+  private readonly sight: IntersectionObserver;
   private readonly pages: HTMLElement[] = [];
   private next: number | null = null;
   private asked = 0;
@@ -50,14 +51,15 @@ export class FullLog {
       this.note,
       this.list
     );
-    new IntersectionObserver(
+    this.sight = new IntersectionObserver(
       seen => {
         if (seen.some(each => each.isIntersecting)) {
           void this.more();
         }
       },
       { root: this.list, rootMargin: '600px' }
-    ).observe(this.end);
+    );
+    this.sight.observe(this.end);
     void this.begin(0);
   }
 
@@ -111,6 +113,9 @@ export class FullLog {
     } finally {
       if (asked === this.asked) {
         this.isBusy = false;
+        // An end that stays in sight is no news to the observer, unless it looks for the first time.
+        this.sight.unobserve(this.end);
+        this.sight.observe(this.end);
       }
     }
   }
