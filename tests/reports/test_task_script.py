@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("yaml")
+
+
 from skyward_nb.options.option_line import parse
 from skyward_nb.reports.task_script import TaskScript
 from skyward_nb.words.spec import PoolSpec
