@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from skyward_nb.providers.aws import rental_records
 from skyward_nb.providers.folders import sweep as sweep_folders
-from skyward_nb.providers.kubernetes import pod_records
+from skyward_nb.providers.kubernetes.pod_records import PodRecord
 from skyward_nb.providers.orphans import Swept
 from skyward_nb.providers.slurm import job_records
 
@@ -49,7 +49,7 @@ def clean_up() -> CleanupReport:
         from skyward_nb.providers.slurm.sweep import sweep_jobs
 
         jobs = LOOP.start(sweep_jobs()).future.result()
-    if pod_records.all_records():
+    if PodRecord.every():
         from skyward_nb.providers.kubernetes.orphan_jobs import sweep_pods
 
         pods = LOOP.start(sweep_pods()).future.result()

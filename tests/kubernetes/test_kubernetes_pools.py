@@ -21,7 +21,7 @@ from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Output, Phase
 from skyward_nb.providers.kubernetes import pool_job
 from skyward_nb.providers.kubernetes.manifest import ServerVersion, job_name, manifest
-from skyward_nb.providers.kubernetes.pod_records import PodRecord, all_records
+from skyward_nb.providers.kubernetes.pod_records import PodRecord
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.reports.cleanup import clean_up
@@ -90,7 +90,7 @@ def test_a_pool_comes_up_on_its_nodes_and_nothing_is_left(kubernetes, cluster, m
     pool.close()
     assert cluster.is_empty()
     assert not pool.closing.may_run
-    assert not all_records()
+    assert not PodRecord.every()
 
 
 def test_an_exec_that_is_cut_is_made_anew_in_mid_run(kubernetes, cluster):
@@ -149,7 +149,7 @@ def test_a_pool_whose_notebook_was_killed_is_found_again_until_a_pod_is_deleted(
     assert again.closed
     until(cluster.is_empty)
     assert not registry.entries()
-    assert not all_records()
+    assert not PodRecord.every()
 
 
 # ── what does not come up ───────────────────────────────────────────────────────────────
@@ -173,7 +173,7 @@ def test_what_cannot_start_is_said_at_once_and_nothing_is_left(
     with pytest.raises(StartError, match=words):
         pool.start(lambda _: None)
     assert cluster.is_empty()
-    assert not all_records()
+    assert not PodRecord.every()
 
 
 def test_without_kubectl_it_says_where_to_get_it(kubernetes, monkeypatch, tmp_path):
@@ -234,11 +234,11 @@ def test_a_pool_that_waits_says_why_and_an_interrupt_deletes_its_job(kubernetes,
     pool, told = kubernetes(cpus=1000), []
     work = LOOP.start(pool.context.provider.acquire(pool.spec, pool.pool_id, told.append))
     until(lambda: any("no node has enough free CPUs" in text for text in phases(told)))
-    (record,) = all_records()
+    (record,) = PodRecord.every()
     assert (record.pool_id, record.pods, record.namespace) == (pool.pool_id, (), "default")
     work.give_up()
     assert cluster.is_empty()
-    assert not all_records()
+    assert not PodRecord.every()
 
 
 def test_a_job_whose_notebook_was_killed_while_it_waited_is_deleted_by_the_next_and_by_a_sweep(
@@ -257,7 +257,7 @@ def test_a_job_whose_notebook_was_killed_while_it_waited_is_deleted_by_the_next_
         clean(events.append)
         assert any("lost-123456" in str(each) for each in events if not isinstance(each, Phase))
         until(lambda: not [each for each in cluster.things() if "lost" in each])
-    assert not [each for each in all_records() if each.pool_id == "lost-123456"]
+    assert not [each for each in PodRecord.every() if each.pool_id == "lost-123456"]
 
 
 # ── how it ends ─────────────────────────────────────────────────────────────────────────
@@ -400,7 +400,7 @@ def test_with_less_than_the_role_of_the_page_no_pool_comes_up(
     with pytest.warns(UserWarning) if "list" not in left else contextlib.nullcontext():
         with pytest.raises((StartError, HostError), match=words):
             pool.start(lambda _: None)
-    for record in all_records():
+    for record in PodRecord.every():
         record.remove()
     cluster.say("delete", "jobs", "--all")
 

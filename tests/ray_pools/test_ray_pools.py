@@ -16,7 +16,7 @@ from waiting import until
 from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Output, Phase, Remark
 from skyward_nb.providers.maker_process import MakerProcess
-from skyward_nb.providers.ray.group_records import GroupRecord, all_records
+from skyward_nb.providers.ray.group_records import GroupRecord
 from skyward_nb.words.errors import PoolError, StartError
 
 
@@ -50,7 +50,7 @@ def test_a_pool_comes_up_on_its_nodes_and_goes_with_its_group(on_ray, cluster, m
     pool.close()
     assert not cluster.groups()
     assert not pool.closing.may_run
-    assert not all_records()
+    assert not GroupRecord.every()
     until(lambda: not [*Path("/tmp").glob(f".skyward-{pool.pool_id}*")])
 
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_held_is_said_at_once_and_nothing_is_left(on_ray, cluster
         pool = on_ray(**options)
         with pytest.raises(StartError, match=words):
             pool.start(lambda _: None)
-        assert not all_records()
+        assert not GroupRecord.every()
 
 
 @pytest.mark.extensive
@@ -156,10 +156,10 @@ def test_a_pool_that_waits_says_for_what_and_an_interrupt_removes_its_group(on_r
     work = LOOP.start(pool.context.provider.acquire(pool.spec, pool.pool_id, told.append))
     until(lambda: any("Ray waits for its autoscaler" in text for text in phases(told)))
     assert len(cluster.groups()) == 1
-    (record,) = all_records()
+    (record,) = GroupRecord.every()
     assert (record.pool_id, record.nodes) == (pool.pool_id, ())
     work.give_up()
-    assert not all_records()
+    assert not GroupRecord.every()
 
 
 @pytest.mark.extensive
@@ -182,7 +182,7 @@ ray.util.placement_group([{{"CPU": 1}}] * 3, strategy="STRICT_SPREAD", name="sky
         pool.start(events.append)
     assert any(isinstance(each, Remark) and "lost-123456" in each.text for each in events)
     assert not cluster.groups()
-    assert not all_records()
+    assert not GroupRecord.every()
 
 
 @pytest.mark.extensive
@@ -212,5 +212,5 @@ def test_where_no_ray_is_and_where_it_is_another_one_is_said(on_ray, tmp_path):
     pool = on_ray(access={"python": str(other)})
     with pytest.raises(StartError, match=r"has no Ray: `pip install 'skyward-nb\[ray\]'`"):
         pool.start(lambda _: None)
-    assert not all_records()
+    assert not GroupRecord.every()
     assert PYTHON.exists()

@@ -18,7 +18,7 @@ from skyward_nb.protocol.events import CostChanged, Phase, Remark
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.skypilot.cluster import RentedCluster
-from skyward_nb.providers.skypilot.cluster_records import ClusterRecord, all_records
+from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
 from skyward_nb.providers.ssh.host_keys import pin_file
 from skyward_nb.reports.cost_approval import dry_lines, quote_for
 from skyward_nb.words.errors import AccountError, NothingFits, PoolError, StartError
@@ -59,7 +59,7 @@ def test_a_pool_comes_up_costs_and_is_taken_down(rented, fake, machine):
     assert verbs(fake) == ["launch", "status", "down", "status"]
     assert "--refresh" in fake.calls()[-1]
     assert not pool.closing.may_run
-    assert not all_records()
+    assert not ClusterRecord.every()
     assert cluster not in pin_file().read_text()
     until(lambda: not [*Path("/tmp").glob(f".skyward-{pool.pool_id}*")])
 
@@ -132,7 +132,7 @@ def test_what_cannot_be_rented_is_said_and_nothing_is_left(rented, fake, wrong, 
         pool.start(lambda _: None)
     assert verbs(fake)[-2:] == ["down", "status"]
     assert not fake.clusters()
-    assert not all_records()
+    assert not ClusterRecord.every()
 
 
 def test_without_skypilot_it_is_said_how_to_have_it(rented, fake, monkeypatch):
@@ -140,7 +140,7 @@ def test_without_skypilot_it_is_said_how_to_have_it(rented, fake, monkeypatch):
     pool = rented(skypilot=SkyPilotAccess())
     with pytest.raises(StartError, match=r"uv tool install --python 3\.12 'skypilot"):
         pool.start(lambda _: None)
-    assert not all_records()
+    assert not ClusterRecord.every()
 
 
 def test_an_interrupt_cancels_the_request_and_takes_down_what_it_made(rented, fake):
@@ -153,7 +153,7 @@ def test_an_interrupt_cancels_the_request_and_takes_down_what_it_made(rented, fa
     assert ["api", "cancel", "--yes", "1f2e3d4c"] in fake.calls()
     assert verbs(fake)[-2:] == ["down", "status"]
     assert not fake.clusters()
-    assert not all_records()
+    assert not ClusterRecord.every()
 
 
 def test_what_skypilot_does_not_take_down_is_named_and_taken_down_by_the_next_pool(rented, fake):
@@ -163,7 +163,7 @@ def test_what_skypilot_does_not_take_down_is_named_and_taken_down_by_the_next_po
     with pytest.warns(UserWarning, match="It may cost money: `sky down skyward-rented-"):
         with pytest.raises(StartError):
             pool.start(lambda _: None)
-    (record,) = all_records()
+    (record,) = ClusterRecord.every()
     replace(
         record, maker=replace(MakerProcess.this(), since=1.0)
     ).write()  # that notebook has ended
@@ -173,7 +173,7 @@ def test_what_skypilot_does_not_take_down_is_named_and_taken_down_by_the_next_po
         rented().start(events.append)
     assert any(isinstance(each, Remark) and record.pool_id in each.text for each in events)
     assert not fake.clusters()
-    assert not all_records()
+    assert not ClusterRecord.every()
 
 
 def test_a_plan_is_shown_before_anything_is_rented(rented, fake):

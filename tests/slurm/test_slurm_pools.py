@@ -21,7 +21,7 @@ from skyward_nb.protocol.events import Output, Phase, Remark
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.slurm.batch_script import job_name
-from skyward_nb.providers.slurm.job_records import JobRecord, all_records
+from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.login_node import over_login
 from skyward_nb.reports.cleanup import clean_up
 from skyward_nb.words.errors import PoolError, StartError
@@ -70,7 +70,7 @@ def test_a_pool_comes_up_on_its_nodes_and_goes_with_its_job(slurm, cluster, monk
     pool.close()
     assert cluster.is_empty()
     assert not pool.closing.may_run
-    assert not all_records()
+    assert not JobRecord.every()
     assert not [*Path(os.environ["SKYWARD_CACHE_DIR"]).glob("slurm/*")]
     until(lambda: not [*Path("/tmp").glob(f".skyward-{pool.pool_id}*")])
 
@@ -146,7 +146,7 @@ def test_what_cannot_start_is_said_at_once_and_nothing_is_left(slurm, cluster, o
     with pytest.raises(StartError, match=words):
         pool.start(lambda _: None)
     assert cluster.is_empty()
-    assert not all_records()
+    assert not JobRecord.every()
 
 
 @pytest.mark.extensive
@@ -166,11 +166,11 @@ def test_a_pool_that_waits_says_why_and_an_interrupt_cancels_its_job(slurm, clus
     work = LOOP.start(pool.context.provider.acquire(pool.spec, pool.pool_id, told.append))
     until(lambda: any("(Resources)" in text for text in phases(told)))
     assert len(cluster.queue()) == 2
-    (record,) = all_records()
+    (record,) = JobRecord.every()
     assert (record.pool_id, record.nodes) == (pool.pool_id, ())
     work.give_up()
     assert cluster.queue() == [f"{other} RUNNING"]
-    assert not all_records()
+    assert not JobRecord.every()
     cluster.say("scancel", other)
 
 
@@ -188,7 +188,7 @@ def test_a_job_whose_notebook_was_killed_while_it_waited_is_cancelled_by_the_nex
         pool.start(events.append)
     assert any(isinstance(each, Remark) and "lost-123456" in each.text for each in events)
     assert cluster.is_empty()
-    assert not all_records()
+    assert not JobRecord.every()
 
 
 def test_a_pool_in_a_job_that_is_there_leaves_the_job_as_it_was(slurm, cluster, monkeypatch):
@@ -214,7 +214,7 @@ def test_a_pool_in_a_job_that_is_there_leaves_the_job_as_it_was(slurm, cluster, 
             ]
         )
     )
-    assert not all_records()
+    assert not JobRecord.every()
     cluster.say("scancel", mine)
 
 
@@ -300,7 +300,7 @@ def test_another_job_comes_in_the_place_of_one_that_was_preempted(slurm, cluster
     second = job_of(pool)
     assert second != first
     assert values(pool, where) == [(second, False)] * 4
-    (record,) = all_records()
+    (record,) = JobRecord.every()
     assert (record.job, record.before) == (second, "")
     assert cluster.queue() == [f"{second} RUNNING"]
     # Whoever comes back finds the new one.
@@ -310,7 +310,7 @@ def test_another_job_comes_in_the_place_of_one_that_was_preempted(slurm, cluster
     assert values(again, where) == [(second, False)] * 4
     again.close()
     assert cluster.is_empty()
-    assert not all_records()
+    assert not JobRecord.every()
 
 
 @pytest.mark.extensive

@@ -9,7 +9,7 @@ from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.exec_line import here
 from skyward_nb.providers.kubernetes.cluster import ClusterRefused, ClusterSilent, KubernetesCluster
 from skyward_nb.providers.kubernetes.manifest import job_name
-from skyward_nb.providers.kubernetes.pod_records import PodRecord, all_records
+from skyward_nb.providers.kubernetes.pod_records import PodRecord
 
 
 def cluster_of(record: PodRecord) -> KubernetesCluster:
@@ -42,7 +42,7 @@ async def sweep_pods() -> PodSweep:
 async def delete_orphans(tell: Tell, found: PodSweep | None = None) -> None:
     """Delete the Jobs of pools that nobody can find: their makers are dead, and they are not listed."""
     found = found or PodSweep()
-    for record in all_records():
+    for record in PodRecord.every():
         if not record.is_orphan:
             continue
         cluster, name = cluster_of(record), job_name(record.pool_id)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from skyward_nb.providers.base import AgentGone, Tell
+from skyward_nb.providers.far.engine_record import listing_of
 from skyward_nb.providers.far.exec_line import here
 from skyward_nb.providers.far.host_setup import made_ready
 from skyward_nb.providers.kubernetes.cluster import KubernetesCluster
 from skyward_nb.providers.kubernetes.orphan_jobs import cluster_of, delete_orphans
 from skyward_nb.providers.kubernetes.pod_machine import PodMachine, line_to
-from skyward_nb.providers.kubernetes.pod_records import PodRecord, find_record
+from skyward_nb.providers.kubernetes.pod_records import PodRecord
 from skyward_nb.providers.kubernetes.pool_job import PoolJob
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.words.errors import HostError, HostNotReady, StartError
@@ -22,7 +23,7 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[PodMachine,
     """The machines of a new pool, head first; raises a `SkyError`, and nothing is left then."""
     access = spec.kubernetes or KubernetesAccess()
     await delete_orphans(tell)
-    record = PodRecord(pool_id=pool_id, maker=MakerProcess.this())
+    record = PodRecord(pool_id=pool_id, maker=MakerProcess.this(), listing=listing_of(pool_id))
     cluster = KubernetesCluster(here(), access.context or "", access.namespace or "")
     job = PoolJob(record, cluster, may_exist=False)
     try:
@@ -53,7 +54,7 @@ async def _machines(
 
 def find(spec: PoolSpec, pool_id: str) -> tuple[PodMachine, ...]:
     """The machines of an existing pool; raises `AgentGone` if it has no Job any more."""
-    record = find_record(pool_id)
+    record = PodRecord.find(pool_id)
     if record is None or not record.pods:
         raise AgentGone
     job = PoolJob(record, cluster_of(record))

@@ -6,11 +6,11 @@ import asyncio
 
 from skyward_nb.protocol.events import Remark
 from skyward_nb.providers.base import AgentGone, Tell
+from skyward_nb.providers.far.engine_record import listing_of
 from skyward_nb.providers.far.host_setup import made_ready
-from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.ray.group import NodeGroup
-from skyward_nb.providers.ray.group_records import GroupRecord, all_records, find_record
+from skyward_nb.providers.ray.group_records import GroupRecord
 from skyward_nb.providers.ray.helper_client import RayHelper
 from skyward_nb.providers.ray.line import RayLine
 from skyward_nb.providers.ray.machine import RayMachine
@@ -27,7 +27,7 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[RayMachine,
         pool_id=pool_id,
         access=spec.ray,
         maker=MakerProcess.this(),
-        listing=str((far_root() / f"{pool_id}.json").absolute()),
+        listing=listing_of(pool_id),
         count=spec.nodes,
     )
     helper = RayHelper(spec.ray)
@@ -36,7 +36,7 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[RayMachine,
     try:
         return await _machines(spec, group, await group.begin(spec, tell), tell)
     except BaseException:
-        if find_record(pool_id) is not None:  # else nothing was asked for
+        if GroupRecord.find(pool_id) is not None:  # else nothing was asked for
             await asyncio.shield(group.give_back())
         raise
     finally:
@@ -70,7 +70,7 @@ async def _machines(
 
 def find(spec: PoolSpec, pool_id: str) -> tuple[RayMachine, ...]:
     """The machines of an existing pool; raises `AgentGone` if it has no group any more."""
-    record = find_record(pool_id)
+    record = GroupRecord.find(pool_id)
     if record is None or not record.nodes:
         raise AgentGone
     helper = RayHelper(record.access)
@@ -83,7 +83,7 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[RayMachine, ...]:
 
 async def end_orphans(address: str, tell: Tell) -> None:
     """Remove the groups of a cluster whose pools nobody can find: their makers are dead, and they are not listed."""
-    for record in all_records():
+    for record in GroupRecord.every():
         if record.access.address != address or not record.is_orphan:
             continue
         if not await NodeGroup(record, RayHelper(record.access)).give_back():

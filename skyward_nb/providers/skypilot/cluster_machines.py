@@ -6,11 +6,11 @@ import asyncio
 
 from skyward_nb.protocol.events import Remark
 from skyward_nb.providers.base import AgentGone, Tell
+from skyward_nb.providers.far.engine_record import listing_of
 from skyward_nb.providers.far.host_setup import made_ready
-from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.skypilot.cluster import RentedCluster
-from skyward_nb.providers.skypilot.cluster_records import ClusterRecord, all_records, find_record
+from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
 from skyward_nb.providers.skypilot.cluster_request import keep_of
 from skyward_nb.providers.skypilot.machine import RentedHostLine, SkyPilotMachine
 from skyward_nb.providers.ssh.dialer import Dialer
@@ -27,7 +27,7 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SkyPilotMac
         pool_id=pool_id,
         access=spec.skypilot,
         maker=MakerProcess.this(),
-        listing=str((far_root() / f"{pool_id}.json").absolute()),
+        listing=listing_of(pool_id),
         nodes=spec.nodes,
     )
     cluster = RentedCluster(record)
@@ -35,7 +35,7 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SkyPilotMac
         await cluster.launch(spec, tell)
         machines = await _machines(spec, cluster, tell)
     except BaseException:
-        if find_record(pool_id) is not None:  # else nothing was asked for
+        if ClusterRecord.find(pool_id) is not None:  # else nothing was asked for
             await asyncio.shield(cluster.take_down())
         raise
     cluster.reached()
@@ -73,7 +73,7 @@ def lines_of(record: ClusterRecord, *, is_new: bool = False) -> list[RentedHostL
 
 def find(spec: PoolSpec, pool_id: str) -> tuple[SkyPilotMachine, ...]:
     """The machines of an existing pool; raises `AgentGone` if it has no cluster any more."""
-    record = find_record(pool_id)
+    record = ClusterRecord.find(pool_id)
     if record is None or not record.is_up:
         raise AgentGone
     cluster = RentedCluster(record)
@@ -85,7 +85,7 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[SkyPilotMachine, ...]:
 
 async def take_down_orphans(tell: Tell) -> None:
     """Take down the clusters of pools that nobody can find: their makers are dead, and they are not listed."""
-    for record in all_records():
+    for record in ClusterRecord.every():
         if not record.is_orphan:
             continue
         if not await RentedCluster(record).take_down():

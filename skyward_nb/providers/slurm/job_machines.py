@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Remark
 from skyward_nb.providers.base import AgentGone, Readied, ReplacementRequest, Tell
+from skyward_nb.providers.far.engine_record import listing_of
 from skyward_nb.providers.far.host_setup import made_ready
-from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.slurm.allocation import Allocation
-from skyward_nb.providers.slurm.job_records import JobRecord, find_record
+from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.machine import SlurmMachine, line_to
 from skyward_nb.providers.slurm.sweep import cancel_orphans, controller_of
 from skyward_nb.words.errors import HostError, HostNotReady, StartError
@@ -24,9 +24,8 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SlurmMachin
     assert spec.slurm is not None
     controller = controller_of(spec.slurm)
     await cancel_orphans(tell)
-    listing = str((far_root() / f"{pool_id}.json").absolute())
     record = JobRecord(
-        pool_id=pool_id, access=spec.slurm, maker=MakerProcess.this(), listing=listing
+        pool_id=pool_id, access=spec.slurm, maker=MakerProcess.this(), listing=listing_of(pool_id)
     )
     allocation = Allocation(record, controller)
     try:
@@ -45,7 +44,7 @@ async def replaced(
 
     A job ends as a whole: nodes of it are replaced together. Raises `AgentGone` if the pool has no record any more.
     """
-    record = find_record(pool_id)
+    record = JobRecord.find(pool_id)
     if record is None:
         raise AgentGone("its record is gone: another process has ended it")
     lost = [each for each in lack.lost if isinstance(each, SlurmMachine)]
@@ -90,7 +89,7 @@ async def _machines(
 
 def find(spec: PoolSpec, pool_id: str) -> tuple[SlurmMachine, ...]:
     """The machines of an existing pool; raises `AgentGone` if it has no job any more."""
-    record = find_record(pool_id)
+    record = JobRecord.find(pool_id)
     if record is None or not record.nodes:
         raise AgentGone
     allocation = Allocation(record, controller_of(record.access))

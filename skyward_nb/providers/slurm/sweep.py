@@ -6,14 +6,12 @@ import contextlib
 import shutil
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from skyward_nb.protocol.events import Remark
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.exec_line import ExecLine, here
-from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.slurm.controller import SlurmController, SlurmSilent, clean_environ
-from skyward_nb.providers.slurm.job_records import JobRecord, all_records
+from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.login_node import over_login
 from skyward_nb.words.slurm_access import SlurmAccess
 
@@ -45,8 +43,8 @@ async def sweep_jobs() -> JobSweep:
     """Cancel the jobs of pools that nobody can find, and name those of this user that were not made here."""
     found = JobSweep()
     await cancel_orphans(lambda _: None, found)
-    known = {record.pool_id for record in all_records()}
-    places = {record.access.login for record in all_records()}
+    known = {record.pool_id for record in JobRecord.every()}
+    places = {record.access.login for record in JobRecord.every()}
     if shutil.which("squeue") is not None:
         places.add(None)
     for login in places:
@@ -59,8 +57,8 @@ async def sweep_jobs() -> JobSweep:
 async def cancel_orphans(tell: Tell, found: JobSweep | None = None) -> None:
     """Cancel the jobs of pools that nobody can find: their makers are dead, and they are not listed."""
     found = found or JobSweep()
-    for record in all_records():
-        if not is_orphan(record):
+    for record in JobRecord.every():
+        if not record.is_orphan:
             continue
         if record.is_current:
             record.remove()
@@ -82,9 +80,3 @@ async def cancel_orphans(tell: Tell, found: JobSweep | None = None) -> None:
             found.left.append(f"the job of pool {record.pool_id} ({silent})")
             continue
         record.remove()
-
-
-def is_orphan(record: JobRecord) -> bool:
-    """Whether nobody can find a record's pool: no process makes it, and it is not listed."""
-    listing = Path(record.listing or far_root() / f"{record.pool_id}.json")
-    return not record.maker.may_live and not listing.exists()

@@ -1,0 +1,76 @@
+"""Records on disk of what engines are asked for, each written before the engine is asked.
+
+A record that stays where its pool is not listed says what may be left: the next pool of that engine ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import ClassVar, Self
+
+import msgspec
+
+from skyward_nb.providers.folders import far_root
+from skyward_nb.providers.maker_process import MakerProcess
+from skyward_nb.providers.state_files import state_folder, write
+
+
+def listing_of(pool_id: str) -> str:
+    """The file that lists a pool of this process's runtime folder while it is up."""
+    return str((far_root() / f"{pool_id}.json").absolute())
+
+
+class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine was asked for, for one pool, by the process `maker`.
+
+    `listing` is the file that lists the pool while it is up, of whichever runtime folder; "" in records of
+    earlier versions.
+    """
+
+    engine: ClassVar[str]
+    """The engine's folder of records."""
+    beside: ClassVar[tuple[str, ...]] = ()
+    """The suffixes of files beside a record."""
+    pool_id: str
+    maker: MakerProcess
+    listing: str = ""
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether nobody can find its pool: no process makes it, and it is not listed."""
+        listing = self.listing or listing_of(self.pool_id)
+        return not (self.maker.may_live or Path(listing).exists())
+
+    def write(self) -> None:
+        """Write it, whole or not at all; raises OSError."""
+        self.write_beside("json", msgspec.json.encode(self))
+
+    def write_beside(self, suffix: str, data: bytes) -> Path:
+        """Write a file of its name with this suffix, whole or not at all; raises OSError."""
+        path = self._path(self.pool_id, suffix)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(path, data)
+        return path
+
+    def remove(self) -> None:
+        """Remove it and the files beside it: nothing of what was asked for is left."""
+        for suffix in (*self.beside, "json"):
+            self._path(self.pool_id, suffix).unlink(missing_ok=True)
+
+    @classmethod
+    def find(cls, pool_id: str) -> Self | None:
+        """The record of a pool, if there is one."""
+        with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
+            return msgspec.json.decode(cls._path(pool_id, "json").read_bytes(), type=cls)
+        return None
+
+    @classmethod
+    def every(cls) -> list[Self]:
+        """The records of all pools of this user."""
+        found = (cls.find(path.stem) for path in state_folder(cls.engine).glob("*.json"))
+        return [record for record in found if record is not None]
+
+    @classmethod
+    def _path(cls, pool_id: str, suffix: str) -> Path:
+        return state_folder(cls.engine) / f"{pool_id}.{suffix}"
