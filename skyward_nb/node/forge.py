@@ -29,6 +29,7 @@ from skyward_nb.node.worker_forks import WorkerForks
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.system import processes
 from skyward_nb.system.parenthood import die_with_parent, hang_together
+from skyward_nb.words.decoding import from_msgpack
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.workdir.working_folder import FOLDERS, copies_root
@@ -199,7 +200,7 @@ class Forge:
             data, descriptors = b"", list[int]()
         if not data:
             return False
-        order = msgspec.msgpack.decode(data, type=Order)
+        order = from_msgpack(data, Order)
         if isinstance(order, ForkRank):
             self._fork(order, descriptors)
         elif isinstance(order, PreloadModules):

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-import msgspec
-
 from skyward_nb.node import forge
 from skyward_nb.system import processes
+from skyward_nb.words.decoding import from_msgpack
 
 if TYPE_CHECKING:
     from skyward_nb.node.local_ranks import LocalRanks
@@ -95,7 +94,7 @@ class ForgeConnection:
             self._loop.remove_reader(self._socket)
             self._ended()
             return
-        word = msgspec.msgpack.decode(data, type=forge.Word)
+        word = from_msgpack(data, forge.Word)
         if isinstance(word, forge.ModulesPreloaded):
             self.missing = word.missing
             self.imported.set()

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from skyward_nb.protocol.commands import POD_ENDS, TIME_LIMIT, MachineReclaimed
+from skyward_nb.words.decoding import from_json
 
 VARIABLE = "SKYWARD_NOTICES"
 _HOST = "169.254.169.254"
@@ -48,7 +49,7 @@ async def watch_notices(told: Callable[[MachineReclaimed], None]) -> None:
                 if token:
                     code, text = await _asked(_ACTION, f"X-aws-ec2-metadata-token: {token}")
                     if code == _OK:
-                        found = msgspec.json.decode(text, type=_Action)
+                        found = from_json(text, _Action)
                         told(MachineReclaimed(found.action, found.time))
                         return
                     if code != _NONE:

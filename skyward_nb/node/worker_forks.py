@@ -25,6 +25,7 @@ from skyward_nb.runtime.worker_process import (
     WorkerRefused,
     WorkerWord,
 )
+from skyward_nb.words.decoding import from_msgpack
 
 
 class WorkerForks:
@@ -63,7 +64,7 @@ class WorkerForks:
         assert isinstance(line, socket.socket)
         try:
             data = line.recv(LARGEST)
-            order = msgspec.msgpack.decode(data, type=WorkerOrder) if data else None
+            order = from_msgpack(data, WorkerOrder) if data else None
         except (OSError, msgspec.MsgspecError):
             order = None
         if order is None:

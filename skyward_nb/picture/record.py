@@ -28,6 +28,7 @@ from skyward_nb.view.run_view import (
 )
 from skyward_nb.view.series import Series, thinned
 from skyward_nb.view.stragglers import behind
+from skyward_nb.words.decoding import from_json
 from skyward_nb.words.offers import Bill
 
 MIME = "application/vnd.skyward.run+json"
@@ -210,7 +211,7 @@ def cost_of(bill: Bill, now: float) -> Cost:
 
 def as_json(view: RunView) -> dict[str, Any]:
     """The record as front ends get it: JSON's own types; what is not finite is null."""
-    return msgspec.json.decode(msgspec.json.encode(record_of(view)))
+    return from_json(msgspec.json.encode(record_of(view)), Any)
 
 
 def schema() -> bytes:

@@ -29,6 +29,7 @@ from skyward_nb.compat import torch_private
 from skyward_nb.plugins import torch_models
 from skyward_nb.plugins.lent_store import lent
 from skyward_nb.runtime.common_step import common_step
+from skyward_nb.words.decoding import from_json
 from skyward_nb.words.info import InstanceInfo
 
 _LIMIT = timedelta(seconds=8)
@@ -113,7 +114,7 @@ class KeptGroups:
         """
         own = self._standing()
         said = self._told("standing", msgspec.json.encode(own).decode())
-        standings = [msgspec.json.decode(each, type=RankStanding) for each in said]
+        standings = [from_json(each, RankStanding) for each in said]
         plan = plan_of(standings)
         if plan is None:
             return None

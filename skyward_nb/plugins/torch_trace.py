@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from skyward_nb.words.decoding import from_json
 from skyward_nb.words.profile import Collective
 
 Interval = tuple[float, float]
@@ -61,7 +62,7 @@ class Event(msgspec.Struct, gc=False):
 
     def arguments(self) -> dict[str, Any]:
         """What is recorded with it."""
-        return msgspec.json.decode(self.args) if isinstance(self.args, msgspec.Raw) else {}
+        return from_json(self.args, dict[str, Any]) if isinstance(self.args, msgspec.Raw) else {}
 
 
 class Trace(msgspec.Struct):
@@ -73,7 +74,7 @@ class Trace(msgspec.Struct):
 
 def read(data: bytes) -> Trace:
     """The trace in this JSON; raises ValueError for what is none."""
-    return msgspec.json.decode(data, type=Trace)
+    return from_json(data, Trace)
 
 
 # ── communication ───────────────────────────────────────────────────────────────────────

@@ -29,6 +29,7 @@ from skyward_nb.providers.folders import far_root, is_gone, runtime_root
 from skyward_nb.providers.orphans import is_ours
 from skyward_nb.store.content_store import AgentGone
 from skyward_nb.words.controls import with_texts_spelt
+from skyward_nb.words.decoding import from_json
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
@@ -190,7 +191,7 @@ def entries() -> list[PoolEntry]:
 def _read(path: Path) -> list[PoolEntry]:
     # An entry of another version, or one that is being removed, is ignored.
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return [msgspec.json.decode(path.read_bytes(), type=PoolEntry)]
+        return [from_json(path.read_bytes(), PoolEntry)]
     return []
 
 

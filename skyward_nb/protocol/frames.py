@@ -14,6 +14,7 @@ import msgspec
 
 from skyward_nb.protocol.commands import Command
 from skyward_nb.protocol.events import Event
+from skyward_nb.words.decoding import msgpack_decoder
 from skyward_nb.words.node_log_entry import NodeLogEntry
 
 LARGEST = 1 << 30
@@ -96,12 +97,12 @@ class Frames(Generic[M]):
 @functools.cache
 def _event_decoder() -> msgspec.msgpack.Decoder[Event]:
     # To make one takes as long as to ask an agent for its status, which the panel does each second.
-    return msgspec.msgpack.Decoder(Event)
+    return msgpack_decoder(Event)
 
 
 def command_frames() -> Frames[Command]:
     """A decoder of commands."""
-    return Frames(msgspec.msgpack.Decoder(Command))
+    return Frames(msgpack_decoder(Command))
 
 
 def event_frames() -> Frames[Event]:
@@ -111,4 +112,4 @@ def event_frames() -> Frames[Event]:
 
 def node_frames() -> Frames[NodeLogEntry]:
     """A decoder of logs of machines."""
-    return Frames(msgspec.msgpack.Decoder(NodeLogEntry))
+    return Frames(msgpack_decoder(NodeLogEntry))

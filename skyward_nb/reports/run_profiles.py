@@ -21,6 +21,7 @@ from skyward_nb.store.content_store import ContentStore
 from skyward_nb.view.run_view import NoteTable
 from skyward_nb.view.slow_ranks import slow_in_all, slow_words
 from skyward_nb.words.controls import spelt, with_texts_spelt
+from skyward_nb.words.decoding import converted
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.profile import MOST_ONE_SIDED, OF_ALL, Collective, CommProfile
 from skyward_nb.words.ranks import count_ranks, ranks_by
@@ -44,7 +45,7 @@ def profiles_of(done: Mapping[int, RankDone], store: ContentStore) -> dict[int, 
         if end.profile is not None:
             try:
                 parts = unpack(end.profile, store, only_values=True)
-                found[rank] = with_texts_spelt(msgspec.convert(parts, CommProfile))
+                found[rank] = with_texts_spelt(converted(parts, CommProfile))
             except (CorruptValue, NotPlain, OSError, msgspec.ValidationError) as error:
                 found[rank] = CommProfile(trouble=spelt(str(error)))
     return found

@@ -34,6 +34,8 @@ from typing import Protocol
 
 import msgspec
 
+from skyward_nb.words.decoding import from_json
+
 _WHOLE = 1.0
 """Seconds that an interrupt waits for the end of an optimizer's step."""
 _MET = 0.25
@@ -283,7 +285,7 @@ class CommonStep:
         told = exchange(f"stop/{run}", msgspec.json.encode(report), patience * _MET)
         if told is None:
             return None
-        reports = [msgspec.json.decode(each, type=StepReport) for each in told]
+        reports = [from_json(each, StepReport) for each in told]
         # Not the time that is left: that differs between ranks.
         return decide(reports, patience * (1 - _MET))
 

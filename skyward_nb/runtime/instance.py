@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import sys
 
-import msgspec
 from msgspec.structs import replace
 
+from skyward_nb.words.decoding import from_json
 from skyward_nb.words.info import COMPUTE_POOL, InstanceInfo, under_torchrun
 
 
 def instance_info() -> InstanceInfo:
     """This rank's place in its pool; under torchrun a worker's among its workers, elsewhere node 0 of 1. Never an error."""
     if text := os.environ.get(COMPUTE_POOL):
-        return msgspec.json.decode(text, type=InstanceInfo)
+        return from_json(text, InstanceInfo)
     info = under_torchrun(os.environ)
     if info is None:
         return InstanceInfo()

@@ -27,6 +27,7 @@ import msgspec
 
 from skyward_nb.runtime.script_runner import run
 from skyward_nb.system.traceback_filter import without_frames
+from skyward_nb.words.decoding import from_msgpack
 
 SOCKET = "workers.sock"
 """The socket of a forge, in the folder of its pool."""
@@ -109,7 +110,7 @@ class ForkedWorker:
             except ConnectionError:
                 data = b""
             # A forge that is gone has taken its children along.
-            ended = msgspec.msgpack.decode(data, type=WorkerEnded) if data else None
+            ended = from_msgpack(data, WorkerEnded) if data else None
             self.returncode = ended.code if ended else -signal.SIGKILL
             self._line.close()
         return self.returncode
@@ -156,7 +157,7 @@ def start_worker(
     try:
         line = _connected()
         line.send(msgspec.msgpack.encode(order))
-        said = msgspec.msgpack.decode(line.recv(LARGEST), type=WorkerForked | WorkerRefused)
+        said = from_msgpack(line.recv(LARGEST), WorkerForked | WorkerRefused)
     except (OSError, msgspec.MsgspecError):
         said = WorkerRefused("the forge does not answer")
     if isinstance(said, WorkerForked) and line is not None:

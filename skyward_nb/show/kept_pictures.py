@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from skyward_nb.logs.log_files import log_root
+from skyward_nb.words.decoding import from_json
 from skyward_nb.words.errors import OptionError
 
 MOST_PICTURES = 500
@@ -50,7 +51,7 @@ def find_picture(run: str, pool_ids: Collection[str]) -> dict[str, object]:
     for _, _, path in reversed(_there()):
         if path.parent.name in among and number in ("", path.stem):
             with contextlib.suppress(OSError, msgspec.DecodeError):
-                return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+                return from_json(path.read_bytes(), dict[str, object])
     what = (
         f"run={run}: there is no picture of it" if run else "no run of this notebook has a picture"
     )

@@ -25,6 +25,7 @@ from skyward_nb.picture.wording import bar_row, headline
 from skyward_nb.pool.registry import PoolEntry, progress_file
 from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.view.run_view import DisplayedObject, OutputLine, RunView
+from skyward_nb.words.decoding import from_json
 
 PERIOD = 1.0
 STALE = 20.0
@@ -165,7 +166,7 @@ def read_progress(entry: PoolEntry) -> RunProgress | None:
     """How far the run of a pool is, as its display wrote it last; None where there is none."""
     path: Path = progress_file(entry)
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        found = msgspec.json.decode(path.read_bytes(), type=RunProgress)
+        found = from_json(path.read_bytes(), RunProgress)
         if abs(time.time() - found.written) < STALE:
             return found
     return None
@@ -177,7 +178,7 @@ def ask_for_picture(entry: PoolEntry, number: int) -> RunPicture | None:
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         os.close(os.open(_asked_of(path), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         os.utime(_asked_of(path))
-        found = msgspec.json.decode(_picture_of(path).read_bytes(), type=RunPicture)
+        found = from_json(_picture_of(path).read_bytes(), RunPicture)
         if found.number == number:
             return found
     return None

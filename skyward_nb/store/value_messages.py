@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from skyward_nb.words.decoding import msgpack_decoder
 from skyward_nb.words.folder_entry import FilePart, FolderEntry, PackedContents
 
 LARGEST = 1 << 26
@@ -234,8 +235,8 @@ Answer = (
     | ValuePacked
 )
 
-ASKS: msgspec.msgpack.Decoder[Ask] = msgspec.msgpack.Decoder(Ask)
-ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+ASKS: msgspec.msgpack.Decoder[Ask] = msgpack_decoder(Ask)
+ANSWERS: msgspec.msgpack.Decoder[Answer] = msgpack_decoder(Answer)
 _encode = msgspec.msgpack.Encoder().encode
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from skyward_nb.system import nvidia_smi, processes
+from skyward_nb.words.decoding import from_json
 from skyward_nb.words.mig import GpuCard, commands
 
 PATIENCE = 120.0
@@ -158,7 +159,7 @@ def _ran(command: str) -> str:
 
 def _read(folder: Path) -> tuple[MigPartition, ...]:
     try:
-        return msgspec.json.decode((folder / _NOTE).read_bytes(), type=tuple[MigPartition, ...])
+        return from_json((folder / _NOTE).read_bytes(), tuple[MigPartition, ...])
     except (OSError, msgspec.DecodeError):
         return ()
 

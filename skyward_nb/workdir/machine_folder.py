@@ -18,14 +18,13 @@ from pathlib import Path
 import msgspec
 
 from skyward_nb.store.blobs import Buffer, digest_of
+from skyward_nb.words.decoding import msgpack_decoder
 from skyward_nb.words.folder_entry import FilePart, FolderEntry, is_folder_key
 from skyward_nb.workdir.changes import Entries, by_path, changes
 from skyward_nb.workdir.patterns import PathPatterns
 
 _STEP = 16 << 20
-_RECORD: msgspec.msgpack.Decoder[tuple[FolderEntry, ...]] = msgspec.msgpack.Decoder(
-    tuple[FolderEntry, ...]
-)
+_RECORD: msgspec.msgpack.Decoder[tuple[FolderEntry, ...]] = msgpack_decoder(tuple[FolderEntry, ...])
 Contents = Callable[[str], Buffer | None]
 """The bytes with a digest that were sent, if they were."""
 

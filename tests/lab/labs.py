@@ -124,6 +124,8 @@ def lab_server(
             url = _wait_for_url(folder, process, log)
         server = LabServer(url, token, folder / "root", psutil.Process(process.pid), apart)
         yield server
+        ended = process.poll()
+        assert ended is None, f"JupyterLab ended by itself ({ended}):\n{log.read_text()[-3000:]}"
         server.end_kernels()
     finally:
         _end(process)

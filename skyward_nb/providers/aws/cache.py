@@ -12,6 +12,8 @@ from typing import TypeVar
 import msgspec
 import platformdirs
 
+from skyward_nb.words.decoding import from_json
+
 T = TypeVar("T")
 _KEPT = 30 * 86400.0
 
@@ -38,9 +40,9 @@ class Cache:
     def find(self, asked: tuple[object, ...], kind: type[T], within: float) -> T | None:
         """The answer, if it was given within so many seconds."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            said = msgspec.json.decode(self._path(asked).read_bytes(), type=CachedAnswer)
+            said = from_json(self._path(asked).read_bytes(), CachedAnswer)
             if 0 <= time.time() - said.at <= within:
-                return msgspec.json.decode(said.answer, type=kind)
+                return from_json(said.answer, kind)
         return None
 
     def keep(self, asked: tuple[object, ...], answer: object) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from skyward_nb.words.decoding import converted, from_json
 from skyward_nb.words.offers import Arch, InstanceType, Price
 
 _FILE = Path(__file__).with_name("types.json")
@@ -32,7 +33,7 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1)
 def _table() -> PriceTable:
-    return msgspec.json.decode(_FILE.read_bytes(), type=PriceTable, strict=False)
+    return from_json(_FILE.read_bytes(), PriceTable, strict=False)
 
 
 @lru_cache(maxsize=1)
@@ -40,7 +41,7 @@ def shipped_types() -> tuple[InstanceType, ...]:
     """The types with GPUs, and the common ones without, of the table's date."""
     table = _table()
     fields = [dict(zip(table.types_fields, row, strict=True)) for row in table.types]
-    return tuple(msgspec.convert(each, InstanceType) for each in fields)
+    return tuple(converted(each, InstanceType) for each in fields)
 
 
 def shipped_regions(name: str) -> tuple[str, ...]:

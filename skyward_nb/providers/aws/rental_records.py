@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from skyward_nb.providers.maker_process import MakerProcess, machine_mark
 from skyward_nb.providers.state_files import state_folder, write
+from skyward_nb.words.decoding import from_json
 
 _RECORD = "record.json"
 _PROVIDER = "aws"
@@ -228,7 +229,7 @@ def used() -> list[UsedRegion]:
     with contextlib.suppress(FileNotFoundError):
         for line in (state_folder(_PROVIDER) / _USED).read_bytes().splitlines():
             with contextlib.suppress(msgspec.MsgspecError):
-                found[msgspec.json.decode(line, type=UsedRegion)] = None
+                found[from_json(line, UsedRegion)] = None
     return list(found)
 
 
@@ -247,7 +248,7 @@ def note_used(place: UsedRegion) -> None:
 def _read(path: Path) -> RentalFolder | None:
     # A record of another version is left alone.
     with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
-        return RentalFolder(path.parent, msgspec.json.decode(path.read_bytes(), type=RentalRecord))
+        return RentalFolder(path.parent, from_json(path.read_bytes(), RentalRecord))
     return None
 
 

@@ -14,6 +14,7 @@ import msgspec
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.state_files import state_folder, write
+from skyward_nb.words.decoding import from_json
 
 
 def listing_of(pool_id: str) -> str:
@@ -62,7 +63,7 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     def find(cls, pool_id: str) -> Self | None:
         """The record of a pool, if there is one."""
         with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
-            return msgspec.json.decode(cls._path(pool_id, "json").read_bytes(), type=cls)
+            return from_json(cls._path(pool_id, "json").read_bytes(), cls)
         return None
 
     @classmethod

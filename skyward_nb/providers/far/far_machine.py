@@ -22,6 +22,7 @@ from skyward_nb.providers.host import GONE, NOTE, AgentFailed, AgentStarted, Poo
 from skyward_nb.store.byte_streams import ByteStream
 from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.system import login_environment
+from skyward_nb.words.decoding import from_json
 from skyward_nb.words.errors import HostNotReady, StartError
 
 T = TypeVar("T")
@@ -108,7 +109,7 @@ class FarMachine:
                 self._pool, f"no agent was started on {self.name}: {_why(error)}"
             ) from error
         try:
-            answer = msgspec.json.decode(_said(ran)[0], type=AgentStarted | AgentFailed)
+            answer = from_json(_said(ran)[0], AgentStarted | AgentFailed)
         except msgspec.MsgspecError:
             detail = ran.err.strip() or ran.out.decode(errors="replace")
             why = f"no agent was started on {self.name}: its Python ended with status {ran.code}"
@@ -193,7 +194,7 @@ class FarMachine:
             raise ConnectionError(f"it did not say where the pool is: {ran.err.strip()}")
         if self._environment is None:
             try:
-                note = msgspec.json.decode(text, type=PoolNote)
+                note = from_json(text, PoolNote)
             except msgspec.MsgspecError:
                 raise AgentGone from None
             self._environment = Environment(note.python, note.package, "")

@@ -19,6 +19,7 @@ from skyward_nb.providers.kubernetes.pod_states import (
     read_room,
     read_view,
 )
+from skyward_nb.words.decoding import from_json
 
 _LIMIT = 40.0
 _REQUEST = "--request-timeout=30s"
@@ -70,7 +71,7 @@ class KubernetesCluster:
         """The version of the cluster; raises `ClusterRefused`, `ClusterSilent`."""
         ran = self._checked(await self._run(["version", "-o", "json", _REQUEST]))
         try:
-            found = msgspec.json.decode(ran.out, type=_Versions).server_version
+            found = from_json(ran.out, _Versions).server_version
         except msgspec.MsgspecError:
             return ServerVersion()
         numbers = [re.sub(r"\D.*", "", text) for text in (found.major, found.minor)]
@@ -81,8 +82,8 @@ class KubernetesCluster:
         """Create a Job; its namespace. Raises `ClusterRefused`, `ClusterSilent`."""
         words = ["create", "-f", "-", "-o", "json", _REQUEST]
         ran = self._checked(await self._run(words, manifest.encode()))
-        namespace = msgspec.json.decode(ran.out, type=_Created).metadata["namespace"]
-        return msgspec.json.decode(namespace, type=str)
+        namespace = from_json(ran.out, _Created).metadata["namespace"]
+        return from_json(namespace, str)
 
     async def look(self, pool_id: str) -> JobView:
         """The pool's Job and pods. Raises `ClusterRefused`, `ClusterSilent`."""

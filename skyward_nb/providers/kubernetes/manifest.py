@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
 from skyward_nb.bootstrap.requirements import minor
 from skyward_nb.providers.far.keeper import KEEPER, PATIENCE
 from skyward_nb.providers.kubernetes.gpu_labels import TOLERATIONS, terms
+from skyward_nb.words.decoding import from_json
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.offers import Need
@@ -190,7 +191,7 @@ def _resources(spec: PoolSpec, access: KubernetesAccess) -> dict[str, Json]:
 def _overridden(access: KubernetesAccess) -> dict[str, Json]:
     if not access.pod_overrides:
         return {}
-    return cast("dict[str, Json]", msgspec.json.decode(access.pod_overrides))
+    return cast("dict[str, Json]", from_json(access.pod_overrides, Any))
 
 
 def check_overrides(access: KubernetesAccess) -> None:
@@ -242,7 +243,7 @@ def _mark(item: Json) -> Json:
 
 
 def _plain(items: tuple[object, ...]) -> Json:
-    return cast("Json", msgspec.json.decode(msgspec.json.encode(items)))
+    return cast("Json", from_json(msgspec.json.encode(items), Any))
 
 
 # ── shown ───────────────────────────────────────────────────────────────────────────────

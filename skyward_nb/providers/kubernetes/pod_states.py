@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from skyward_nb.providers.kubernetes.manifest import CONTAINER
+from skyward_nb.words.decoding import from_json
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -163,7 +164,7 @@ class NodeRoom:
 
 def read_view(out: bytes) -> JobView:
     """The Job and the pods in an answer of `kubectl get jobs,pods -o json`; raises `msgspec.MsgspecError`."""
-    items = msgspec.json.decode(out, type=_List).items
+    items = from_json(out, _List).items
     job = next((each for each in items if each.kind == "Job"), None)
     pods = sorted((_pod(each) for each in items if each.kind == "Pod"), key=_order)
     if job is None:
@@ -188,7 +189,7 @@ def read_view(out: bytes) -> JobView:
 
 def read_events(out: bytes) -> list[PodEvent]:
     """The events in an answer of `kubectl get events -o json`, the newest last."""
-    items = msgspec.json.decode(out, type=_Events).items
+    items = from_json(out, _Events).items
     items.sort(key=lambda each: each.last_timestamp or "")
     return [
         PodEvent(each.involved_object.name, each.reason or "", each.message or "") for each in items
@@ -197,7 +198,7 @@ def read_events(out: bytes) -> list[PodEvent]:
 
 def read_room(out: bytes, gpu_key: str) -> NodeRoom:
     """What nodes have, from an answer of `kubectl get nodes -o json`."""
-    items = msgspec.json.decode(out, type=_Nodes).items
+    items = from_json(out, _Nodes).items
     counts = [
         int(text) if (text := each.status.allocatable.get(gpu_key, "0")).isdecimal() else 0
         for each in items

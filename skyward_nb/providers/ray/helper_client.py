@@ -15,6 +15,7 @@ import msgspec
 
 from skyward_nb.providers.ray.messages import HelperFailed, HelperReady, Request
 from skyward_nb.providers.ray.ray_errors import RaySilent, spell_failure
+from skyward_nb.words.decoding import from_json
 from skyward_nb.words.ray_access import RayAccess
 
 T = TypeVar("T")
@@ -86,7 +87,7 @@ class RayHelper:
         if not line:
             near.close()
             raise RaySilent((await words) or f"its helper ended with {process.returncode}")
-        answer = msgspec.json.decode(line, type=HelperReady | HelperFailed)
+        answer = from_json(line, HelperReady | HelperFailed)
         if isinstance(answer, HelperFailed):
             near.close()
             await process.wait()
@@ -122,14 +123,14 @@ class RayHelper:
             except OSError as error:
                 raise RaySilent(f"its helper has ended: {error.strerror}") from None
         try:
-            said = msgspec.json.decode(text, type=HelperFailed | _Other)
+            said = from_json(text, HelperFailed | _Other)
         except msgspec.MsgspecError:
             said = None
         if isinstance(said, HelperFailed):
             raise RaySilent(said.text)
         if not text or text.startswith(b"!"):
             raise RaySilent(text[1:].decode(errors="replace") or "its helper has ended")
-        return msgspec.json.decode(text, type=answer)
+        return from_json(text, answer)
 
     # ── its users ───────────────────────────────────────────────────────────────────────
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from skyward_nb.words.decoding import from_json
+
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\r\x08]")
 _BETWEEN = re.compile(r"\s{2,}")
 _TABLE = re.compile(r"^[\s─━│\-+=]*$")
@@ -80,7 +82,7 @@ def cluster_state(out: str, name: str) -> ClusterState | None:
     try:
         if start is None:
             raise msgspec.DecodeError("no list")
-        known = msgspec.json.decode(text[start.start() :].strip(), type=list[ClusterState])
+        known = from_json(text[start.start() :].strip(), list[ClusterState])
     except msgspec.MsgspecError:
         raise NoAnswer(last_words(out) or "it said nothing") from None
     return next((each for each in known if each.name == name), None)
