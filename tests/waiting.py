@@ -9,9 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(
-    what: Callable[[], T], seconds: float = 60, told: Callable[[], object] = lambda: ""
-) -> T:
+def until(what: Callable[[], T], seconds: float = 60, told: Callable[[], object] = lambda: "") -> T:
     """What this returns once it is true; AssertionError with what is `told` where it is not for so many seconds."""
     end = time.monotonic() + seconds
     while not (found := what()):
