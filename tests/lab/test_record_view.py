@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -302,7 +303,8 @@ def test_a_run_in_two_tabs_and_after_a_reload(runner, gate):
         each.page.bring_to_front()
         over.get_by_text("last words").first.wait_for()
         # Where one takes the place of the other, both may be there for a moment.
-        until(lambda each=each: len(pictures(each, cell)) == 1, told=lambda: pictures(each, cell))
+        seen = functools.partial(pictures, each, cell)
+        until(lambda seen=seen: len(seen()) == 1, told=seen)
     other.page.close()
     runner.page.bring_to_front()
     runner.wait_idle()
