@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -35,13 +35,13 @@ class ModelsStanding(msgspec.Struct, frozen=True):
     """The models of a rank: `replicas` are its DDP models in words, `shards` how many are fully sharded.
 
     Some are `unfinished` if a forward or backward pass was left. `rates` are the learning rates of the
-    optimizers of its DDP models.
+    optimizers of its DDP models, as text: JSON has no NaN, and NaN equals nothing.
     """
 
     replicas: tuple[str, ...] = ()
     shards: int = 0
     unfinished: bool = False
-    rates: tuple[tuple[float, ...], ...] = ()
+    rates: tuple[tuple[str, ...], ...] = ()
 
 
 def standing() -> ModelsStanding:
@@ -52,8 +52,13 @@ def standing() -> ModelsStanding:
         replicas=tuple(map(_words, replicas)),
         shards=len(sharded),
         unfinished=_is_any_unfinished(replicas, sharded),
-        rates=tuple(tuple(float(g["lr"]) for g in each.param_groups) for each in optimizers),
+        rates=rates_of(optimizers),
     )
+
+
+def rates_of(optimizers: Iterable[Any]) -> tuple[tuple[str, ...], ...]:
+    """The learning rates of each optimizer's groups, as text."""
+    return tuple(tuple(str(float(g["lr"])) for g in each.param_groups) for each in optimizers)
 
 
 def are_unfinished() -> bool:

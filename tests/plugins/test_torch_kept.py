@@ -8,13 +8,17 @@ import random
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 from pools import request, values
 
+from skyward_nb.plugins import torch_models
 from skyward_nb.plugins.torch_kept import GroupWords, RankStanding, plan_of
 from skyward_nb.plugins.torch_models import ModelsStanding
 from skyward_nb.protocol.events import Output
+from skyward_nb.words.decoding import from_json
 
 pytestmark = [
     pytest.mark.torch,
@@ -43,6 +47,14 @@ OTHER = GroupWords("2", (1,), ("gloo",), is_default=False, can_go_on=True)
 def test_groups_that_go_on(had, names):
     plan = plan_of([RankStanding(groups, 3, 1, 0, ModelsStanding()) for groups in had])
     assert (plan and tuple(each.name for each in plan)) == names
+
+
+def test_a_rate_that_is_not_finite_travels_and_is_equal_to_itself():
+    optimizer = SimpleNamespace(param_groups=[{"lr": float("nan")}, {"lr": float("inf")}])
+    rates = torch_models.rates_of([optimizer])
+    own = RankStanding((ALL,), 1, 1, 0, ModelsStanding(rates=rates))
+    told = [from_json(msgspec.json.encode(own), RankStanding) for _ in range(2)]
+    assert told[0] == told[1] == own
 
 
 # ── trainings that are interrupted ──────────────────────────────────────────────────────
