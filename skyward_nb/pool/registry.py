@@ -82,7 +82,9 @@ def remove(entry: PoolEntry) -> None:
     if not entry.is_here:
         _answers(entry)
         _path(entry).unlink(missing_ok=True)
-        progress_file(entry).unlink(missing_ok=True)
+        now = progress_file(entry)
+        for path in now.parent.glob(f"{now.name}*"):  # what a killed kernel left
+            path.unlink(missing_ok=True)
 
 
 def conducted(entry: PoolEntry, client: Client) -> None:

@@ -244,6 +244,14 @@ def test_of_rented_machines_that_are_forgotten_is_said_whether_they_ended(
     assert listed() == set()
 
 
+def test_what_a_killed_kernel_left_of_a_run_goes_with_the_entry(elsewhere):
+    elsewhere("p-1", AWAY)
+    for name in ("p-1.now", "p-1.now.picture", "p-1.now.asked", "p-1.now.new7", "p-10.now"):
+        (far_root() / name).touch()
+    registry.remove(registry.entries()[0])
+    assert [path.name for path in far_root().iterdir()] == ["p-10.now"]
+
+
 def test_who_conducts_a_pool_elsewhere_is_listed(make):
     pool = make(provider="fake", nodes=1)
     (entry,) = registry.entries()
