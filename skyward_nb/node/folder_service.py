@@ -34,7 +34,7 @@ def answer(ask: FolderAsk, store: BlobStore) -> Answer:
             case FolderUpdate():
                 return FolderUpdated(folder.update(ask.entries, _contents(store, ask.packed).get))
             case FolderSearch():
-                return FolderFound(folder.find(ask.patterns))
+                return FolderFound(folder.find(ask.patterns), folder.sent(ask.patterns))
             case FolderPack():
                 return _packed(store, list(folder.read(ask.parts)))
     except CorruptValue as error:

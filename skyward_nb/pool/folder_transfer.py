@@ -5,10 +5,12 @@ Each machine is asked what it lacks; what one of them lacks goes through the sto
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from skyward_nb.names.plan import ManifestRow
 from skyward_nb.pool.closing import Closing
@@ -28,7 +30,7 @@ from skyward_nb.store.value_messages import (
 )
 from skyward_nb.system.concurrency import run_concurrently
 from skyward_nb.words.errors import spell_size
-from skyward_nb.words.folder_entry import FilePart, FolderError, PackedContents
+from skyward_nb.words.folder_entry import FilePart, FolderEntry, FolderError, PackedContents
 from skyward_nb.workdir.results import FoundResult, ResultFolder, results
 from skyward_nb.workdir.scan import FolderScan, scan
 from skyward_nb.workdir.working_folder import WorkingFolder
@@ -41,13 +43,17 @@ Tick = Callable[[], None]
 
 @dataclass
 class BroughtFiles:
-    """What was brought: paths here, their bytes; and which files changed each time, or were refused, with words."""
+    """What was brought: paths here, their bytes; and which files changed each time, or were refused, with words.
+
+    `edited` are files that stay as they are here, by the paths of what was brought instead.
+    """
 
     paths: list[str] = field(default_factory=list[str])
     size: int = 0
     found: int = 0
     changing: list[str] = field(default_factory=list[str])
     refused: list[str] = field(default_factory=list[str])
+    edited: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class FolderTransfer:
@@ -56,6 +62,8 @@ class FolderTransfer:
     def __init__(self, context: PoolContext, closing: Closing) -> None:
         self._context = context
         self._closing = closing
+        self._brought: dict[Path, str] = {}
+        """Contents of files as they were brought last."""
 
     # ── there ───────────────────────────────────────────────────────────────────────────
 
@@ -185,22 +193,33 @@ class FolderTransfer:
 
         works = [(lambda tick, n=node, s=store: ask(n, s, tick)) for node, store in stores.items()]
         run_concurrently(works, tick)
-        every = results({node: each.entries for node, each in there.items()}, folder.fetch)
-        brought.found, brought.refused = len(every), []
+        brought.found = sum(len(each.entries) for each in there.values())
+        brought.refused = []
+        every = results({node: _made(each) for node, each in there.items()}, folder.fetch)
+        sent = {entry.name: entry for each in there.values() for entry in each.sent}
         wanted: list[FoundResult] = []
         for each in every:
             tick()
             if here.has(each):
                 continue
-            if each.entry.content:
-                wanted.append(each)
-                continue
+            to_have, last = each, self._brought.get(folder.root / each.path)
+            if here.is_edited(each.path, sent.get(each.path), last):
+                to_have = replace(each, path=f"{each.path}.fetched")
+                brought.edited[to_have.path] = each.path
+                if here.has(to_have):
+                    continue
             try:
-                here.make(each)
+                here.place(to_have)
+                if each.entry.content:
+                    wanted.append(to_have)
+                    continue
+                here.make(to_have)
             except PermissionError as error:
+                if error.errno:  # the file system's own
+                    raise
                 brought.refused.append(error.strerror or str(error))
             else:
-                brought.paths += [each.path] * bool(each.entry.target)
+                brought.paths += [to_have.path] * bool(each.entry.target)
         return wanted
 
     def _receive(
@@ -213,10 +232,12 @@ class FolderTransfer:
         watch: Callable[[Event | None], None],
     ) -> None:
         size = sum(each.entry.size for each in files)
-        with self._context.stores.telling(
-            f"bringing {spell_size(size)} of files", size, watch
-        ) as tick:
-            pieces = _pieces(key, store, files, tick)
+        with (
+            self._context.stores.telling(
+                f"bringing {spell_size(size)} of files", size, watch
+            ) as tick,
+            contextlib.closing(_pieces(key, store, files, tick)) as pieces,
+        ):
             for number, parts in itertools.groupby(pieces, key=lambda each: each[0]):
                 each = files[number]
                 with here.receiving(each) as coming:
@@ -225,8 +246,15 @@ class FolderTransfer:
                 if coming.digest == each.entry.content:
                     brought.paths.append(each.path)
                     brought.size += each.entry.size
+                    self._brought[here.root / each.path] = each.entry.content
                 else:
                     brought.changing.append(each.path)
+
+
+def _made(found: FolderFound) -> list[FolderEntry]:
+    """What is not as it was sent."""
+    sent = {entry.path: (entry.content, entry.target) for entry in found.sent}
+    return [each for each in found.entries if sent.get(each.path) != (each.content, each.target)]
 
 
 def _on_each(
@@ -237,17 +265,19 @@ def _on_each(
 
 def _pieces(
     key: str, store: RemoteStore, files: Sequence[FoundResult], tick: Tick
-) -> Iterator[tuple[int, memoryview]]:
+) -> Generator[tuple[int, memoryview]]:
     """The bytes of files in a row, each piece with the number of its file; raises OSError."""
     for group in _groups(files):
         parts = tuple(part for _, part in group)
         packed = store.ask_folder(FolderPack(key, parts), ValuePacked, tick)
-        store.fetch([packed.digest], tick)
-        data, start = store.map(packed.digest), 0
-        for (number, _), size in zip(group, packed.sizes, strict=True):
-            yield number, data[start : start + size]
-            start += size
-        store.drop([packed.digest])
+        try:
+            store.fetch([packed.digest], tick)
+            data, start = store.map(packed.digest), 0
+            for (number, _), size in zip(group, packed.sizes, strict=True):
+                yield number, data[start : start + size]
+                start += size
+        finally:
+            store.drop([packed.digest])
 
 
 def _groups(files: Iterable[FoundResult]) -> Iterator[list[tuple[int, FilePart]]]:

@@ -45,9 +45,13 @@ def told(folder: WorkingFolder, brought: BroughtFiles) -> tuple[str, ...]:
     names += f" and {more} more" * (more > 0)
     words = [f"brought {names} ({spell_size(brought.size)})"] if brought.paths else []
     if not (words or brought.changing or brought.refused):
-        words = [f"{','.join(folder.fetch)}: all of it is here already"]
+        words = [f"{','.join(folder.fetch)}: all of it is here already, or as it was sent"]
     words += [
         f"{name} changes while it is brought, and was left there" for name in brought.changing
+    ]
+    words += [
+        f"{name} was edited here since it was sent, and stays: the script's is {path}"
+        for path, name in brought.edited.items()
     ]
     return (*words, *(f"left there: {why}" for why in brought.refused))
 

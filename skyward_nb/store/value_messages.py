@@ -190,9 +190,10 @@ class FolderSearch(msgspec.Struct, frozen=True, tag=True):
 
 
 class FolderFound(msgspec.Struct, frozen=True, tag=True):
-    """These entries match."""
+    """These entries match; `sent` are those of their paths as they were sent to the machine."""
 
     entries: tuple[FolderEntry, ...]
+    sent: tuple[FolderEntry, ...] = ()
 
 
 class FolderPack(msgspec.Struct, frozen=True, tag=True):

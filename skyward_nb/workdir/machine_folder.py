@@ -186,6 +186,11 @@ class MachineFolder:
                         found += [entry] if entry is not None else []
         return tuple(sorted(found, key=lambda entry: entry.path.split(b"/")))
 
+    def sent(self, patterns: Iterable[str]) -> tuple[FolderEntry, ...]:
+        """What was sent of what these patterns match."""
+        match = PathPatterns(patterns)
+        return tuple(entry for entry in self._sent().values() if match(entry.name))
+
     def read(self, parts: Iterable[FilePart]) -> Iterator[bytes]:
         """Parts of files, in a row; one that has become shorter gives less."""
         for part in parts:

@@ -6,6 +6,8 @@ A machine may be anybody's: nothing is written but what was asked for by a patte
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import itertools
 import os
 import tempfile
 from collections.abc import Generator, Iterable, Mapping
@@ -15,7 +17,6 @@ from pathlib import Path, PurePosixPath
 
 import xxhash
 
-from skyward_nb.store.blobs import digest_of
 from skyward_nb.words.folder_entry import FolderEntry
 from skyward_nb.workdir.patterns import PathPatterns
 
@@ -35,36 +36,51 @@ def results(
     """What to bring of what machines have, by their first nodes. Pure.
 
     Where machines have different files of one path, the first one's has it here, and that of node 3 is
-    `name.node3.suffix`.
+    `name.node3.suffix`, or `name.node3.2.suffix` where a machine has a file of that name.
     """
     match = PathPatterns(patterns)
+    asked = {
+        node: [each for each in entries if each.is_inside and match(each.name)]
+        for node, entries in sorted(found.items())
+    }
+    taken = {each.name for entries in asked.values() for each in entries}
     chosen: dict[str, FolderEntry] = {}
     every: list[FoundResult] = []
-    for node, entries in sorted(found.items()):
+    for node, entries in asked.items():
         for entry in entries:
-            if not (entry.is_inside and match(entry.name)):
-                continue
             path = entry.name
             first = chosen.setdefault(path, entry)
             if first is not entry:
                 if (first.content, first.target) == (entry.content, entry.target):
                     continue
-                pure = PurePosixPath(path)
-                path = os.fspath(pure.with_name(f"{pure.stem}.node{node}{pure.suffix}"))
+                path = _free(path, node, taken)
             every.append(FoundResult(node, entry, path))
     return tuple(every)
+
+
+def _free(path: str, node: int, taken: set[str]) -> str:
+    """The path of a node's own file, which no other result has; it is taken then."""
+    pure = PurePosixPath(path)
+    numbers = itertools.chain([""], (f".{number}" for number in itertools.count(2)))
+    paths = (
+        os.fspath(pure.with_name(f"{pure.stem}.node{node}{number}{pure.suffix}"))
+        for number in numbers
+    )
+    free = next(each for each in paths if each not in taken)
+    taken.add(free)
+    return free
 
 
 class ResultFolder:
     """The working folder here, as results are written to it. Raises OSError, with words for a person."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root: Path = root
         self._real = os.path.realpath(root)
 
     def has(self, found: FoundResult) -> bool:
         """Whether it is here already."""
-        path, entry = self._root / found.path, found.entry
+        path, entry = self.root / found.path, found.entry
         try:
             if entry.target:
                 return os.fsencode(os.readlink(path)) == entry.target  # noqa: PTH115
@@ -73,11 +89,18 @@ class ResultFolder:
             is_like = path.is_file() and path.stat().st_size == entry.size
         except OSError:
             return False
-        return is_like and digest_of([path.read_bytes()]) == entry.content
+        return is_like and _digest(path) == entry.content
+
+    def is_edited(self, path: str, sent: FolderEntry | None, brought: str | None) -> bool:
+        """Whether a file here is neither as it was `sent`, nor has the content that was `brought` last."""
+        here = self.root / path
+        if sent is None or here.is_symlink() or not here.is_file():
+            return False
+        return _digest(here) not in (sent.content, brought)
 
     def make(self, found: FoundResult) -> None:
         """Make a folder, or a link to a place in the folder; a link to another place is refused."""
-        path, entry = self._place(found), found.entry
+        path, entry = self.place(found), found.entry
         if not entry.target:
             path.mkdir(exist_ok=True)
             return
@@ -95,13 +118,13 @@ class ResultFolder:
     @contextlib.contextmanager
     def receiving(self, found: FoundResult) -> Generator[ReceivedFile]:
         """A file that comes; it takes its place at the end, if it is complete by then."""
-        path, entry = self._place(found), found.entry
+        path, entry = self.place(found), found.entry
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-")
         try:
             with open(handle, "wb", buffering=0) as file:  # noqa: PTH123 - it is open already
                 coming = ReceivedFile(file)
                 yield coming
-                os.fchmod(handle, entry.mode)
+                os.fchmod(handle, entry.mode & 0o777)
                 os.utime(handle, ns=(entry.modified, entry.modified))
             if coming.digest == entry.content:
                 Path(name).replace(path)
@@ -111,9 +134,15 @@ class ResultFolder:
     def _is_inside(self, path: str) -> bool:
         return path == self._real or path.startswith(f"{self._real}{os.sep}")
 
-    def _place(self, found: FoundResult) -> Path:
-        """Its path, in a folder that is there."""
-        path = self._root / found.path
+    def place(self, found: FoundResult) -> Path:
+        """Its path, in a folder that is there; PermissionError where a link here leads out of the working folder."""
+        path = self.root / found.path
+        real = os.path.realpath(path.parent)
+        if not self._is_inside(real):
+            raise PermissionError(
+                None,
+                f"{found.path} would be written to {real}, as a link here leads out of the folder",
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -135,3 +164,8 @@ class ReceivedFile:
     def digest(self) -> str:
         """The digest of what has come."""
         return self._hasher.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()

@@ -80,7 +80,7 @@ def test_a_folder_goes_there_and_results_come_back(ssh, tmp_path, monkeypatch):
     assert (folder / "snapshot").read_text() == "8"
     _, row, notes = ran(pool, "main.py", "8", fetch=("runs/*.pt", "nowhere/*"))
     assert row.status == "unchanged" and notes == (
-        "runs/*.pt,nowhere/*: all of it is here already",
+        "runs/*.pt,nowhere/*: all of it is here already, or as it was sent",
     )
 
     # Of another folder than this one, its own goes.

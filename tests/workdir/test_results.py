@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 import pytest
 
@@ -59,11 +60,32 @@ def test_the_head_has_the_name_and_others_theirs():
     ]
 
 
+def test_results_of_two_machines_never_share_a_path():
+    found = results(
+        {
+            0: [a_file("m.pt"), a_file("m.node1.pt")],
+            1: [a_file("m.pt", b"other"), a_file("m.node1.2.pt", b"own")],
+        },
+        ["*"],
+    )
+    paths = {(each.node, each.entry.name): each.path for each in found}
+    assert paths[1, "m.pt"] == "m.node1.3.pt"
+    assert len({*paths.values()}) == len(paths) == 4
+
+
 @pytest.mark.parametrize(
     "path", ["main.py", ".git/hooks/pre-commit", "../x", "runs/../main.py", "/etc/x"]
 )
 def test_what_was_not_asked_for_is_not_taken(path):
     assert results({0: [a_file(path)]}, ["runs/*"]) == ()
+
+
+def test_a_machine_sets_no_bits_but_permissions(tmp_path):
+    here = ResultFolder(tmp_path)
+    found = FoundResult(0, FolderEntry(b"a", 0o6755, 0, 7, digest_of([])), "a")
+    with here.receiving(found):
+        pass
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o755
 
 
 def test_a_file_takes_its_place_when_it_is_complete(tmp_path):

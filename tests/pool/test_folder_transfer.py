@@ -1,0 +1,127 @@
+"""Results on their way back from a machine: what was edited here meanwhile stays, and nothing is left in its store."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from skyward_nb.node import folder_service
+from skyward_nb.pool.folder_transfer import FolderTransfer
+from skyward_nb.reports.fetched_files import told
+from skyward_nb.store.blobs import BlobStore
+from skyward_nb.workdir.machine_folder import MachineFolder
+from skyward_nb.workdir.working_folder import FOLDERS, WorkingFolder
+
+
+class NearMachine:
+    """A machine whose copies and store are folders here; it stands for its `RemoteStore`, too."""
+
+    def __init__(self, folder: Path) -> None:
+        self.copy = MachineFolder(folder / "copies", "project-1").path
+        self._store = BlobStore(folder / "store")
+        self.put, self.map = self._store.put, self._store.map
+
+    def ask_folder(self, ask: Any, kind: type, tick: Any) -> Any:
+        answer = folder_service.answer(ask, self._store)
+        assert isinstance(answer, kind), answer
+        return answer
+
+    def fetch(self, digests, tick):
+        """They are here."""
+
+    def drop(self, digests):
+        for each in digests:
+            (self._store.memory / each).unlink()
+
+    @property
+    def kept(self) -> int:
+        return len(list(self._store.memory.iterdir()))
+
+
+class Transfer:
+    """A folder here, its machine, and the way between them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.here = folder / "project"
+        self.here.mkdir()
+        self.machine = NearMachine(folder)
+        stores = SimpleNamespace(
+            elsewhere=lambda ranks: {0: self.machine},
+            of=lambda ranks: self.machine,
+            telling=lambda text, size, watch: contextlib.nullcontext(lambda: watch(None)),
+        )
+        closing = SimpleNamespace(reaching=contextlib.nullcontext)
+        self._transfer = FolderTransfer(SimpleNamespace(stores=stores), closing)  # pyright: ignore[reportArgumentType]
+
+    def send(self, **options: Any) -> Any:
+        folder = WorkingFolder(self.here, "project-1", **options)
+        return self._transfer.send(folder, [0], lambda _: None)
+
+    def bring(self, *patterns: str, watch: Any = lambda _: None) -> tuple[str, ...]:
+        folder = WorkingFolder(self.here, "project-1", fetch=patterns)
+        return told(folder, self._transfer.bring(folder, [0], watch))
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch) -> Transfer:
+    monkeypatch.setenv(FOLDERS, str(tmp_path / "copies"))
+    return Transfer(tmp_path)
+
+
+def test_what_was_sent_does_not_come_back_over_a_newer_edit(pair):
+    (pair.here / "main.py").write_text("v1")
+    pair.send()
+    (pair.here / "main.py").write_text("v2, edited here")
+    (pair.machine.copy / "model.pt").write_text("weights")
+    assert pair.bring("**") == ("brought model.pt (7 B)",)
+    assert (pair.here / "main.py").read_text() == "v2, edited here"
+    assert pair.bring("main.py") == ("main.py: all of it is here already, or as it was sent",)
+
+
+def test_what_changed_here_and_there_comes_beside_it(pair):
+    state = pair.here / "state.json"
+    state.write_text("0")
+    pair.send()
+    there = pair.machine.copy / "state.json"
+    there.write_text("1")
+    assert pair.bring("*.json") == ("brought state.json (1 B)",)
+    there.write_text("2")
+    assert pair.bring("*.json") == ("brought state.json (1 B)",), "nobody edited what was brought"
+    assert state.read_text() == "2"
+    state.write_text("edited")
+    there.write_text("3")
+    assert pair.bring("*.json") == (
+        "brought state.json.fetched (1 B)",
+        "state.json was edited here since it was sent, and stays: the script's is state.json.fetched",
+    )
+    assert state.read_text() == "edited"
+    assert (pair.here / "state.json.fetched").read_text() == "3"
+
+
+def test_a_result_is_not_written_through_a_link_out_of_the_folder(pair, tmp_path):
+    (pair.here / ".skyignore").write_text("runs\n")
+    (pair.here / "runs").symlink_to(tmp_path)
+    pair.send()
+    (pair.machine.copy / "runs").mkdir()
+    (pair.machine.copy / "runs" / "m.pt").write_text("x")
+    (pair.machine.copy / "n.pt").write_text("x")
+    brought, refused = pair.bring("runs/*", "n.pt")
+    assert brought == "brought n.pt (1 B)" and "runs/m.pt would be written to" in refused
+    assert not (tmp_path / "m.pt").exists()
+
+
+def test_an_interrupted_fetch_leaves_nothing_in_the_machines_store(pair, monkeypatch):
+    pair.send()
+    (pair.machine.copy / "m.pt").write_text("x")
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pair.machine, "fetch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pair.bring("m.pt")
+    assert pair.machine.kept == 0
