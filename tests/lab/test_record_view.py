@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -324,6 +325,12 @@ def gate(runner):
     path.unlink(missing_ok=True)
 
 
+def pictures(page, cell):
+    """Which pictures of a run a person sees below a cell."""
+    found = page.output(cell).locator(".sky-record, .sky-live").locator("visible=true")
+    return found.evaluate_all("nodes => nodes.map(each => [each.className, each.dataset.is])")
+
+
 def test_a_run_in_two_tabs_and_after_a_reload(runner, gate):
     cell = runner.add_cell(WAITS)
     runner.run_cell(cell, wait=False)
@@ -341,9 +348,9 @@ def test_a_run_in_two_tabs_and_after_a_reload(runner, gate):
         over = each.output(cell).locator(".sky-record[data-is='over']")
         each.page.bring_to_front()
         over.get_by_text("last words").first.wait_for()
-        shown = each.output(cell).locator(".sky-record, .sky-live").locator("visible=true")
         # Where one takes the place of the other, both may be there for a moment.
-        until(lambda shown=shown: shown.count() == 1)
+        seen = functools.partial(pictures, each, cell)
+        until(lambda seen=seen: len(seen()) == 1, told=seen)
     other.page.close()
     runner.page.bring_to_front()
     runner.wait_idle()
