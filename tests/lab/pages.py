@@ -59,6 +59,7 @@ RENDERER_ON = f"""new MutationObserver(() => {{
 }}).observe(document, {{childList: true, subtree: true}});"""
 """A script of pages in which the renderer of records is on, which the server's settings turn off."""
 
+
 def missing() -> str:
     """Why there can be no JupyterLab in a browser here; empty if there can."""
     for package in ("jupyterlab", "ipywidgets", "playwright"):
