@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from skyward_nb.compat.python_private import end_executor_threads
 from skyward_nb.words.source_code import is_library
@@ -27,6 +27,11 @@ from skyward_nb.workdir.working_folder import placed
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
+
+_INPUT = (
+    "input() in {}: a script on ranks has no keyboard, and its stdin is empty. Give what it asks for as a word after "
+    "the script's name, or in a file of its folder"
+)
 
 
 def run(
@@ -98,7 +103,7 @@ def _as_a_process(words: list[str], path: str, own: str, folder: str) -> Generat
     try:
         for name in ("get_ipython", "display"):
             builtins.__dict__.pop(name, None)
-        builtins.__dict__.update(exit=sys.exit, quit=sys.exit)
+        builtins.__dict__.update(exit=sys.exit, quit=sys.exit, input=_no_input)
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             os.chdir(folder)
         sys.argv[:] = words
@@ -107,12 +112,16 @@ def _as_a_process(words: list[str], path: str, own: str, folder: str) -> Generat
         yield
     finally:
         sys.argv[:], sys.path[:] = argv, search
-        for name in ("get_ipython", "display", "exit", "quit"):
+        for name in ("get_ipython", "display", "exit", "quit", "input"):
             builtins.__dict__.pop(name, None)
             builtins.__dict__.update({name: names[name]} if name in names else {})
         with suppress(OSError):
             os.fchdir(before)
         os.close(before)
+
+
+def _no_input(_prompt: object = "", /) -> NoReturn:
+    raise EOFError(_INPUT.format(sys.argv[0]))
 
 
 @contextmanager
