@@ -21,7 +21,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from skyward_nb.compat.python_private import end_executor_threads
+from skyward_nb.compat.python_private import end_executor_threads, finalizers
 from skyward_nb.words.source_code import is_library
 from skyward_nb.workdir.working_folder import placed
 
@@ -32,6 +32,9 @@ _INPUT = (
     "input() in {}: a script on ranks has no keyboard, and its stdin is empty. Give what it asks for as a word after "
     "the script's name, or in a file of its folder"
 )
+
+_kept: list[ModuleType] = []
+"""Modules of scripts that end with their process."""
 
 
 def run(
@@ -48,6 +51,7 @@ def run(
     a `key` its paths are in the copy of its folder on this machine. It is `called` by this word, or by its path.
     """
     path, folder = placed(key, path), placed(key, folder)
+    known = {*finalizers()}
     threads, children = {*threading.enumerate()}, {*multiprocessing.active_children()}
     own = folder if module else path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120
     with (
@@ -70,12 +74,20 @@ def run(
             end_executor_threads()
             _join(threads, children)
             end()
+            for each in reversed(finalizers()) if called else ():
+                if each not in known and each.atexit:
+                    each()
             _flush_files()
 
 
 def _run_file(path: str) -> None:
-    """Run a file as `__main__`; runpy would put its path in the place of the first argument."""
+    """Run a file as `__main__` in a process that ends after it; runpy would put its path in the place of the first argument.
+
+    Its names stay until the process is gone. Their destruction may hang: that of a process group waits for a thread of
+    gloo, which waits for the GIL to let its last work go.
+    """
     before, module = sys.modules["__main__"], ModuleType("__main__")
+    _kept.append(module)
     module.__dict__.update(__file__=path, __builtins__=builtins)
     with open(path, "rb") as file:  # noqa: PTH123
         code = compile(file.read(), path, "exec", dont_inherit=True)

@@ -17,7 +17,11 @@ from skyward_nb.picture.record import MIME
 nbformat = Later("nbformat")
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-NAMES = [*sorted(path.name for path in FOLDER.glob("[0-9]*.ipynb")), "scripts.ipynb", "sources.ipynb"]
+NAMES = [
+    *sorted(path.name for path in FOLDER.glob("[0-9]*.ipynb")),
+    "scripts.ipynb",
+    "sources.ipynb",
+]
 FIRST, *OTHERS = NAMES
 NEEDS = {
     "sources.ipynb": ("keras", "jax"),

@@ -128,5 +128,5 @@ def test_what_a_task_mounts_is_at_its_path_on_each_node(ssh, tmp_path, monkeypat
     assert text.startswith("new\none\n") and row.status == "unchanged"
     (there / "one.txt").unlink()
     (there / "one.txt").write_text("of somebody else")
-    with pytest.raises(AssertionError, match="one.txt is there already: name another path"):
+    with pytest.raises(AssertionError, match=r"one\.txt is there already: name another path"):
         ran(pool, "train.yaml")

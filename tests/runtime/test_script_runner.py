@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -119,3 +120,15 @@ def test_where_its_folder_is_not_there_it_runs_in_that_of_the_rank(tmp_path):
         f"import os\nos.chdir({str(tmp_path)!r})\nrun(PATH, [], '/nowhere')\n",
     )
     assert said == [str(tmp_path)]
+
+
+def test_a_process_that_ends_with_its_script_runs_its_finalizers_and_keeps_its_names(tmp_path):
+    """Destroying names may hang: that of a process group waits for the GIL of another thread."""
+    said = after(
+        tmp_path,
+        "import tempfile\nclass Group:\n    def __del__(self): print('destroyed')\n"
+        "group, made = Group(), tempfile.TemporaryDirectory()\nprint(made.name)\n",
+        "import os, tempfile\nmine = tempfile.TemporaryDirectory()\nrun(PATH, [], FOLDER, called='script.py')\n"
+        "print(os.path.exists(mine.name), flush=True)\nos._exit(0)\n",
+    )
+    assert said[1:] == ["True"] and not os.path.exists(said[0])
