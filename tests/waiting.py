@@ -9,10 +9,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(what: Callable[[], T], seconds: float = 60) -> T:
-    """What this returns once it is true; AssertionError where it is not for so many seconds."""
+def until(what: Callable[[], T], seconds: float = 60, told: Callable[[], object] = lambda: "") -> T:
+    """What this returns once it is true; AssertionError with what is `told` where it is not for so many seconds."""
     end = time.monotonic() + seconds
     while not (found := what()):
-        assert time.monotonic() < end, f"not so for {seconds:g} s"
+        assert time.monotonic() < end, f"not so for {seconds:g} s {told()}"
         time.sleep(0.02)
     return found

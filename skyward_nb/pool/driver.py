@@ -154,9 +154,10 @@ class Driver:
                 self._leave_if_asked()
             actions = self._state.handle(event, now, None if until is None else pace.at(until))
             self.carry_out(actions)
-            if len(self._state.runs) > 1 or any(isinstance(each, Ended) for each in actions):
+            kinds = set(map(type, actions))
+            if len(self._state.runs) > 1 or Ended in kinds:
                 self._lock.notify()
-        return any(type(each) is Deliver for each in actions)
+        return Deliver in kinds
 
     def carry_out(self, actions: Iterable[Action]) -> None:
         """Carry out actions of the state."""

@@ -6,7 +6,9 @@ Colours stay (`ESC [ ... m`), and so do lines and tabs. Pure.
 from __future__ import annotations
 
 import functools
+import operator
 import re
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -31,10 +33,12 @@ def _changed(value: Any) -> Any:
     if type(value) is str:
         return spelt(value)
     if isinstance(value, Struct):
+        names, texts = _texts_of(type(value))
         changes: dict[str, Any] = {}
-        for name in _with_text(type(value)):
-            each = getattr(value, name)
-            if each and (made := _changed(each)) is not each:
+        for name, each in zip(names, texts(value), strict=True):
+            if not each or (type(each) is str and each.isprintable()):
+                continue
+            if (made := _changed(each)) is not each:
                 changes[name] = made
         return replace(value, **changes) if changes else value
     if type(value) is tuple:
@@ -44,6 +48,15 @@ def _changed(value: Any) -> Any:
         pairs = {_changed(key): _changed(each) for key, each in value.items()}
         return pairs if any(pairs.get(key) is not each for key, each in value.items()) else value
     return value
+
+
+@functools.cache
+def _texts_of(kind: type[Struct]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """The fields that may hold text, and what reads them all: many messages pass here for one cell."""
+    names = _with_text(kind)
+    if len(names) > 1:
+        return names, operator.attrgetter(*names)
+    return names, lambda value: tuple(getattr(value, name) for name in names)
 
 
 @functools.cache

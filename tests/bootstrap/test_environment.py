@@ -80,6 +80,7 @@ def test_an_environment_is_made_and_found_again_in_one_round(whole):
     assert "Installed" not in told.text()
 
 
+@pytest.mark.extensive
 def test_agent_and_ranks_can_be_imported_there(whole):
     made = whole.made
     modules = ["agent", "forge", "rank", "rank_shell", "telemetry", "__main__"]
@@ -268,6 +269,7 @@ def test_later_hosts_get_what_the_first_one_got(index, tmp_path):
     assert there(again, code) == "1.0.0"
 
 
+@pytest.mark.extensive
 @pytest.mark.usefixtures("few_needs")
 def test_what_can_not_be_had_any_more_is_resolved_anew(made_once):
     host, facts, made, *_ = made_once

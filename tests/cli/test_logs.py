@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from terminals import begun, document, ended, sky
 from waiting import until
 
@@ -38,6 +39,7 @@ def test_logs(no_leaks, tmp_path):
     assert sky("logs", run, "save=b.txt", "--json", folder=tmp_path).code == 2
 
 
+@pytest.mark.extensive
 def test_a_run_that_goes_on_is_followed_to_its_end(no_leaks, tmp_path):
     (tmp_path / "talk.py").write_text(
         "import pathlib, time\n"
@@ -57,6 +59,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(no_leaks, tmp_path):
     assert ran.code == 2 and "follow prints lines as they come" in ran.stderr
 
 
+@pytest.mark.extensive
 def test_logs_of_machines(make, tmp_path):
     pool = make(nodes=2, name="mine")
     log = runtime_root() / pool.pool_id / "agent.log"

@@ -24,6 +24,7 @@ from skyward_nb.reports.hang_check import RunStanding
 from skyward_nb.reports.status import PoolRow
 
 
+@pytest.mark.extensive
 def test_a_pool_that_somebody_uses(make):
     pool = make(name="mine", nodes=2, ranks_per_node=2)
     said = sky("status").stdout.splitlines()

@@ -88,6 +88,7 @@ def test_the_processes_of_a_script_are_gone_after_it_where_the_pool_stays(script
 # ── frameworks ──────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.extensive
 @needs_torch
 @pytest.mark.torch
 @pytest.mark.parametrize("framework", few(1, ["auto", "none", "torch"]))

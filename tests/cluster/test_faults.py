@@ -42,6 +42,7 @@ def test_a_host_loses_its_power(new_hosts, notebook):
         assert "gpu2" in ran.traceback, ran.traceback
 
 
+@pytest.mark.extensive
 def test_an_agent_is_killed_on_its_host(hosts, notebook):
     town = hosts(2)
     with notebook(town) as book:

@@ -34,6 +34,7 @@ def test_hosts_behind_another_are_reached_by_way_of_it(hosts, notebook):
         assert book.values("socket.gethostname()") == town.names
 
 
+@pytest.mark.extensive
 def test_a_host_is_reached_by_ipv6(hosts, notebook):
     town = hosts(1)
     config = town.folder / "config6"

@@ -24,6 +24,7 @@ def test_an_interrupt_is_not_behind_a_large_value(book):
     assert book.values("socket.gethostname()") == book.town.names
 
 
+@pytest.mark.extensive
 def test_ranks_that_print_much_over_a_slow_line_are_interrupted_and_keep_their_names(book):
     for host in book.town:
         host.netem(delay=0.03, rate=400e3)

@@ -24,7 +24,7 @@ PROGRAMS = {
         needs=("keras", "jax"),
         lacks=("tensorflow", *BESIDE_KERAS),
         holds=lambda out: falls("loss", 0.3)(out) and numbers(out, "loss")[2] > 0.9,
-        alike="sources/test_jax_programs.py::test_keras_trains_one_model_and_the_head_saves_it",
+        alike="plugins/test_keras.py::test_ranks_train_one_model",
     ),
     "newer/keras_on_torch.py": Program(
         says=(
@@ -104,6 +104,7 @@ PROGRAMS = {
             == [{0, 1, 2, 3}, {0}, {1, 3}, set()]
         ),
         tells="[rank 2] some err 2",
+        alike="functions/test_function_marks.py::test_ranks_whose_output_is_shown",
     ),
     "newer/standalone.py": Program(
         says=(
@@ -134,6 +135,7 @@ PROGRAMS = {
             "a node: n on 2",
             "here: h on 0",
         ),
+        alike="functions/test_running.py::test_calls_side_by_side_run_on_the_ranks_that_are_meant",
     ),
     "newer/futures.py": Program(
         says=(
@@ -145,6 +147,7 @@ PROGRAMS = {
             "both: (1, 2)",
             "timeout: after 0.5 s rank",
         ),
+        alike="functions/test_compute.py::test_a_future_that_runs_is_cancelled_on_its_rank",
     ),
     "newer/async_code.py": Program(
         says=(
@@ -164,6 +167,7 @@ PROGRAMS = {
             "two arguments: [1024, 27]",
             "failed: division by zero; item 2 of the map",
         ),
+        alike="functions/test_compute.py::test_map_keeps_the_order_and_says_which_item_failed",
     ),
     "newer/generators.py": Program(
         says=(
@@ -174,6 +178,7 @@ PROGRAMS = {
             "sent: [1.0, 1.5, 3.0]",
             "fed from here: 5050",
         ),
+        alike="functions/test_elsewhere.py::test_a_map_and_generators",
     ),
 }
 

@@ -17,7 +17,7 @@ PROGRAMS = {
         says=("backend: jax", "losses agree: True", "[rank 0] Epoch 10/10"),
         needs=("keras", "jax"),
         holds=lambda out: falls("loss", 0.4)(out) and ranks_of(out, "Epoch") == {0},
-        alike="sources/test_jax_programs.py::test_keras_trains_one_model_and_the_head_saves_it",
+        alike="plugins/test_keras.py::test_ranks_train_one_model",
     ),
     "older/keras_on_tensorflow.py": Program(
         says=("backend: tensorflow", "losses agree: True", "weights agree: True"),

@@ -122,6 +122,7 @@ def test_a_line_that_breaks_off_at_any_byte_of_a_run(pool, channel, way, resets,
     assert pool.generation == 1
 
 
+@pytest.mark.extensive
 @pytest.mark.parametrize("resets", few(1, [False, True]), ids=["truncated", "reset"])
 def test_a_line_that_breaks_off_again_and_again(pool, channel, resets):
     recorded(pool, channel)
@@ -175,6 +176,7 @@ def test_a_line_that_is_late(channel, no_leaks):
     pool.close()
 
 
+@pytest.mark.extensive
 def test_a_machine_that_is_cut_off_for_a_while(pool_of_short_patience, channel):
     pool = pool_of_short_patience
     for number in range(1, 4):

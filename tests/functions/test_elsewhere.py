@@ -160,8 +160,8 @@ def test_calls_go_on_with_another_machine_for_one_that_was_taken_back(pair):
     ("how", "node"),
     [
         ("call", 0),
-        ("broadcast", 1),
-        ("map", 1),
+        pytest.param("broadcast", 1, marks=pytest.mark.extensive),
+        pytest.param("map", 1, marks=pytest.mark.extensive),
         pytest.param("futures", 1, marks=pytest.mark.extensive),
         pytest.param("map", 0, marks=pytest.mark.extensive),
     ],

@@ -76,6 +76,7 @@ def test_a_shutdown_may_stop_what_goes_on(pool, tmp_path):
     assert future.cancelled()
 
 
+@pytest.mark.extensive
 def test_joblibs_jobs_run_on_ranks_within_the_block():
     joblib = pytest.importorskip("joblib")
     with leaves_nothing(), sky.Compute(nodes=2, quiet=True, plugins=[sky.plugins.joblib]) as pool:

@@ -134,6 +134,7 @@ def test_a_restart_in_mid_run_ends_the_run_and_the_pool(notebook, tmp_path):
     assert notebook.run("sky.world_size()").result == "[0-1] 2"
 
 
+@pytest.mark.extensive
 def test_a_restart_leaves_nothing_unless_the_pool_is_kept(notebook):
     assert ours()
     assert notebook.restart() == ""

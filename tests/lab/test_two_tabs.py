@@ -33,6 +33,7 @@ def shows_the_end(notebook, cell):
     assert out.locator(".sky-run").locator("visible=true").count() == 1
 
 
+@pytest.mark.extensive
 def test_a_tab_that_did_not_run_the_cell_shows_its_picture_and_value(notebook, go):
     cell = notebook.add_cell(WAITS)
     notebook.save()

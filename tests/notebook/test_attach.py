@@ -52,6 +52,7 @@ def test_a_kernel_that_comes_again_shows_the_whole_run_and_binds_its_value(noteb
     assert logs.count("line 59") == 1
 
 
+@pytest.mark.extensive
 def test_a_run_that_ended_while_nobody_looked(notebook, slow):
     notebook.run("%sky up nodes=2")
     notebook.begin(f"%%sky_remote\n{slow}\nprint('said')\n1/0")
@@ -113,6 +114,7 @@ def test_another_notebook_shows_the_whole_run_of_one_that_was_killed(notebook, o
     assert other.run("%sky down").status == "ok"
 
 
+@pytest.mark.extensive
 def test_a_cell_of_a_restarted_notebook_goes_on_with_its_idle_pool(notebook):
     notebook.run("%%sky_remote nodes=2\nkept = 7\nimport os\npid = os.getpid()")
     before = notebook.run("%%sky_remote\npid").result

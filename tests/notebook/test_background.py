@@ -184,6 +184,7 @@ def test_a_run_in_the_background_that_ended_before_its_pool_was_taken_down_keeps
     assert ran.result == "('finished', 5)"
 
 
+@pytest.mark.extensive
 def test_what_was_seen_in_the_background_is_not_told_again(notebook):
     notebook.run("%%sky_remote nodes=2 detach out=h\n5")
     assert notebook.run("h.result().head").result == "5"

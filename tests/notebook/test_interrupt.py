@@ -174,6 +174,7 @@ def test_a_rank_may_end_before_it_says_that_it_was_cut(notebook, torch_pool, mar
     assert ran.result == "[0-1] 2.0"
 
 
+@pytest.mark.extensive
 def test_under_nbclient_a_cell_that_takes_too_long_is_interrupted_and_the_next_one_runs(no_leaks):
     cells = [
         "%load_ext skyward_nb\n%sky up nodes=2 grace=20s",

@@ -37,6 +37,7 @@ def test_a_lost_pool_comes_again_as_it_was(fresh):
     assert "gone" not in fresh.run("%%sky_remote\n1").picture, "it is told once"
 
 
+@pytest.mark.extensive
 def test_what_is_lost_with_a_pool_between_cells_is_told_and_a_restart_makes_it_anew(fresh):
     kill = "forge = psutil.Process(pids.head).parent()\nagent = forge.parent(); forge.kill(); agent.wait()"
     made = "%%sky_remote nodes=2 out=pids\nimport os\ntrained = from_here + 1\nos.getpid()"
@@ -231,6 +232,7 @@ def test_worker_processes_of_a_cell_may_print(fresh):
     assert fresh.run("%%sky_remote\n'fine'").result == "[0-1] 'fine'"
 
 
+@pytest.mark.extensive
 def test_figures_of_ranks_are_inlined(fresh):
     pytest.importorskip("matplotlib")
     ran = fresh.run(

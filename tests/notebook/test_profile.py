@@ -197,6 +197,7 @@ def of_jax(tmp_path_factory):
     assert not gone_within(5, before)
 
 
+@pytest.mark.extensive
 def test_jax_tells_its_collectives_also_those_that_the_cell_did_not_wait_for(of_jax):
     ran = of_jax.run("%%sky_remote profile=comm\nfor _ in range(5): made = total(x)")
     assert ran.status == "ok", ran.traceback

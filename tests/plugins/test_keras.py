@@ -75,11 +75,9 @@ def pool_of(notebook):
 
 # The pool, its distribution, in how many parts the data come, which is a rank's, and what a device
 # has of the first layer, which is 8 by 16.
-SHAPES = {
-    "nodes=2 framework=keras mesh=tp:2": ("ByShape", 1, "0", (8, 8)),
-    "nodes=2 framework=keras:jax": ("DataParallel", 2, "rank", (8, 16)),
-}  # fmt: skip
+SHAPES = {"nodes=2 framework=keras:jax": ("DataParallel", 2, "rank", (8, 16))}
 MORE_SHAPES = {
+    "nodes=2 framework=keras mesh=tp:2": ("ByShape", 1, "0", (8, 8)),
     "nodes=2 framework=keras env=JAX_NUM_CPU_DEVICES=2 mesh=data:2,tp:2": (
         "ByShape",
         2,

@@ -40,7 +40,6 @@ def raised(call):
 
 
 _LATER = pytest.param("tensorflow", marks=pytest.mark.extensive)
-on_both = pytest.mark.parametrize("pool", ["torch", "tensorflow"], indirect=True, scope="module")
 mostly_on_torch = pytest.mark.parametrize("pool", ["torch", _LATER], indirect=True, scope="module")
 
 
@@ -76,7 +75,7 @@ def assert_alike(found, expected, *, validation=False):
             assert np.allclose(one, other, atol=1e-5)
 
 
-@on_both
+@mostly_on_torch
 @pytest.mark.parametrize(
     "how",
     [

@@ -505,6 +505,7 @@ WAITS = {
 }
 
 
+@pytest.mark.extensive
 def test_ranks_that_wait_in_groups_that_user_code_formed_are_freed(no_leaks):
     from node.drivers import driver
 

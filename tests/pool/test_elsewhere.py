@@ -137,6 +137,7 @@ def test_all_machines_whose_agents_do_not_start_are_told_of(fake, monkeypatch):
     assert raised.value.detail == "words of fake0\nwords of fake2"
 
 
+@pytest.mark.extensive
 def test_machines_that_do_not_reach_one_another_may_stand_alone(fake, monkeypatch):
     def never(*_):
         raise MachinesUnreachable("gpu2 has no address of a private network")
@@ -285,6 +286,7 @@ def test_values_outlast_a_line_that_is_cut_under_them(three):
         assert (unpack(end.value, pool.store) == big).all()
 
 
+@pytest.mark.extensive
 def test_a_result_that_cannot_be_brought_is_there_for_whoever_attaches(fake):
     first = fake(nodes=2)
     outcome = first.run(request(first, f"{RANK}bytes(3_000_000 + rank)"), lambda _: None)
@@ -393,6 +395,7 @@ def test_a_run_whose_end_was_seen_on_some_machines_is_not_followed(fake, monkeyp
     second.close()
 
 
+@pytest.mark.extensive
 def test_the_work_in_which_a_pool_ends_for_its_budget_says_so_and_names_what_is_lost(fake):
     pool = fake(nodes=2)
     values(pool, "kept = 5\n1")
@@ -481,6 +484,7 @@ def a_port_that_nobody_is_given():
     raise AssertionError("no port is free")
 
 
+@pytest.mark.extensive
 def test_the_port_of_the_rendezvous_is_the_usual_one_where_it_is_free(fake, monkeypatch):
     assert generations._RENDEZVOUS_PORT == 29500
     usual = a_port_that_nobody_is_given()

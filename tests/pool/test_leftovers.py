@@ -334,6 +334,7 @@ held = torch.zeros(1000).share_memory_()
 """
 
 
+@pytest.mark.extensive
 @pytest.mark.torch
 @pytest.mark.parametrize("who", few(1, ["rank", "agent"]))
 def test_data_loaders_and_what_they_share_go_with_their_rank(make, monkeypatch, who):

@@ -34,6 +34,7 @@ def test_a_pool_opens_and_closes_without_a_trace(make):
     assert (process.num_fds(), process.num_threads()) == before
 
 
+@pytest.mark.extensive
 def test_forty_generations(make):
     pool = make()
     for generation in range(2, 42):

@@ -225,6 +225,7 @@ def test_a_module_of_nnx_trains_the_same(with_modules):
     assert given[0] - given[-1] > 0.1
 
 
+@pytest.mark.extensive
 def test_a_module_of_nnx_whose_state_goes_on_from_one_micro_batch_to_the_next(with_modules):
     body = (
         "mesh = arranged('fsdp:2,tp:2')\n"

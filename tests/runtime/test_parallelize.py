@@ -207,6 +207,7 @@ os.waitpid(child, 0)[1] == 0
 """Some machines say that they have the instructions for it, and have not."""
 
 
+@pytest.mark.extensive
 def test_parameters_can_be_bf16(pool):
     if not all(values(pool, COMPUTES_IN_BF16)):
         pytest.skip("this machine ends processes that multiply in bfloat16 (SIGILL)")

@@ -137,7 +137,8 @@ def train_model(epochs, folder, jit_compile="auto"):
     }
 
 
-@pytest.mark.parametrize("jit_compile", ["auto", pytest.param(True, marks=pytest.mark.extensive)])
+@pytest.mark.extensive
+@pytest.mark.parametrize("jit_compile", ["auto", True])
 def test_keras_trains_one_model_and_the_head_saves_it(pool, tmp_path, jit_compile):
     """With the accuracy of both halves of the data on both nodes; compiled as is advised, too."""
     first, second = train_model(epochs=2, folder=tmp_path, jit_compile=jit_compile) @ pool
