@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -131,4 +131,4 @@ def test_a_process_that_ends_with_its_script_runs_its_finalizers_and_keeps_its_n
         "import os, tempfile\nmine = tempfile.TemporaryDirectory()\nrun(PATH, [], FOLDER, called='script.py')\n"
         "print(os.path.exists(mine.name), flush=True)\nos._exit(0)\n",
     )
-    assert said[1:] == ["True"] and not os.path.exists(said[0])
+    assert said[1:] == ["True"] and not Path(said[0]).exists()
