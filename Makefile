@@ -86,7 +86,7 @@ release: $(STAMPS)/release  ## the wheel and the source archive in dist, checked
 	$(BIN)/twine check --strict dist/*
 
 notebooks: $(STAMPS)/demo  ## executes the notebooks that need this machine alone, for the gallery of `make docs`
-	$(BIN)/python notebooks/execute.py notebooks/[0-9]*.ipynb notebooks/sources.ipynb
+	$(BIN)/python notebooks/execute.py notebooks/[0-9]*.ipynb notebooks/scripts.ipynb notebooks/sources.ipynb
 
 gallery: tools notebooks  ## and those on hosts, a Slurm cluster and rented machines, which tests play; then the site
 	$(BIN)/python -m pytest --gallery=build tests/notebook/test_ssh_notebook.py::test_runs_to_its_end tests/slurm/test_slurm_notebook.py::test_runs_to_its_end tests/cloud/test_aws_ipynb.py::test_runs_to_its_end

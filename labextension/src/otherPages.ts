@@ -20,6 +20,8 @@ interface IMark {
   live: string;
 }
 
+const WIDGET = 'application/vnd.jupyter.widget-view+json';
+
 type Output = Parameters<ICodeCellModel['outputs']['add']>[0];
 
 /** Show in every notebook what its cells show in other pages. */
@@ -115,16 +117,27 @@ class CellOfOthers {
   /** The first display that is seen of it: what was saved in mid-run is gone on with, all else is of before. */
   private begin(message: KernelMessage.IIOPubMessage, mark: IMark): void {
     const outputs = this.model.outputs;
-    const kept = outputs
-      .toJSON()
-      .findIndex(each => JSON.stringify(each).includes(mark.name));
-    if (kept >= 0) {
+    const picture = outputOf(message, 'display_data');
+    const saved = outputs.toJSON();
+    const kept = saved.findIndex(each =>
+      JSON.stringify(each).includes(mark.name)
+    );
+    if (kept >= 0 && mark.live) {
+      outputs.set(kept, picture);
       this.remember(message, kept);
-      outputs.set(kept, outputOf(message, 'display_data'));
       return;
     }
     outputs.clear();
-    outputs.add(outputOf(message, 'display_data'));
+    if (kept >= 0) {
+      // It is over: the widgets that were saved after it would show the end once more.
+      const after = saved.slice(kept + (isWidget(saved[kept + 1]) ? 2 : 1));
+      [...saved.slice(0, kept), picture, ...after].forEach(each =>
+        outputs.add(each)
+      );
+      this.remember(message, kept);
+      return;
+    }
+    outputs.add(picture);
     this.remember(message, 0);
     if (message.header.msg_type === 'update_display_data' && mark.live) {
       outputs.add(widgetOutput(mark.live));
@@ -155,12 +168,17 @@ function outputOf(message: KernelMessage.IIOPubMessage, kind: string): Output {
   return { ...content, output_type: kind } as Output;
 }
 
+function isWidget(output: Output | undefined): boolean {
+  const data = output?.['data'] as Record<string, unknown> | undefined;
+  return data !== undefined && WIDGET in data;
+}
+
 function widgetOutput(model: string): Output {
   return {
     output_type: 'display_data',
     metadata: {},
     data: {
-      'application/vnd.jupyter.widget-view+json': {
+      [WIDGET]: {
         model_id: model,
         version_major: 2,
         version_minor: 0

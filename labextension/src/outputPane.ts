@@ -9,6 +9,28 @@ import type { RankChoice } from './rankChoice';
 import type { Entry } from './record';
 import { rangesOf } from './words';
 
+/** A figure, and the ranks that displayed it. */
+interface IShown {
+  ranks: number[];
+  node: HTMLElement;
+}
+
+/** Figures side by side in the order of ranks: the first of each, then the second of each. */
+function grid(figures: IShown[]): HTMLElement[] {
+  if (figures.length < 2) {
+    return figures.map(figure => figure.node);
+  }
+  const counts = new Map<string, number>();
+  const placed = figures.map(({ ranks, node }) => {
+    const key = ranks.join();
+    const turn = counts.get(key) ?? 0;
+    counts.set(key, turn + 1);
+    return { turn, first: ranks[0] ?? -1, node };
+  });
+  placed.sort((a, b) => a.turn - b.turn || a.first - b.first);
+  return [element('div', 'sky-grid', ...placed.map(each => each.node))];
+}
+
 /** Keeps what is sought, and the place in the output, when the output changes. */
 export class OutputPane {
   readonly node = element('div', 'sky-output');
@@ -94,9 +116,12 @@ export class OutputPane {
     const parts: HTMLElement[] = [];
     let lines: ILine[] = [];
     let [found, all] = [0, 0];
+    let figures: IShown[] = [];
     const endLines = () => {
       parts.push(...blocksOf(lines, sought));
       lines = [];
+      parts.push(...grid(figures));
+      figures = [];
     };
     for (const entry of this.entries) {
       if (entry.type === 'cut') {
@@ -110,6 +135,9 @@ export class OutputPane {
       } else if (entry.type === 'text') {
         for (const text of entry.lines) {
           const line = { ranks: entry.ranks, stream: entry.stream, text };
+          if (figures.length) {
+            endLines();
+          }
           all += 1;
           if (has(line, sought)) {
             found += 1;
@@ -117,14 +145,16 @@ export class OutputPane {
           }
         }
       } else if (!sought && this.html) {
-        endLines();
+        if (lines.length) {
+          endLines();
+        }
         let figure = this.figures.get(entry.anchor);
         if (!figure) {
           const label = element('b', '', `[${rangesOf(entry.ranks)}]`);
           figure = element('div', 'sky-shown', label, this.html.figure(entry));
           this.figures.set(entry.anchor, figure);
         }
-        parts.push(figure);
+        figures.push({ ranks: entry.ranks, node: figure });
       }
     }
     endLines();

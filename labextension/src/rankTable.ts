@@ -1,11 +1,12 @@
 /** The table of ranks: their loops, metrics and use of the machine. */
 
 import { element } from './dom';
-import type { IBar, IRankRecord } from './record';
+import type { IBar, INoteTable, IRankRecord } from './record';
 import { clock, compact, spellSize } from './words';
 
 const MOST_METRICS = 12;
 const MOST_BARS = 4;
+const SHOWN_DONE = 2;
 
 /** A loop in words: `epoch 4/10 · 40% · 3 it/s · 2.0 s left`. */
 function spellBar(bar: IBar): string {
@@ -52,7 +53,35 @@ interface IColumn {
   cell: (rank: IRankRecord) => string | Node;
 }
 
-function columnsOf(ranks: IRankRecord[]): IColumn[] {
+/** The loops of a rank: of many that ended the last ones, and how many others there were. */
+function loops(rank: IRankRecord): HTMLElement {
+  const { bars, state } = rank;
+  const over = bars.filter(bar => bar.over);
+  const isMany = over.length + (rank.bars_done ?? 0) >= MOST_BARS;
+  const folded = isMany ? over.slice(0, -SHOWN_DONE) : [];
+  const gone = folded.length + (rank.bars_done ?? 0);
+  const rows = bars
+    .filter(bar => !folded.includes(bar))
+    .map(bar => loop(bar, state));
+  if (gone) {
+    rows.unshift(element('div', 'sky-loop', spellLoops(gone, 'done')));
+  }
+  if (rank.bars_hidden) {
+    const more = spellLoops(rank.bars_hidden, 'more');
+    rows.push(element('div', 'sky-loop', `and ${more}`));
+  }
+  return element('div', 'sky-loops', ...rows);
+}
+
+function spellLoops(count: number, which: 'done' | 'more'): string {
+  const words = count === 1 ? 'loop' : 'loops';
+  const number = count.toLocaleString('en');
+  return which === 'done'
+    ? `${number} ${words} done`
+    : `${number} more ${words}`;
+}
+
+function columnsOf(ranks: IRankRecord[], isOver: boolean): IColumn[] {
   const has = (test: (rank: IRankRecord) => boolean) => ranks.some(test);
   const names = [...new Set(ranks.flatMap(rank => Object.keys(rank.metrics)))];
   const columns: IColumn[] = [];
@@ -62,12 +91,7 @@ function columnsOf(ranks: IRankRecord[]): IColumn[] {
   if (has(rank => rank.bars.length > 0)) {
     columns.push({
       title: 'progress',
-      cell: ({ bars, state }) =>
-        element(
-          'div',
-          'sky-loops',
-          ...bars.slice(-MOST_BARS).map(bar => loop(bar, state))
-        )
+      cell: loops
     });
   }
   if (has(rank => rank.remark !== '' || rank.stage !== '')) {
@@ -87,8 +111,13 @@ function columnsOf(ranks: IRankRecord[]): IColumn[] {
       columns.push({ title, cell });
     }
   };
-  add('cpu', ({ cpu }) => (cpu === null ? '' : `${cpu.toFixed(0)} %`));
-  add('memory', ({ memory }) => (memory === null ? '' : spellSize(memory)));
+  const spell = (size: number | null) => (size === null ? '' : spellSize(size));
+  if (isOver) {
+    add('memory at most', rank => spell(rank.peak ?? rank.memory));
+  } else {
+    add('cpu', ({ cpu }) => (cpu === null ? '' : `${cpu.toFixed(0)} %`));
+    add('memory', ({ memory }) => spell(memory));
+  }
   add('gpu', ({ gpu }) => {
     const busy = gpu?.busy === null ? '' : `${gpu?.busy ?? 0} % · `;
     return gpu
@@ -99,8 +128,11 @@ function columnsOf(ranks: IRankRecord[]): IColumn[] {
 }
 
 /** A row for each rank that is shown; empty where there is nothing to say of any. */
-export function rankTable(ranks: IRankRecord[]): HTMLElement | null {
-  const columns = columnsOf(ranks);
+export function rankTable(
+  ranks: IRankRecord[],
+  isOver: boolean
+): HTMLElement | null {
+  const columns = columnsOf(ranks, isOver);
   const isTold = ranks.some(rank => !['done', 'running'].includes(rank.state));
   if (!columns.some(each => each.title !== 'node') && !isTold) {
     return null;
@@ -124,6 +156,34 @@ export function rankTable(ranks: IRankRecord[]): HTMLElement | null {
     row.dataset['state'] = rank.state;
     return row;
   });
+  return tableBox('Ranks', heads, rows);
+}
+
+/** Notes that make a table, and the remarks below it. */
+export function noteTable(note: INoteTable): HTMLElement {
+  const heads = note.columns.map(title => {
+    const head = element('th', '', title);
+    head.scope = 'col';
+    return head;
+  });
+  const rows = note.rows.map(cells =>
+    element('tr', '', ...cells.map(text => element('td', '', text)))
+  );
+  return element(
+    'div',
+    'sky-section sky-note',
+    element('div', 'sky-note-title', note.title),
+    tableBox(note.title, heads, rows),
+    ...note.remarks.map(text => element('div', '', text))
+  );
+}
+
+/** A table that scrolls by keys, too. */
+function tableBox(
+  label: string,
+  heads: HTMLElement[],
+  rows: HTMLElement[]
+): HTMLElement {
   const box = element(
     'div',
     'sky-table',
@@ -136,6 +196,6 @@ export function rankTable(ranks: IRankRecord[]): HTMLElement | null {
   );
   box.tabIndex = 0;
   box.setAttribute('role', 'region');
-  box.setAttribute('aria-label', 'Ranks');
+  box.setAttribute('aria-label', label);
   return box;
 }

@@ -32,8 +32,12 @@ export interface IRankRecord {
   curves: Record<string, ICurve>;
   cpu: number | null;
   memory: number | null;
+  peak?: number | null;
   gpu: { used: number; total: number; busy: number | null } | null;
   remark: string;
+  /** Loops that are not in `bars`: those that ended, and those that go on. */
+  bars_done?: number;
+  bars_hidden?: number;
 }
 
 /** Lines that the same ranks wrote to the same stream. */
@@ -87,6 +91,14 @@ export interface ISentName {
   size: number;
 }
 
+/** Notes that make a table, with remarks below it. */
+export interface INoteTable {
+  title: string;
+  columns: string[];
+  rows: string[][];
+  remarks: string[];
+}
+
 /** One run as it is or was. */
 export interface IRecord {
   version: 1;
@@ -109,6 +121,10 @@ export interface IRecord {
   foot: string[];
   names: ISentName[];
   failures?: IFailure[];
+  /** In place of the headline where the run's error stands below, which says the notes of the error, too. */
+  short_headline?: string;
+  error_notes?: string[];
+  tables?: INoteTable[];
 }
 
 /** The record of a bundle; null where there is none of a version that is known here. */

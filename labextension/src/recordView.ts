@@ -14,7 +14,7 @@ import { button, element, setText } from './dom';
 import { BundleHtml } from './figures';
 import { OutputPane } from './outputPane';
 import { RankChoice } from './rankChoice';
-import { rankTable } from './rankTable';
+import { noteTable, rankTable } from './rankTable';
 import type { IRecord } from './record';
 import { MIME, recordOf } from './record';
 import type { IRunState } from './runState';
@@ -128,7 +128,8 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
     this.node.dataset['is'] = record.over ? 'over' : how;
     this.node.dataset['state'] = record.state;
     this.record = record;
-    setText(this.headline, record.headline);
+    const short = record.short_headline;
+    setText(this.headline, short ? short : record.headline);
     setText(this.about, record.about);
     setText(this.time, [clock(record.seconds), ...costOf(record)].join(' · '));
     this.drawSteps();
@@ -149,7 +150,11 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
       const html = new BundleHtml(htmlOf(data), this.sanitizer, isTrusted);
       this.output.update(record.run, record.output, html);
     }
-    this.notes.replaceChildren(...sections(record.notes));
+    const ofError = short ? [] : (record.error_notes ?? []);
+    this.notes.replaceChildren(
+      ...(record.tables ?? []).map(noteTable),
+      ...sections([...record.notes, ...ofError])
+    );
     this.drawSmall(record);
     this.follow(record);
   }
@@ -179,7 +184,7 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
   private drawRanks(): void {
     const all = this.record?.ranks ?? [];
     const shown = all.filter(rank => this.choice.isShown(rank.rank));
-    const table = rankTable(shown);
+    const table = rankTable(shown, this.record?.over ?? false);
     this.table.replaceChildren(...(table ? [table] : []));
     const metrics = metricsOf(all, this.choice.isShown).slice(0, MOST_CURVES);
     this.drawCurves(metrics);

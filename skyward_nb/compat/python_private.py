@@ -1,6 +1,6 @@
-"""Python's private names: the threads of executors, as they end with the process.
+"""Python's private names: the threads of executors, as they end with the process, and finalizers, as they run then.
 
-Where one is missing, AttributeError: a script's executors would keep its rank waiting.
+Where one is missing, AttributeError: a script's executors would keep its rank waiting, its temporary folders would stay.
 
 Seen with Python 3.11 to 3.13.
 """
@@ -8,6 +8,8 @@ Seen with Python 3.11 to 3.13.
 from __future__ import annotations
 
 import sys
+import weakref
+from typing import Any
 
 
 def end_executor_threads() -> None:
@@ -16,3 +18,8 @@ def end_executor_threads() -> None:
     if module is not None:
         module._python_exit()
         module.__dict__["_shutdown"] = False
+
+
+def finalizers() -> list[Any]:
+    """All `weakref.finalize` of this process that have not run, the first made first."""
+    return [*weakref.finalize._registry]  # type: ignore[attr-defined]

@@ -205,6 +205,7 @@ def load(shell: InteractiveShell) -> None:
         shell.register_magics(magics)
         shell.SyntaxTB = _QuietSyntaxTB(shell.SyntaxTB)
         shell.Completer.custom_matchers += [magics.completions, magics.rank_names]
+        shell.input_transformers_cleanup.append(lone_help_has_a_body)
         magics.look_into_ranks()
         CellOutputs.in_lab(getattr(shell, "kernel", None))
         _tell_what_is_left(shell)
@@ -234,12 +235,23 @@ def unload(shell: InteractiveShell) -> None:
             shell.SyntaxTB = shell.SyntaxTB.original
         for matcher in (magics.completions, magics.rank_names):
             shell.Completer.custom_matchers.remove(matcher)
+        shell.input_transformers_cleanup.remove(lone_help_has_a_body)
         registry = shell.magics_manager
         for name in ("sky_remote", "local"):
             registry.magics["cell"].pop(name, None)
         registry.magics["line"].pop("sky", None)
         registry.magics["line"]["debug"] = magics.ipythons_debug
         registry.registry.pop("SkyMagics", None)
+
+
+def lone_help_has_a_body(lines: list[str]) -> list[str]:
+    """Give `%%sky_remote --help` with nothing below it an empty line: IPython refuses a magic without a body."""
+    if len(lines) == 1 and lines[0].startswith("%%sky_remote"):
+        from skyward_nb.options.synonyms import asks_for_help
+
+        if asks_for_help(lines[0]):
+            return [lines[0].rstrip("\n") + "\n", "\n"]
+    return lines
 
 
 @contextmanager

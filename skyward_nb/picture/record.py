@@ -23,7 +23,6 @@ from skyward_nb.view.run_view import (
     RankState,
     RunState,
     RunView,
-    all_notes,
     laid_out,
 )
 from skyward_nb.view.series import Series, thinned
@@ -63,7 +62,7 @@ class Curve(msgspec.Struct, frozen=True):
 class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One rank; `cpu` in percent of a core, `memory` and `peak` in bytes; null where not known.
 
-    A metric that is not finite is null. Of very many metrics there are no curves.
+    Not in `bars` are `bars_done` loops that ended, and `bars_hidden` that go on. A metric that is not finite is null. Of very many metrics there are no curves.
     """
 
     rank: int
@@ -78,6 +77,8 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     peak: int | None
     gpu: Gpu | None
     remark: str
+    bars_done: int = 0
+    bars_hidden: int = 0
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
@@ -124,6 +125,15 @@ class StepRecord(msgspec.Struct, frozen=True):
     done: bool
 
 
+class Table(msgspec.Struct, frozen=True):
+    """Notes that make a table, with `remarks` below it."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    remarks: tuple[str, ...]
+
+
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """What the pool's machines cost in dollars: an hour, so far, at most; null where not known or not said.
 
@@ -138,7 +148,11 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One run as it is or was; `seconds` since it began. What costs nothing has no `cost`."""
+    """One run as it is or was; `seconds` since it began. What costs nothing has no `cost`.
+
+    Where the run's error stands below its picture, `short_headline` is what to show in place of the `headline`, and the
+    error says the `error_notes`; else it is empty.
+    """
 
     version: Literal[1] = 1
     run: str
@@ -156,6 +170,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     foot: tuple[str, ...]
     names: tuple[Name, ...]
     failures: tuple[FailedLine, ...] = ()
+    short_headline: str = ""
+    error_notes: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
 
 
 def record_of(view: RunView) -> Record:
@@ -183,13 +200,16 @@ def record_of(view: RunView) -> Record:
         ranks=tuple(_rank(view, rank, late.get(rank, "")) for rank in sorted(view.ranks)),
         remarks=remarks(view),
         output=_output(view),
-        notes=all_notes(view),
+        notes=view.notes,
         foot=view.foot,
         names=tuple(
             Name(row.name, row.status, row.type_name, row.size, round(row.seconds, 4))
             for row in view.manifest
         ),
         failures=view.failed_at,
+        short_headline=view.short_headline,
+        error_notes=view.error_notes,
+        tables=tuple(Table(t.title, t.columns, t.rows, t.remarks) for t in view.tables),
     )
 
 
@@ -262,6 +282,8 @@ def _rank(view: RunView, rank: int, late: str) -> RankRecord:
         peak=now.peak or None,
         gpu=sample.gpu if sample else None,
         remark=late,
+        bars_done=now.bars_done,
+        bars_hidden=len(now.bars_hidden),
     )
 
 

@@ -63,8 +63,7 @@ class Closing:
         context.state.becomes(PoolPhase.ENDED)
         for call in self.before_close:
             call()
-        context.lines.flush()
-        context.lines.close()
+        context.lines.leave()
         if context.known_stores is not None:
             context.known_stores.close()
         for machine in context.generations.machines:

@@ -37,6 +37,7 @@ Watch = Callable[[Event | None], None]
 _TICK = 0.1
 _RETRY = 0.25
 _MISSED = 3
+_LEAVING = 1.0
 _AT_ONCE = 0.05
 """Seconds within which a cut line is usually open again."""
 
@@ -159,6 +160,16 @@ class Lines:
     def sockets(self) -> list[int]:
         """The descriptors to watch for events."""
         return [link.fileno() for link in self.links if link.is_open]
+
+    def leave(self) -> None:
+        """Close all lines, once agents have read what was sent to them, or `_LEAVING` seconds are over."""
+        self.flush()
+        for link in self.links:
+            link.say_no_more()
+        until = time.monotonic() + _LEAVING
+        for link in self.links:
+            link.await_end(until)
+        self.close()
 
     def close(self) -> None:
         """Close all lines."""

@@ -191,6 +191,23 @@ class Link:
                 found += lost.found
         return found
 
+    def say_no_more(self) -> None:
+        """Close our half of the connection, whose other half the agent closes when it has read all commands."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
+
+    def await_end(self, until: float) -> None:
+        """Wait until the agent has closed its half, at most until then (monotonic seconds).
+
+        Closed by us while it writes, the connection is reset, and commands that it has not read are lost.
+        """
+        with contextlib.suppress(OSError):
+            while self._socket is not None and (left := until - time.monotonic()) > 0:
+                self._socket.settimeout(left)
+                if not self._socket.recv_into(self._buffer):
+                    break
+
     def close(self) -> None:
         """Close the connection."""
         if self._socket is not None:

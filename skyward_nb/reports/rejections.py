@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-
 from skyward_nb.pickling.diagnosis import kind_of
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.protocol.events import Rejected
+from skyward_nb.system.distributions import distribution_of
 from skyward_nb.words.errors import PayloadError
 from skyward_nb.words.ranks import count_ranks, ranks_by
 
@@ -37,7 +36,7 @@ def _how_to_rebuild(rejected: Rejected, *, is_call: bool) -> str:
     if rejected.gone:
         return f"{ran[:-1]}; the next run sends it whole."
     if rejected.missing:
-        package = _distribution_of(rejected.missing)
+        package = distribution_of(rejected.missing)
         here = "this Python's own: pip install " if is_call else "the notebook's own: %pip install "
         return (
             f"The ranks lack the module {rejected.missing}: add it to their environment, "
@@ -47,10 +46,3 @@ def _how_to_rebuild(rejected: Rejected, *, is_call: bool) -> str:
         "It was packed here without complaint, so look at its class's __reduce__ or __setstate__, "
         f"or make it on the ranks. {ran}"
     )
-
-
-def _distribution_of(module: str) -> str:
-    """The name to install a module by: what brings it here, else its own."""
-    top = module.partition(".")[0]
-    found = importlib.metadata.packages_distributions().get(top)
-    return found[0] if found else top

@@ -21,6 +21,7 @@ from skyward_nb.protocol.message_parts import RUN_VALUE, Packed, Unsendable
 from skyward_nb.reports.exception_groups import show_groups
 from skyward_nb.reports.execution import concluding
 from skyward_nb.reports.fetched_files import fetch_files
+from skyward_nb.reports.missing_modules import of_missing_modules
 from skyward_nb.reports.rank_failures import (
     brief,
     died,
@@ -279,7 +280,8 @@ class RunEnding:
         world = self._pool.spec.world_size
         notes = (*self._deaths(), *notes)
         outcome = self._outcome
-        notes = (*of_a_collective_timeout(outcome, failed, self._pool.ranks), *notes)
+        lacked = of_missing_modules(failed, self._pool.spec, outcome.folder)
+        notes = (*lacked, *of_a_collective_timeout(outcome, failed, self._pool.ranks), *notes)
         if outcome.on_reformed:
             old = of_an_old_group(failed, outcome.on_reformed, was_cut=outcome.was_cut)
             notes = (*old, *notes)

@@ -73,20 +73,24 @@ class Torchrun(Script):
         return FrameworkChoice((), "workers of torchrun form their own groups")
 
     def for_new_pool(self, options: PoolOptions) -> PoolOptions:
-        """The options of a pool that is made for it: a rank for each node."""
+        """The options of a pool that is made for it: a rank for each node; raises `OptionError` for too few nodes."""
+        if isinstance(options.nodes, int):
+            self._check_nodes(
+                options.nodes, f"nodes={options.nodes} is on the line, or a default of yours"
+            )
         ours = PoolOptions(nodes=self.line.nodes[1], ranks_per_node=1, framework=())
         return options.over(ours)
 
     def check_pool(self, spec: PoolSpec) -> None:
         """Raise `OptionError` for a pool that has too few nodes for it."""
+        has = f"pool {spec.name!r} has {spec.nodes} node{'s' * (spec.nodes != 1)}"
+        self._check_nodes(spec.nodes, f"{has}: pool=NAME takes another one, or makes it")
+
+    def _check_nodes(self, nodes: int, has: str) -> None:
         fewest, most = self.line.nodes
-        if spec.nodes < fewest:
+        if nodes < fewest:
             asked = f"{fewest}:{most}" if self.is_elastic else f"{fewest}"
-            raise OptionError(
-                "nnodes",
-                f"--nnodes={asked}, and pool {spec.name!r} has {spec.nodes} "
-                f"node{'s' * (spec.nodes != 1)}: pool=NAME takes another one, or makes it",
-            )
+            raise OptionError("nnodes", f"--nnodes={asked}, and {has}")
 
     def cell(self, folder: WorkingFolder, spec: PoolSpec) -> Cell:
         """The call that is the elastic agent on a rank; it has no value."""

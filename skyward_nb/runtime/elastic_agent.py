@@ -20,10 +20,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Generator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import torch_elastic_private
@@ -67,11 +68,24 @@ def run(
         options = options | {
             "nnodes": f"{fewest}:{nodes}"
         }  # more than there are would be waited for
-    with _as_before(placed(key, folder)), tempfile.TemporaryDirectory(prefix="torchrun-") as logs:
-        words = _words(options, info, nodes, port, logs)
-        _launch(words, script, arguments)
+    with _as_before(placed(key, folder)), _own_folder(info) as own:
+        words = _words(options, info, nodes, port, str(own / "logs"))
+        _launch(words, script, arguments, own)
     # Its store listens until it is let go.
     gc.collect()
+
+
+@contextlib.contextmanager
+def _own_folder(info: InstanceInfo) -> Generator[Path]:
+    """A folder for logs and pipes of workers, which goes with the pool where this rank is killed."""
+    folder = Path(os.environ["SKYWARD_POOL"], f"torchrun-{info.pool_rank}")
+    shutil.rmtree(folder, ignore_errors=True)  # of a rank before this one
+    for name in ("logs", "pipes"):
+        (folder / name).mkdir(mode=0o700, parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _words(
@@ -111,7 +125,7 @@ def _check_free(address: str, port: int) -> None:
             ) from None
 
 
-def _launch(words: list[str], script: str, arguments: Sequence[str]) -> None:
+def _launch(words: list[str], script: str, arguments: Sequence[str], own: Path) -> None:
     """Run the agent; raises `WorkersFailed`, KeyboardInterrupt, RuntimeError."""
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -130,11 +144,14 @@ def _launch(words: list[str], script: str, arguments: Sequence[str]) -> None:
     except (ValueError, AssertionError) as error:
         raise RuntimeError(f"torchrun: {error}") from None
     _share_threads(config.nproc_per_node)
-    output = WorkerOutput()
+    output = WorkerOutput(own / "pipes")
     try:
         if read.logs_specs is None:
             config.logs_specs = LineLogs(read, output)
-        with torch_elastic_private.starting_workers(start_worker):
+        with (
+            torch_elastic_private.starting_workers(start_worker),
+            torch_elastic_private.meeting_anew(),
+        ):
             elastic_launch(config=config, entrypoint=command)(*rest)
     except ChildFailedError as error:
         raise WorkersFailed(_told(error.failures)) from None

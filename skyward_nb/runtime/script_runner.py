@@ -19,14 +19,22 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from skyward_nb.compat.python_private import end_executor_threads
+from skyward_nb.compat.python_private import end_executor_threads, finalizers
 from skyward_nb.words.source_code import is_library
 from skyward_nb.workdir.working_folder import placed
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
+
+_INPUT = (
+    "input() in {}: a script on ranks has no keyboard, and its stdin is empty. Give what it asks for as a word after "
+    "the script's name, or in a file of its folder"
+)
+
+_kept: list[ModuleType] = []
+"""Modules of scripts that end with their process."""
 
 
 def run(
@@ -43,6 +51,7 @@ def run(
     a `key` its paths are in the copy of its folder on this machine. It is `called` by this word, or by its path.
     """
     path, folder = placed(key, path), placed(key, folder)
+    known = {*finalizers()}
     threads, children = {*threading.enumerate()}, {*multiprocessing.active_children()}
     own = folder if module else path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120
     with (
@@ -65,12 +74,20 @@ def run(
             end_executor_threads()
             _join(threads, children)
             end()
+            for each in reversed(finalizers()) if called else ():
+                if each not in known and each.atexit:
+                    each()
             _flush_files()
 
 
 def _run_file(path: str) -> None:
-    """Run a file as `__main__`; runpy would put its path in the place of the first argument."""
+    """Run a file as `__main__` in a process that ends after it; runpy would put its path in the place of the first argument.
+
+    Its names stay until the process is gone. Their destruction may hang: that of a process group waits for a thread of
+    gloo, which waits for the GIL to let its last work go.
+    """
     before, module = sys.modules["__main__"], ModuleType("__main__")
+    _kept.append(module)
     module.__dict__.update(__file__=path, __builtins__=builtins)
     with open(path, "rb") as file:  # noqa: PTH123
         code = compile(file.read(), path, "exec", dont_inherit=True)
@@ -98,7 +115,7 @@ def _as_a_process(words: list[str], path: str, own: str, folder: str) -> Generat
     try:
         for name in ("get_ipython", "display"):
             builtins.__dict__.pop(name, None)
-        builtins.__dict__.update(exit=sys.exit, quit=sys.exit)
+        builtins.__dict__.update(exit=sys.exit, quit=sys.exit, input=_no_input)
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             os.chdir(folder)
         sys.argv[:] = words
@@ -107,12 +124,16 @@ def _as_a_process(words: list[str], path: str, own: str, folder: str) -> Generat
         yield
     finally:
         sys.argv[:], sys.path[:] = argv, search
-        for name in ("get_ipython", "display", "exit", "quit"):
+        for name in ("get_ipython", "display", "exit", "quit", "input"):
             builtins.__dict__.pop(name, None)
             builtins.__dict__.update({name: names[name]} if name in names else {})
         with suppress(OSError):
             os.fchdir(before)
         os.close(before)
+
+
+def _no_input(_prompt: object = "", /) -> NoReturn:
+    raise EOFError(_INPUT.format(sys.argv[0]))
 
 
 @contextmanager

@@ -63,14 +63,21 @@ def _mark(node: int, setup: str, env: Mapping[str, str], folder: str) -> Path:
 
 
 def _link(target: str, source: str) -> None:
-    """Have a path lead to a copy; raises SystemExit where something else is there."""
+    """Have a path lead to a copy; raises SystemExit where something else is there, or nothing can be put there."""
     path = Path(target).expanduser()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_symlink() and path.readlink().is_relative_to(copies_root()):
-        path.unlink()
-    elif os.path.lexists(path):
+    is_ours = path.is_symlink() and path.readlink().is_relative_to(copies_root())
+    if os.path.lexists(path) and not is_ours:
         raise SystemExit(f"file_mounts: {path} is there already: name another path, or remove it")
-    path.symlink_to(source)
+    # Another node of this machine may do the same.
+    new = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.symlink_to(source)
+        new.replace(path)
+    except OSError as error:
+        raise SystemExit(
+            f"file_mounts: {path} cannot be made ({error.strerror}): name a path that you can write, such as ~/data"
+        ) from None
 
 
 def _variables(info: InstanceInfo, name: str, place: tuple[str, str, str]) -> dict[str, str]:

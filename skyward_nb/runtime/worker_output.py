@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import selectors
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,10 @@ _NOBODY = -1
 
 
 class WorkerOutput:
-    """The pipes of workers, of all attempts; `close` passes on what is left in them."""
+    """The pipes of workers, of all attempts, in a folder; `close` passes on what is left in them."""
 
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="torchrun-")
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._count = 0
         self._adding = threading.Lock()
         self._selector = selectors.DefaultSelector()
@@ -41,7 +40,7 @@ class WorkerOutput:
     def pipe(self, to: int) -> str:
         """A new pipe whose lines go to a descriptor; its path, at which the worker writes."""
         with self._adding:
-            path = Path(self._folder.name, str(self._count))
+            path = self._folder / str(self._count)
             self._count += 1
             os.mkfifo(path)
             source = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -61,7 +60,6 @@ class WorkerOutput:
             self._drop(source)
         self._selector.close()
         os.close(self._wake_read)
-        self._folder.cleanup()
 
     def _pass_on(self) -> None:
         while True:

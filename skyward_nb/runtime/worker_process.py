@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from skyward_nb.runtime.script_runner import run
+from skyward_nb.system.distributions import distribution_of, lacked_module
 from skyward_nb.system.traceback_filter import without_frames
 from skyward_nb.words.decoding import from_msgpack
 
@@ -251,3 +252,9 @@ def _show(error: BaseException) -> None:
         lambda code: code.co_filename.startswith((own, "<frozen runpy>")),
     )
     traceback.print_exception(type(error), error, trace)
+    if isinstance(error, ModuleNotFoundError) and (module := lacked_module(str(error))):
+        package = distribution_of(module)
+        print(
+            f"This Python lacks {module}: add pip={package} to the line, or with provider=local: pip install {package}",
+            file=sys.stderr,
+        )

@@ -55,7 +55,8 @@ def test_a_document_alone_is_on_stdout(script):
     name = script(
         "import os, skyward_nb as sky, sys\n"
         "print('out'); print('err', file=sys.stderr)\n"
-        "sky.log(loss=float(os.environ['RANK']), bad=float('nan'))\n"
+        "sky.log(loss=float(os.environ['RANK']), bad=float('nan'))\n",
+        "two words\nand a line.py",
     )
     ran = run(script, "--json", "nodes=2", "pool=p", name)
     assert ran.code == 0, ran.stderr

@@ -184,6 +184,16 @@ PARTS: dict[str, tuple[Part, ...]] = {
             Part(f"{_HANDLER}.{name}", "workers of torchrun that are forked")
             for name in ("_popen", "_stdout", "_stderr")
         ),
+        *(
+            Part(f"torch.distributed.elastic.rendezvous.{name}", "restarted workers that meet anew")
+            for name in (
+                "dynamic_rendezvous:DynamicRendezvousHandler._shared_tcp_store_server",
+                "dynamic_rendezvous:DynamicRendezvousHandler._bootstrap_store_info",
+                "dynamic_rendezvous:DynamicRendezvousHandler.next_rendezvous",
+                "static_tcp_rendezvous:StaticTCPRendezvous.next_rendezvous",
+                "static_tcp_rendezvous:StaticTCPRendezvous.num_nodes_waiting",
+            )
+        ),
     ),
     "jax": (
         Part("jax._src.xla_bridge:_jax|xla_client", "where gloo listens"),
@@ -354,7 +364,7 @@ def test_each_private_name_has_a_case(path):
         for word in re.split(r"[:.|]", part.name)
     }
     tried |= {name for package in packages for name in ELSEWHERE.get(package, ())}
-    own: set[str] = {"_python_exit", "_shutdown"} if packages == ["python"] else set()
+    own: set[str] = {"_python_exit", "_shutdown", "_registry"} if packages == ["python"] else set()
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         match node:

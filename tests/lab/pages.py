@@ -16,7 +16,7 @@ import psutil
 from later import Later
 
 from lab.apart import Apart
-from lab.labs import LabServer
+from lab.labs import RENDERER, LabServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request
@@ -49,6 +49,15 @@ _IDLE = """() => {
   return kernel?.status === 'idle' && !window.cellsRunning
     && !prompts.some(prompt => prompt.textContent.includes('*'));
 }"""
+
+
+RENDERER_ON = f"""new MutationObserver(() => {{
+  const config = document.getElementById('jupyter-config-data');
+  if (config?.textContent.includes('{RENDERER}')) {{
+    config.textContent = config.textContent.replace('{RENDERER}', 'none:none');
+  }}
+}}).observe(document, {{childList: true, subtree: true}});"""
+"""A script of pages in which the renderer of records is on, which the server's settings turn off."""
 
 
 def missing() -> str:

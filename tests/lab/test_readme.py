@@ -8,6 +8,7 @@ import pytest
 from docs.blocks import blocks_of
 from leaks import ours
 
+from lab import pages
 from lab.pages import SCREENSHOTS
 
 
@@ -21,6 +22,19 @@ def stopped(processes):
     finally:
         for each in processes:
             each.resume()
+
+
+@pytest.fixture
+def notebook(browser, lab):
+    """A notebook in JupyterLab as it is with the package installed: runs are drawn from their records."""
+    pages.write_notebook(lab.root / "readme.ipynb")
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    context.add_init_script(pages.RENDERER_ON)
+    made = pages.NotebookPage(lab, context, "readme.ipynb")
+    yield made
+    assert not made.asked_elsewhere
+    context.close()
+    lab.end_kernels()
 
 
 @pytest.mark.extensive
@@ -37,14 +51,19 @@ def test_the_cells_of_readme_run_and_their_picture_is_kept(notebook):
     out = notebook.output(train)
     out.get_by_text(re.compile(r"epoch [2-6]\d/100")).locator("visible=true").first.wait_for()
     with stopped(ranks):
-        out.locator("img[alt*='loss']").locator("visible=true").first.wait_for()
+        # The widgets of the first seconds, or the record after them.
+        curve = out.locator("img[alt*='loss'], .sky-curve").locator("visible=true").first
+        curve.wait_for()
         notebook.page.wait_for_timeout(500)  # what is on its way is drawn
         out.screenshot(path=SCREENSHOTS / "readme-running.png")
         assert notebook.running
+        assert out.get_by_text("memory").locator("visible=true").count()
     notebook.wait_idle()
     notebook.run_cell(train)  # who stood still above waited longest there
-    assert "4 ranks finished" in notebook.output_text(train)
-    out.screenshot(path=SCREENSHOTS / "readme-finished.png")
+    record = notebook.output(train).locator(".sky-record[data-is='over']")
+    record.get_by_text("4 ranks finished").wait_for()
+    assert "memory at most" in record.inner_text()
+    notebook.output(train).screenshot(path=SCREENSHOTS / "readme-finished.png")
     notebook.run_cell(end)
     assert "nothing left running" in notebook.output_text(end)
     assert not notebook.console_errors

@@ -13,26 +13,20 @@ from msgspec.structs import replace
 from picture import views
 from waiting import until
 
-from lab import labs, pages
+from lab import pages
 from skyward_nb.lab.run_pages import LogPage, RunNow
 from skyward_nb.logs.log_reader import LogLine
-from skyward_nb.protocol.events import Display, Output
+from skyward_nb.protocol.events import Display, Output, Progress
 from skyward_nb.show.canvas import bundle
 from skyward_nb.show.run_progress import picture_of
 from skyward_nb.view.folding import fold
+from skyward_nb.view.run_view import NoteTable
 
 nbformat = Later("nbformat")
 
 AXE = Path(__file__).parents[2] / "labextension/node_modules/axe-core/axe.min.js"
 RUN = re.compile(r"/skyward/runs/default-ab12cd/7(\?|$)")
 LOG = re.compile(r"/skyward/runs/default-ab12cd/7/log\?")
-# The server's settings turn the renderer off; in these pages it is on.
-ON = f"""new MutationObserver(() => {{
-  const config = document.getElementById('jupyter-config-data');
-  if (config?.textContent.includes('{labs.RENDERER}')) {{
-    config.textContent = config.textContent.replace('{labs.RENDERER}', 'none:none');
-  }}
-}}).observe(document, {{childList: true, subtree: true}});"""
 HOSTILE = (
     '<table id="mine"><tr><td onclick="window.hacked = 1">7 rows</td></tr></table>'
     '<img src="data:image/png;base64,xx" onerror="window.hacked = 1"><script>window.hacked = 1</script>'
@@ -92,6 +86,28 @@ def output_of(data):
     return nbformat.v4.new_output("display_data", data=data)
 
 
+def crowded():
+    """A run that failed: ranks showed figures out of order, and had many loops; notes of it make a table."""
+    shown = (
+        Display(rank, {"text/html": f"<p>figure {turn} of {rank}</p>"})
+        for rank, turn in ((2, 1), (0, 1), (2, 2), (1, 1), (0, 2))
+    )
+    loops = (
+        Progress(rank, 10 + n, 5, 5, f"loop {n}", 1.0, over=True, keeping=True)
+        for rank in range(4)
+        for n in range(20)
+    )
+    table = NoteTable("communication", ("rank", "time"), (("0", "3 ms"),), ("a remark",), ("r 0",))
+    return replace(
+        fold(views.finished(), *shown, *loops),
+        state="failed",
+        headline="ValueError on rank 2: odd",
+        short_headline="ValueError on rank 2",
+        error_notes=("line 4: raise",),
+        tables=(table,),
+    )
+
+
 @pytest.fixture(scope="module")
 def reader(browser, lab):
     """A notebook from elsewhere, of runs that were kept, in a page with the renderer."""
@@ -100,11 +116,11 @@ def reader(browser, lab):
     going = replace(views.running(), run="default-ab12cd/7")
     pages.write_notebook(lab.root / "kept.ipynb")
     notebook = nbformat.read(lab.root / "kept.ipynb", as_version=4)
-    for data in (bundle(view), bundle(many), bundle(going)):
+    for data in (bundle(view), bundle(many), bundle(going), bundle(crowded())):
         notebook.cells.append(nbformat.v4.new_code_cell("run", outputs=[output_of(data)]))
     nbformat.write(notebook, lab.root / "kept.ipynb")
     context = browser.new_context(viewport={"width": 1200, "height": 900})
-    context.add_init_script(ON)
+    context.add_init_script(pages.RENDERER_ON)
     made = pages.NotebookPage(lab, context, "kept.ipynb")
     yield made
     assert not made.asked_elsewhere
@@ -217,6 +233,36 @@ def test_much_output_scrolls(reader):
     assert frames > 1
 
 
+def test_what_many_ranks_show_is_in_order_and_said_once(reader):
+    record = reader.output(5).locator(".sky-record")
+    record.get_by_text("ValueError on rank 2", exact=True).wait_for()
+    record.get_by_role("button", name="The run").scroll_into_view_if_needed()
+    record.get_by_text("figure 1 of 0").scroll_into_view_if_needed()
+    assert "line 4: raise" not in record.inner_text()
+    # The first of each rank, which is an image of rank 1, then the second of each.
+    assert record.locator(".sky-grid > * > b").all_inner_texts() == [
+        "[0]", "[1]", "[2]", "[0]", "[1]", "[2]",
+    ]  # fmt: skip
+    assert record.locator(".sky-grid p").all_inner_texts() == [
+        f"figure {turn} of {rank}" for turn, rank in ((1, 0), (1, 2), (2, 0), (1, 1), (2, 2))
+    ]
+    boxes = [each.bounding_box() for each in record.locator(".sky-grid > *").all()]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]["x"] < boxes[1]["x"]
+    words = record.locator(".sky-table tbody tr").first.inner_text()
+    assert re.search(r"^1[89] loops done", words, re.MULTILINE), words
+    assert "loop 19 5/5" in words
+    assert "loop 1 " not in words
+    assert "memory at most" in record.locator(".sky-table").first.inner_text()
+    assert record.get_by_role("region", name="communication").locator("td").all_inner_texts() == [
+        "0",
+        "3 ms",
+    ]
+    assert record.get_by_text("a remark").is_visible()
+    reader.screenshot("record-crowded")
+    assert not reader.console_errors
+
+
 def test_nothing_serious_is_in_the_way_of_anybody(reader, kept):
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: npm ci in labextension")
@@ -262,7 +308,7 @@ def runner(browser, lab):
     """A notebook of runs of its own, in a page with the renderer."""
     pages.write_notebook(lab.root / "runs.ipynb")
     context = browser.new_context(viewport={"width": 1200, "height": 900})
-    context.add_init_script(ON)
+    context.add_init_script(pages.RENDERER_ON)
     made = pages.NotebookPage(lab, context, "runs.ipynb")
     made.run_cell(pages.LOAD)
     yield made
@@ -323,6 +369,9 @@ def test_a_line_that_failed_is_marked_until_the_next_run(runner):
     assert mark.inner_text().strip() == 'raise ValueError("odd")'
     assert mark.get_attribute("title") == "ValueError on rank 1"
     assert "sky-on-pool" in box.get_attribute("class")
+    said = runner.output(cell).locator(".sky-record").inner_text()
+    assert "ValueError on rank 1 of 2" in said
+    assert "odd" not in said, "the error below says it"
     runner.screenshot("failed-line")
     runner.page.evaluate(
         "index => jupyterapp.shell.currentWidget.content.model.sharedModel.cells[index].setSource('%%sky_remote\\n1')",

@@ -13,6 +13,10 @@ while not pathlib.Path("GO").exists():
 print("last words")
 sky.rank() * 11
 """
+CONNECTED = """() => {
+  const kernel = window.jupyterapp?.shell.currentWidget?.sessionContext.session?.kernel;
+  return kernel?.connectionStatus === 'connected';
+}"""
 DIRTY = "jupyterapp.shell.currentWidget.context.model.dirty"
 
 
@@ -68,6 +72,8 @@ def test_a_tab_that_is_opened_in_mid_run_goes_on_with_it(notebook, go, is_saved)
         notebook.save()
     with notebook.beside(in_mid_run=True) as other:
         visible(other, cell, "first words").wait_for()
+        # What was saved is there before the kernel is; a value that comes in between is not in this tab.
+        other.page.wait_for_function(CONNECTED)
         go.touch()
         shows_the_end(other, cell)
         other.screenshot(f"tab-opened-in-mid-run-saved-{is_saved}")

@@ -36,7 +36,9 @@ def test_lists_of_pools_by_the_words_of_others(notebook):
 def test_help_in_every_way_it_is_asked_for(notebook):
     whole = notebook.run("%sky help").stdout
     assert notebook.run("%sky --help").stdout == whole
-    assert notebook.run("%%sky_remote --help\nraise ValueError").stdout == whole
+    for cell in ("--help", "-h", "--help\n", "nodes=2 --help\nraise ValueError"):
+        assert notebook.run(f"%%sky_remote {cell}").stdout == whole
+    assert "the cell body is empty" in notebook.run("%%sky_remote nodes=2").stderr
     assert notebook.run("%sky down --help").stdout == notebook.run("%sky help down").stdout
     for name in ("%sky", "%%sky_remote"):
         message = notebook.client.inspect(name, len(name))

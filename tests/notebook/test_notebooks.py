@@ -17,7 +17,11 @@ from skyward_nb.picture.record import MIME
 nbformat = Later("nbformat")
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-NAMES = [*sorted(path.name for path in FOLDER.glob("[0-9]*.ipynb")), "sources.ipynb"]
+NAMES = [
+    *sorted(path.name for path in FOLDER.glob("[0-9]*.ipynb")),
+    "scripts.ipynb",
+    "sources.ipynb",
+]
 FIRST, *OTHERS = NAMES
 NEEDS = {
     "sources.ipynb": ("keras", "jax"),
@@ -25,6 +29,7 @@ NEEDS = {
     "07_jax.ipynb": ("jax",),
     "08_hugging_face.ipynb": ("accelerate", "datasets", "transformers"),
     "09_mesh.ipynb": ("jax",),
+    "scripts.ipynb": ("yaml",),
 }
 SLOW = {
     "02_names.ipynb": "notebook/test_names.py",
@@ -35,6 +40,7 @@ SLOW = {
     "07_jax.ipynb": "plugins/test_jax.py",
     "08_hugging_face.ipynb": "plugins/test_huggingface.py",
     "09_mesh.ipynb": "plugins/test_torch_parallel.py",
+    "scripts.ipynb": "notebook/test_torchrun.py",
     "sources.ipynb": "sources/test_torch_programs.py",
 }
 """What runs with `--all` alone, and what of the tests shows the same each time."""

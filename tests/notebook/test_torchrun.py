@@ -118,3 +118,10 @@ def test_python_runs_scripts_as_well(notebook):
         "give a list of words, such as ['a']" in notebook.run("sky.run('hello.py', 'a')").traceback
     )
     assert "there is no script nosuch.py" in notebook.run("sky.run('nosuch.py')").traceback
+
+
+def test_files_of_scripts_that_run_here_are_here(notebook):
+    ran = notebook.run("%sky fetch runs/*.pt")
+    assert ran.stdout == "pool default runs on this machine: files of scripts are here already\n"
+    assert "name files: %sky fetch runs/*.pt" in notebook.run("%sky fetch").stderr
+    assert "there is no pool 'other'" in notebook.run("%sky fetch runs pool=other").traceback

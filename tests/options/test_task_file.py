@@ -95,6 +95,11 @@ def test_resources(resources, pool, left):
         ("run: a\nnum_node: 2\n", "", "line 2: a task has no 'num_node'; did you mean num_nodes"),
         ("run: a\nresources:\n  cpus: many\n", "", "line 3: cpus=many"),
         ("run: a\nresources:\n  accelerators: 'L4:x'\n", "", "line 3: "),
+        (
+            "run: a\nresources:\n  accelerators: 'H1000:8'\n",
+            "",
+            "there is no H1000 .* did you mean H100",
+        ),
         ("run: a\nresources:\n  infra: gcp\n", "", "line 3: infra: gcp: there is aws"),
         ("run: a\nnum_nodes: 0\n", "", "line 2: nodes"),
         ("run: [a]\n", "", "line 1: run is text"),

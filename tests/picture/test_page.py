@@ -286,7 +286,9 @@ def test_notes_that_make_a_table_are_one_and_lines_elsewhere():
     assert said.index("3 s") < said.index("more") < said.index("a note <of ours>")
     assert "r 0" not in said
     assert "r 0\nr 1\na note <of ours>" in as_text(view)
-    assert record.as_json(view)["notes"] == ["r 0", "r 1", "a note <of ours>"]
+    found = record.as_json(view)
+    assert found["notes"] == ["a note <of ours>"]
+    assert found["tables"][0]["rows"] == [["0", "3 s"], ["1", "<4 s"]]
 
 
 def test_what_the_error_below_says_is_not_said_twice():
@@ -299,4 +301,8 @@ def test_what_the_error_below_says_is_not_said_twice():
     assert "ValueError on rank 2 of 4" in said and "a note <of ours>" in said
     assert ": bad" not in said and "line 4: raise" not in said
     assert as_text(brief) == as_text(view)
-    assert record.as_json(brief) == record.as_json(view)
+    found = record.as_json(brief)
+    assert found["short_headline"] == "ValueError on rank 2 of 4"
+    assert found | {"short_headline": ""} == record.as_json(view)
+    assert found["error_notes"] == ["line 4: raise"]
+    assert found["notes"] == ["a note <of ours>"]

@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from later import needs
 from sshds import lacks
 
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.protocol.events import Output
 from skyward_nb.reports.fetched_files import fetch_files
-from skyward_nb.reports.scripts import Script
+from skyward_nb.reports.task_script import script_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.folder_entry import FolderError
 
@@ -35,7 +36,7 @@ if sky.is_head():
 
 def ran(pool, *words, **options):
     """What a script prints, the row of its folder in the manifest, and words on what was brought."""
-    script = Script.of([*words], "")
+    script = script_of([*words], "")
     request = script.request(pool.ranks, CellOptions(**options), pool.spec)
     said: list[str] = []
 
@@ -47,7 +48,7 @@ def ran(pool, *words, **options):
     assert not outcome.failed, outcome.failed[0].failure.traceback
     notes = fetch_files(pool, outcome.folder, pool.ranks, lambda _: None)
     pool.seen()
-    (row,) = outcome.plan.rows or (None,)
+    row, *_ = outcome.plan.rows or (None,)
     return "".join(said), row, notes
 
 
@@ -99,3 +100,33 @@ def test_a_folder_goes_there_and_results_come_back(ssh, tmp_path, monkeypatch):
     (folder / "lib" / "new").write_text("a file here")
     with pytest.raises(FolderError, match=r"lib/new is a file here, and on the machine a folder"):
         ran(pool, "../two words/main.py", "9")
+
+
+TASK = """\
+workdir: code
+file_mounts: {{{0}/data: ./data, {0}/one.txt: "./two words.txt"}}
+run: |
+  cat {0}/data/deep/x {0}/one.txt main.py
+  ls -A {0}
+"""
+
+
+@needs("yaml")
+def test_what_a_task_mounts_is_at_its_path_on_each_node(ssh, tmp_path, monkeypatch):
+    files = {"code/main.py": "main", "data/deep/x": "deep", "two words.txt": "one"}
+    there = tmp_path / "there"
+    for name, text in {**files, "train.yaml": TASK.format(there)}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    monkeypatch.chdir(tmp_path)
+    pool = ssh("one")
+    text, row, _ = ran(pool, "train.yaml")
+    assert text == "deep\none\nmain\ndata\none.txt\n" and row.status == "sent"
+    assert (there / "data").is_symlink() and not (there / "data").is_relative_to(tmp_path / "data")
+    (tmp_path / "data" / "deep" / "x").write_text("new\n")
+    text, row, _ = ran(pool, "train.yaml")
+    assert text.startswith("new\none\n") and row.status == "unchanged"
+    (there / "one.txt").unlink()
+    (there / "one.txt").write_text("of somebody else")
+    with pytest.raises(AssertionError, match=r"one\.txt is there already: name another path"):
+        ran(pool, "train.yaml")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,17 +24,21 @@ def after(folder, script, then):
 def test_all_is_as_it_was(tmp_path):
     said = after(
         tmp_path,
-        "import os, sys\nos.chdir('/')\nsys.argv.append('x')\nsys.path.append('/nowhere')\n",
+        "import os, sys\nos.chdir('/')\nsys.argv.append('x')\nsys.path.append('/nowhere')\n"
+        "try:\n    input('?')\nexcept EOFError as error:\n    print(error)\n",
         "import atexit, builtins, os, sys\n"
         "builtins.get_ipython = 'kept'\n"
         "def state():\n"
-        "    names = [vars(builtins).get(n) for n in ('get_ipython', 'display', 'exit', 'quit')]\n"
+        "    names = [vars(builtins).get(n) for n in ('get_ipython', 'display', 'exit', 'quit', 'input')]\n"
         "    return [*sys.argv], [*sys.path], os.getcwd(), names, atexit.register, sys.modules['__main__']\n"
         "before = state()\n"
         "run(PATH, ['a'], FOLDER)\n"
         "print(state() == before, 'beside' in sys.modules)\n",
     )
-    assert said == ["True False"]
+    assert said[0].startswith(
+        f"input() in {tmp_path / 'script.py'}: a script on ranks has no keyboard"
+    )
+    assert said[1:] == ["True False"]
 
 
 def test_modules_beside_it_are_its_own_and_installed_ones_are_not(tmp_path):
@@ -115,3 +120,15 @@ def test_where_its_folder_is_not_there_it_runs_in_that_of_the_rank(tmp_path):
         f"import os\nos.chdir({str(tmp_path)!r})\nrun(PATH, [], '/nowhere')\n",
     )
     assert said == [str(tmp_path)]
+
+
+def test_a_process_that_ends_with_its_script_runs_its_finalizers_and_keeps_its_names(tmp_path):
+    """Destroying names may hang: that of a process group waits for the GIL of another thread."""
+    said = after(
+        tmp_path,
+        "import tempfile\nclass Group:\n    def __del__(self): print('destroyed')\n"
+        "group, made = Group(), tempfile.TemporaryDirectory()\nprint(made.name)\n",
+        "import os, tempfile\nmine = tempfile.TemporaryDirectory()\nrun(PATH, [], FOLDER, called='script.py')\n"
+        "print(os.path.exists(mine.name), flush=True)\nos._exit(0)\n",
+    )
+    assert said[1:] == ["True"] and not Path(said[0]).exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
 from later import needs
@@ -18,9 +20,19 @@ NODES = ("--nnodes=2", "--nproc-per-node=2")
 C10D = "--rdzv-backend=c10d"
 
 
-@pytest.mark.xfail(
-    reason="on two nodes the restarted workers do not meet, forked or not; the cause is not known"
-)
+@pytest.fixture(autouse=True)
+def temporary_folders_go():
+    """Also those of agents and workers that were killed."""
+
+    def there():
+        return {path for word in ("torchrun-*", "torchelastic_*") for path in temporary.glob(word)}
+
+    temporary = Path(tempfile.gettempdir())
+    before = there()
+    yield
+    assert there() <= before
+
+
 @pytest.mark.extensive
 @pytest.mark.parametrize("how", ["--rdzv-backend=static", C10D])
 def test_a_killed_worker_goes_on_from_its_snapshot(no_leaks, program, alone, how):

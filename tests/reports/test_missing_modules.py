@@ -1,0 +1,52 @@
+"""Modules that ranks lack, with what installs them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import pytest
+
+from skyward_nb.protocol.events import RankDone
+from skyward_nb.protocol.message_parts import Failure
+from skyward_nb.reports.missing_modules import of_missing_modules
+from skyward_nb.system.distributions import distribution_of
+from skyward_nb.words.spec import PoolSpec
+from skyward_nb.workdir.working_folder import WorkingFolder
+
+LOCAL, ELSEWHERE = PoolSpec(name="p"), PoolSpec(name="p", provider="ssh")
+
+
+def end(rank, message, type_name="ModuleNotFoundError"):
+    failure = Failure(type_name=type_name, message=message, value=None, at=None, traceback=())
+    return RankDone(run=1, rank=rank, failure=failure)
+
+
+def test_what_installs_it_is_named(tmp_path):
+    failed = [end(rank, "No module named 'hydra'") for rank in (0, 1)]
+    folder = WorkingFolder(tmp_path, "key")
+    assert of_missing_modules(failed, LOCAL, None) == (
+        "ranks 0-1 lack the module hydra, as this Python does: pip install hydra-core",
+    )
+    wanted = "rank 1 lacks the module hydra: add pip=hydra-core to the line, and `replace` where the pool is up"
+    assert of_missing_modules(failed[1:], ELSEWHERE, folder) == (wanted,)
+    (tmp_path / "hydra.py").touch()
+    (told,) = of_missing_modules(failed, ELSEWHERE, folder)
+    assert f"hydra.py is in {tmp_path}, and .gitignore, .skyignore or folder=none keeps it" in told
+
+
+@pytest.mark.parametrize(
+    ("message", "type_name"),
+    [
+        ("No module named 'torch.nosuch'", "ModuleNotFoundError"),
+        ("No module named 'hydra'", "ValueError"),
+        ("said by a package of its own", "ModuleNotFoundError"),
+    ],
+)
+def test_of_nothing_else_is_anything_said(message, type_name):
+    assert of_missing_modules([end(0, message, type_name)], ELSEWHERE, None) == ()
+
+
+def test_a_distribution_is_that_which_is_here(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: {"pytest": ["of it"]})
+    assert distribution_of("pytest.part") == "of it"
+    assert distribution_of("nosuch_at_all.part") == "nosuch_at_all"
