@@ -7,6 +7,7 @@ import contextlib
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from skyward_nb.cell.cells_script import CellsScript, PastCell, cells_script
@@ -68,7 +69,7 @@ def script(session: Session, line: str) -> None:
 
 
 def fetch(session: Session, line: str) -> None:
-    """Bring files that scripts made in the copies of this folder on machines elsewhere."""
+    """Bring files that scripts made on machines elsewhere, in the copies of the last script's folder, or of this one."""
     asked = _read("fetch", line, most=1000)
     if not asked.rest:
         raise OptionError("fetch", "name files: %sky fetch runs/*.pt")
@@ -78,10 +79,13 @@ def fetch(session: Session, line: str) -> None:
     if not spec.is_elsewhere:
         print(f"pool {spec.name} runs on this machine: files of scripts are here already")
         return
-    root = Path.cwd()
-    folder = WorkingFolder(root, key_of(root, spec.name), fetch=patterns)
+    here, transfer = Path.cwd(), pool.sending.folders
+    last = transfer.last or WorkingFolder(here, key_of(here, spec.name))
+    folder = replace(last, fetch=patterns)
     ranks = parse_ranks("ranks", asked.cell.ranks, spec.world_size)
-    brought = pool.sending.folders.bring(folder, ranks, lambda _: None)
+    brought = transfer.bring(folder, ranks, lambda _: None)
+    if folder.root != here:
+        print(f"in {folder.root}:")
     print(*told(folder, brought), sep="\n")
 
 

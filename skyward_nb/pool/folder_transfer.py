@@ -62,6 +62,8 @@ class FolderTransfer:
     def __init__(self, context: PoolContext, closing: Closing) -> None:
         self._context = context
         self._closing = closing
+        self.last: WorkingFolder | None = None
+        """The folder of the script that ran last."""
         self._brought: dict[Path, str] = {}
         """Contents of files as they were brought last."""
 

@@ -20,6 +20,7 @@ from skyward_nb.protocol.events import Phase, RankLost, RunBegan
 from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.words.errors import MachineLost
 from skyward_nb.words.frameworks import with_what_they_need
+from skyward_nb.workdir.working_folder import WorkingFolder, attached_folder
 
 _WRITING = 10.0
 """Seconds that ranks have to write what they recorded of a run that is stopped."""
@@ -193,7 +194,7 @@ class RunExecutor:
             self._driver.check_free()
             # The client before may have begun another generation since, as after a death.
             state = self._state_of(began.run, began.ranks, began.generation, card, left)
-            run = ActiveRun(state, limit=card.limit)
+            run = ActiveRun(state, limit=card.limit, folder=self._folder_of(card))
             self._driver.add(run)
             why = "never began: the client that began it was gone before this rank heard of it"
             lacking = [RankLost(began.generation, rank, why) for rank in self.never_begun]
@@ -201,6 +202,15 @@ class RunExecutor:
             for lost in [*lacking, *self._state.losses_of(state)]:
                 self._driver.carry_out(map(Send, state.on_lost(lost, self._context.pace.now())))
         return run
+
+    def _folder_of(self, card: RunCard) -> WorkingFolder | None:
+        """The working folder of a script that another client began."""
+        spec = self._context.spec
+        trusted = not spec.only_values
+        folder = attached_folder(card.root, card.folder, card.fetch, spec.name, trusted=trusted)
+        if folder is not None and not folder.not_ours:
+            self._sending.folders.last = folder
+        return folder
 
     # ── waited for ──────────────────────────────────────────────────────────────────────
 

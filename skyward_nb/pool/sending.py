@@ -66,6 +66,8 @@ class Sending:
 
         plan = plan_of(request, self._context.ledger, tell)
         size = plan.sent_bytes
+        if request.folder is not None and request.folder.key:
+            self.folders.last = request.folder
         for folder in (request.folder, *request.beside):
             if folder is not None and folder.key:
                 row, notes = self.folders.send(folder, request.ranks, watch)

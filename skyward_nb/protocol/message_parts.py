@@ -39,7 +39,8 @@ class RunCard(msgspec.Struct, frozen=True, kw_only=True):
     """All that another client needs to show a run and to end it: the cell and its options.
 
     `values` says whether the cell ends with a value, `began` is in seconds since 1970.
-    A script has a `name` instead of a number.
+    A script has a `name` instead of a number; its folder `root` is `folder` on machines elsewhere, of which it
+    has files to `fetch`.
     """
 
     number: int = 0
@@ -60,6 +61,9 @@ class RunCard(msgspec.Struct, frozen=True, kw_only=True):
     on_error: str = "stop"
     profile: str = ""
     name: str = ""
+    root: str = ""
+    folder: str = ""
+    fetch: tuple[str, ...] = ()
 
     @property
     def what(self) -> str:

@@ -28,6 +28,12 @@ def fetch_files(
         return ()
     if not folder.key:
         return () if _are_here(folder) else (_none(folder),)
+    if folder.not_ours:
+        names = ",".join(folder.fetch)
+        return (
+            f"fetch={names}: nothing was brought, as another client began this run, in {folder.root}: "
+            f"`%sky fetch {' '.join(folder.fetch)}` brings it where that folder is",
+        )
     if pool.closed:
         return (f"fetch={','.join(folder.fetch)}: the pool is gone, and nothing was brought",)
     try:

@@ -120,8 +120,15 @@ class Script:
 
     def request(self, ranks: tuple[int, ...], options: CellOptions, spec: PoolSpec) -> RunRequest:
         """What is asked of a pool, where no cell of a notebook asks."""
-        card = msgspec.structs.replace(options.card(), name=self.name, began=time.time())
         folder = self.folder(spec, options)
+        card = msgspec.structs.replace(
+            options.card(),
+            name=self.name,
+            began=time.time(),
+            root=os.fsencode(folder.root).decode(errors="replace") if folder.key else "",
+            folder=folder.key,
+            fetch=options.fetch if folder.key else (),
+        )
         return RunRequest(
             cell=self.cell(folder, spec),
             number=0,

@@ -19,7 +19,7 @@ class WorkingFolder:
     """The folder `root` of this machine, which is `key` on other ones; without a key it does not travel.
 
     `takes_all` sends it however large it is. Files that the patterns `fetch` match are brought back.
-    With `only`, it has just this file.
+    With `only`, it has just this file. Nothing is brought unasked into one that is `not_ours`: a machine named it.
     """
 
     root: Path
@@ -27,6 +27,7 @@ class WorkingFolder:
     takes_all: bool = False
     fetch: tuple[str, ...] = ()
     only: str = ""
+    not_ours: bool = False
 
 
 def key_of(root: Path, pool: str) -> str:
@@ -34,6 +35,17 @@ def key_of(root: Path, pool: str) -> str:
     said = "\0".join((socket.gethostname(), str(os.getuid()), os.fspath(root), pool))
     name = re.sub(r"[^A-Za-z0-9_.\-]", "_", root.name).lstrip(".-")[:60] or "folder"
     return f"{name}-{digest_of([os.fsencode(said)])[:12]}"
+
+
+def attached_folder(
+    root: str, key: str, fetch: tuple[str, ...], pool: str, *, trusted: bool
+) -> WorkingFolder | None:
+    """The folder of a run that another client began, which is ours if it was sent from here; None if none was."""
+    if not key:
+        return None
+    path = Path(root)
+    is_ours = trusted and path.is_dir() and key == key_of(path, pool)
+    return WorkingFolder(path, key, fetch=fetch, not_ours=not is_ours)
 
 
 def copies_root() -> Path:
