@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-import warnings
 
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.base import Tell
+from skyward_nb.providers.far.take_down import taken_down
 from skyward_nb.providers.ray.group_records import GroupRecord
 from skyward_nb.providers.ray.group_words import (
     CREATED,
@@ -132,19 +132,23 @@ class NodeGroup:
         return await asyncio.shield(self._ending)
 
     async def _end(self) -> str:
-        patience = _BY_ITSELF if self.was_told else 0.0
-        request = EndGroup(self._name, self.record.count, patience)
+        what = f"placement group {self._name}"
+        by_itself = "It is removed when its agents end. "
         try:
-            left = (await self.helper.ask(request, GroupLeft, _END_LIMIT)).left
-        except RaySilent as silent:
-            warnings.warn(
-                f"Ray did not confirm the end of placement group {self._name}: {silent}. It is removed when its "
-                "agents end; the next pool removes it again.",
-                stacklevel=2,
-            )
-            return f"placement group {self._name}"
+            return await taken_down(self.record, what, self._removed, by_itself)
         finally:
             await self.helper.let_go(self)  # the lines to its nodes may have been closed before
-        if not left:
-            self.record.remove()
-        return ", ".join(left)
+
+    async def _removed(self) -> str:
+        patience = _BY_ITSELF if self.was_told else 0.0
+        request = EndGroup(self._name, self.record.count, patience)
+        return ", ".join((await self.helper.ask(request, GroupLeft, _END_LIMIT)).left)
+
+    async def end_orphan(self) -> bool:
+        """Remove the group of a pool that is gone; raises `RaySilent` unless Ray says that it is."""
+        try:
+            if left := await self._removed():
+                raise RaySilent(f"{left} is still there")
+        finally:
+            await self.helper.let_go(self)
+        return True

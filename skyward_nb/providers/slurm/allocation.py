@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 import warnings
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.base import Tell
+from skyward_nb.providers.far.take_down import taken_down
 from skyward_nb.providers.slurm.batch_script import (
     NOTICE,
     arguments,
@@ -118,9 +120,7 @@ class Allocation:
             raise StartError(spec.name, f"Slurm cannot be asked for nodes: {silent}") from None
         self._note(replace(self.record, runtime=runtime))
         script = batch_script(spec, pool_id, runtime)
-        submitting = asyncio.ensure_future(
-            self.controller.submit(pool_id, arguments(spec, pool_id), script)
-        )
+        submitting = asyncio.ensure_future(self._submitted(arguments(spec, pool_id), script))
         try:
             # An interrupt waits for the answer: what was submitted can then be cancelled.
             job = await asyncio.shield(submitting)
@@ -132,7 +132,11 @@ class Allocation:
                 spec.name, f"Slurm refused the job: {_advised(str(refused))}"
             ) from None
         except SlurmSilent as silent:
-            raise StartError(spec.name, f"Slurm cannot be asked for nodes: {silent}") from None
+            raise StartError(
+                spec.name,
+                f"Slurm cannot be asked for nodes: {silent}. A job that it has taken nevertheless is cancelled by the "
+                "next pool, and by `%sky sweep`",
+            ) from None
         self._note(replace(self.record, job=job))
         state = await self._started(spec, tell)
         try:
@@ -144,6 +148,14 @@ class Allocation:
         self._note(replace(self.record, nodes=tuple(nodes), started=state.starts))
         tell(Phase(f"job {job} has {', '.join(nodes)}"))
         return nodes
+
+    async def _submitted(self, words: list[str], script: str) -> str:
+        """Submit the job; its id. Raises `SlurmRefused`, `SlurmSilent`: it may appear later then."""
+        try:
+            return await self.controller.submit(self.record.pool_id, words, script)
+        except SlurmSilent:
+            self._note(replace(self.record, lost=time.time()))
+            raise
 
     def _note(self, record: JobRecord) -> None:
         self.record = record
@@ -216,30 +228,38 @@ class Allocation:
         return await asyncio.shield(self._ending)
 
     async def _end(self) -> str:
-        left = ""
         if self.record.is_current:  # its keepers end with the agents
             self.record.remove()
             return ""
-        try:
-            if self.was_told and not self._has_ended:
+        if self.was_told and not self._has_ended:
+            with contextlib.suppress(SlurmSilent):
                 await self._gone(_BY_ITSELF, lambda state: not (state.waits or state.runs))
-            await self.controller.cancel(self.record.pool_id, self.record.job)
-            if self.record.before:
-                await self.controller.cancel(self.record.pool_id, self.record.before)
-            state = await self._gone(_END_LIMIT, lambda state: not _takes_nodes(state))
-            if state is not None:
-                left = f"job {state.job} ({state.state} on {state.nodes})"
-        except SlurmSilent as silent:
-            left = f"job {self.record.job or 'of its name'}"
-            warnings.warn(
-                f"Slurm did not confirm the end of {left}: {silent}. The job ends by itself when its agents "
-                "do; the next pool cancels it again.",
-                stacklevel=2,
-            )
-            return left
+        what = f"job {self.record.job or 'of its name'}"
+        by_itself = "The job ends by itself when its agents do. "
+        return await taken_down(self.record, what, self._cancelled, by_itself)
+
+    async def _cancelled(self) -> str:
+        await self.controller.cancel(self.record.pool_id, self.record.job)
+        if self.record.before:
+            await self.controller.cancel(self.record.pool_id, self.record.before)
+        state = await self._gone(_END_LIMIT, lambda state: not _takes_nodes(state))
+        if state is not None:
+            return f"job {state.job} ({state.state} on {state.nodes})"
         await self.controller.forget(self.record.pool_id)
-        self.record.remove()
-        return left
+        return ""
+
+    async def end_orphan(self) -> bool:
+        """Cancel the jobs of a pool that is gone, if there are any; raises `EngineFault`."""
+        pool_id, found = self.record.pool_id, False
+        if self.record.is_current:
+            return False
+        for job in dict.fromkeys((self.record.job, self.record.before or self.record.job)):
+            state = await self.controller.look(pool_id, job)
+            if state is not None and (state.waits or state.runs):
+                await self.controller.cancel(pool_id, job)
+                found = True
+        await self.controller.forget(pool_id)
+        return found
 
     # ── another one in its place ────────────────────────────────────────────────────────
 
