@@ -46,6 +46,7 @@ _ASK_AGAIN = 2.0
 _WHY_LIMIT = 15.0
 _END_LIMIT = 120.0
 _ACTORS_LIMIT = 90.0
+_SLOW = 5.0
 
 
 class NodeGroup:
@@ -76,9 +77,14 @@ class NodeGroup:
             await self.helper.ask(StartGroup(self._name, bundles), dict[str, str])
             await self._placed(spec, tell)
             tell(Phase("Ray starts actors on its nodes"))
+            slow = Phase("Ray starts actors on its nodes: one may be fetching an image")
+            later = asyncio.get_running_loop().call_later(_SLOW, tell, slow)
             keep = keep_of(self.record.pool_id, "{number}")
             request = StartActors(self._name, bundles, keeper_program(self.record.pool_id), keep)
-            started = await self.helper.ask(request, StartedActors, _ACTORS_LIMIT)
+            try:
+                started = await self.helper.ask(request, StartedActors, _ACTORS_LIMIT)
+            finally:
+                later.cancel()
         except RaySilent as silent:
             raise StartError(spec.name, f"Ray gave no nodes: {silent}") from None
         names = names_of(started.actors)
