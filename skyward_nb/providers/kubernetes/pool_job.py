@@ -32,7 +32,7 @@ from skyward_nb.providers.kubernetes.pod_words import (
     why_never,
     why_no_room,
 )
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import NodesRefused, StartError
 from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.spec import PoolSpec
 
@@ -104,9 +104,9 @@ class PoolJob:
                 raise
         except ClusterRefused as refused:
             self._may_exist = False
-            raise StartError(spec.name, f"Kubernetes gives no pods: {refused}") from None
+            raise NodesRefused(spec.name, f"Kubernetes gives no pods: {refused}") from None
         except ClusterSilent as silent:
-            raise StartError(
+            raise NodesRefused(
                 spec.name, f"Kubernetes cannot be asked for pods: {unreached(str(silent))}"
             ) from None
         self.cluster.namespace = namespace
@@ -143,7 +143,7 @@ class PoolJob:
                 heard = now
             except ClusterSilent as silent:
                 if now - heard > _SILENT_LIMIT:
-                    raise StartError(
+                    raise NodesRefused(
                         spec.name, f"Kubernetes does not answer: {unreached(str(silent))}"
                     ) from None
                 tell(Phase(f"Kubernetes does not answer now: {silent}"))
@@ -175,7 +175,7 @@ class PoolJob:
         if why and not events:
             why = why_never(view, await self._events(view), spec.nodes)
         if why:
-            raise StartError(spec.name, why)
+            raise NodesRefused(spec.name, why)
         if (
             waited > NO_ROOM
             and any(pod.unscheduled for pod in view.pods)
@@ -183,7 +183,7 @@ class PoolJob:
         ):
             gpu_key = (spec.kubernetes or KubernetesAccess()).gpu_key
             if why := why_no_room(await self.cluster.room(gpu_key), spec):
-                raise StartError(spec.name, f"the pods would never run: {why}")
+                raise NodesRefused(spec.name, f"the pods would never run: {why}")
 
     async def _events(self, view: JobView) -> list[PodEvent]:
         waiting = [pod.name for pod in view.pods if not pod.is_running]

@@ -35,7 +35,7 @@ from skyward_nb.providers.ray.messages import (
     StartGroup,
 )
 from skyward_nb.providers.ray.ray_errors import RaySilent
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import NodesRefused, StartError
 from skyward_nb.words.spec import PoolSpec
 
 _FIRST_LOOK = 0.1
@@ -70,7 +70,7 @@ class NodeGroup:
         try:
             await self.helper.started()
         except RaySilent as silent:
-            raise StartError(spec.name, str(silent)) from None
+            raise NodesRefused(spec.name, str(silent)) from None
         self.record.write()
         bundles = [bundle(spec)] * spec.nodes
         try:
@@ -86,7 +86,7 @@ class NodeGroup:
             finally:
                 later.cancel()
         except RaySilent as silent:
-            raise StartError(spec.name, f"Ray gave no nodes: {silent}") from None
+            raise NodesRefused(spec.name, f"Ray gave no nodes: {silent}") from None
         names = names_of(started.actors)
         self.record = replace(self.record, nodes=tuple(names))
         self.record.write()
@@ -104,7 +104,7 @@ class NodeGroup:
                 raise StartError(spec.name, "its placement group was removed as it waited")
             why = why_infeasible(state, spec)
             if why and not self.record.access.waits:
-                raise StartError(spec.name, why)
+                raise NodesRefused(spec.name, why)
             if pause > _FIRST_LOOK:  # most groups are placed at once
                 tell(Phase(spell_pending(state, spec)))
             await asyncio.sleep(pause)

@@ -23,7 +23,7 @@ from skyward_nb.providers.skypilot.cluster_request import launch_arguments
 from skyward_nb.providers.skypilot.quoting import agreed_price, why_too_dear
 from skyward_nb.providers.skypilot.sky_program import SkyProgram, SkySilent
 from skyward_nb.providers.ssh.host_keys import unpin
-from skyward_nb.words.errors import NothingFits, StartError
+from skyward_nb.words.errors import NodesRefused, NothingFits, StartError
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
@@ -47,7 +47,7 @@ class RentedCluster:
         try:
             self.program.path()
         except SkySilent as silent:
-            raise StartError(spec.name, str(silent)) from None
+            raise NodesRefused(spec.name, str(silent)) from None
         self._note(replace(self.record, began=time.time()))
         words = launch_arguments(spec, self.record.pool_id, str(self.record.task_file()))
         tell(Phase("SkyPilot looks for machines"))
@@ -60,11 +60,11 @@ class RentedCluster:
             answer = await self.program.run(words, heard=heard)
             if answer.code:
                 said = advised(last_words(answer.text) or f"it ended with {answer.code}")
-                raise StartError(spec.name, f"SkyPilot rented nothing: {said}")
+                raise NodesRefused(spec.name, f"SkyPilot rented nothing: {said}")
             # It writes the SSH config, too.
             state = await self.program.look(self.record.cluster)
         except SkySilent as silent:
-            raise StartError(spec.name, f"SkyPilot cannot be asked: {silent}") from None
+            raise NodesRefused(spec.name, f"SkyPilot cannot be asked: {silent}") from None
         if why := why_gone(state, self.record.cluster):
             raise StartError(spec.name, why)
         plan = chosen_plan(answer.text)

@@ -29,7 +29,7 @@ from skyward_nb.providers.slurm.job_states import (
     spell_waiting,
     why_never,
 )
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import NodesRefused, StartError
 from skyward_nb.words.slurm_access import CURRENT, ContainerRuntime
 from skyward_nb.words.spec import PoolSpec
 
@@ -117,7 +117,7 @@ class Allocation:
         try:
             runtime = await self._runtime(spec)
         except SlurmSilent as silent:
-            raise StartError(spec.name, f"Slurm cannot be asked for nodes: {silent}") from None
+            raise NodesRefused(spec.name, f"Slurm cannot be asked for nodes: {silent}") from None
         self._note(replace(self.record, runtime=runtime))
         script = batch_script(spec, pool_id, runtime)
         submitting = asyncio.ensure_future(self._submitted(arguments(spec, pool_id), script))
@@ -128,11 +128,11 @@ class Allocation:
             await asyncio.wait([submitting])
             raise
         except SlurmRefused as refused:
-            raise StartError(
+            raise NodesRefused(
                 spec.name, f"Slurm refused the job: {_advised(str(refused))}"
             ) from None
         except SlurmSilent as silent:
-            raise StartError(
+            raise NodesRefused(
                 spec.name,
                 f"Slurm cannot be asked for nodes: {silent}. A job that it has taken nevertheless is cancelled by the "
                 "next pool, and by `%sky sweep`",
@@ -175,7 +175,7 @@ class Allocation:
                 heard = now
             except SlurmSilent as silent:
                 if now - heard > _SILENT_LIMIT:
-                    raise StartError(spec.name, f"Slurm does not answer: {silent}") from None
+                    raise NodesRefused(spec.name, f"Slurm does not answer: {silent}") from None
                 tell(Phase(f"Slurm does not answer now: {str(silent).partition(chr(10))[0]}"))
                 await asyncio.sleep(_LOOK)
                 continue
@@ -185,7 +185,7 @@ class Allocation:
                 said = await self.controller.output(self.record.pool_id)
                 raise StartError(spec.name, spell_end(state), said)
             if why := why_never(state, spec.nodes):
-                raise StartError(spec.name, f"job {state.job} would never start: {why}")
+                raise NodesRefused(spec.name, f"job {state.job} would never start: {why}")
             tell(Phase(spell_waiting(state, others, time.strftime("%Y-%m-%d"))))
             await asyncio.sleep(pause)
             pause = _LATER_LOOK if now - began > _LATER else min(_LOOK, 1.5 * pause)
