@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-import time
 import signal
 import socket
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import psutil

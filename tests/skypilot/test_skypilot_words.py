@@ -10,6 +10,7 @@ from skyward_nb.options.arguments import spec_for
 from skyward_nb.options.defaults import Default, with_defaults
 from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import spec_of
+from skyward_nb.providers.skypilot import quoting
 from skyward_nb.providers.skypilot.answers import (
     ClusterState,
     LaunchPlan,
@@ -29,8 +30,13 @@ from skyward_nb.providers.skypilot.cluster_request import (
     launch_arguments,
     task,
 )
-from skyward_nb.providers.skypilot import quoting
-from skyward_nb.providers.skypilot.quoting import agreed_price, check_price, hold, quote_from, why_too_dear
+from skyward_nb.providers.skypilot.quoting import (
+    agreed_price,
+    check_price,
+    hold,
+    quote_from,
+    why_too_dear,
+)
 from skyward_nb.reports.cost_approval import agree, quote_lines
 from skyward_nb.words.errors import NotAgreed, NothingFits, OptionError
 from skyward_nb.words.spec import PoolSpec

@@ -283,9 +283,7 @@ async def _all_started(calls: dict[str, Any], limit: float = _CALL_LIMIT) -> lis
     """What each actor says of its start; raises what the first of them does, and RuntimeError with those that are late."""
     tasks = {name: asyncio.ensure_future(call) for name, call in calls.items()}
     try:
-        await asyncio.wait(
-            tasks.values(), timeout=limit, return_when=asyncio.FIRST_EXCEPTION
-        )
+        await asyncio.wait(tasks.values(), timeout=limit, return_when=asyncio.FIRST_EXCEPTION)
         started = [task.result() for task in tasks.values() if task.done()]
         if late := [name for name, task in tasks.items() if not task.done()]:
             raise RuntimeError(

@@ -138,7 +138,7 @@ class RentedCluster:
         state = await self.program.look(name, refresh=True)
         if state is not None:
             raise SkySilent(why or f"it is still {state.status}")
-        await asyncio.to_thread(unpin, self.record.hosts)
+        unpin(self.record.hosts)  # not in a thread: there are none at the end of this process
         return ""
 
     async def end_orphan(self) -> bool:
