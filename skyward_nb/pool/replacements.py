@@ -139,7 +139,7 @@ class Replacements:
                 raise
 
         try:
-            machines = self._lines.wait_for(replaced(), watch)
+            machines = self._lines.wait_for(replaced(), watch, "the replacement of machines")
         except SkyError as error:
             refused = NotReplaced(spec.name, why, spec.nodes - len(nodes), error)
             for note in getattr(error, "__notes__", ()):

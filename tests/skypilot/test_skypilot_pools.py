@@ -15,6 +15,7 @@ from waiting import until
 
 from skyward_nb.pool import registry
 from skyward_nb.protocol.events import CostChanged, Phase, Remark
+from skyward_nb.providers.far import take_down
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.skypilot.cluster import RentedCluster
@@ -156,7 +157,10 @@ def test_an_interrupt_cancels_the_request_and_takes_down_what_it_made(rented, fa
     assert not ClusterRecord.every()
 
 
-def test_what_skypilot_does_not_take_down_is_named_and_taken_down_by_the_next_pool(rented, fake):
+def test_what_skypilot_does_not_take_down_is_named_and_taken_down_by_the_next_pool(
+    rented, fake, monkeypatch
+):
+    monkeypatch.setattr(take_down, "PAUSE", 0.0)
     fake.say("fails")
     fake.say("down-fails")
     pool = rented()

@@ -6,7 +6,6 @@ The four engines share it; each says how it takes one down.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterable
@@ -23,6 +22,8 @@ R = TypeVar("R", bound=EngineRecord)
 TRIES = 3
 PAUSE = 2.0
 """How often an engine is asked to take down, and seconds between."""
+AT_MOST = 120.0
+"""Seconds after which it is not asked again: some wait for minutes for one answer."""
 BESIDE = 10.0
 """Seconds for which a start waits for a sweep; what takes longer goes on beside it."""
 
@@ -53,9 +54,13 @@ async def taken_down(
 
 
 async def _tried(attempt: Callable[[], Awaitable[str]]) -> str:
+    until = time.monotonic() + AT_MOST
     for _ in range(TRIES - 1):
-        with contextlib.suppress(EngineFault):
+        try:
             return await attempt()
+        except EngineFault:
+            if time.monotonic() > until:
+                raise
         await asyncio.sleep(PAUSE)
     return await attempt()
 

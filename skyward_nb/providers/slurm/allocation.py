@@ -240,8 +240,8 @@ class Allocation:
 
     async def _cancelled(self) -> str:
         await self.controller.cancel(self.record.pool_id, self.record.job)
-        if self.record.before:
-            await self.controller.cancel(self.record.pool_id, self.record.before)
+        # And all others of its name: an earlier one, or one whose submission was not answered.
+        await self.controller.cancel(self.record.pool_id)
         state = await self._gone(_END_LIMIT, lambda state: not _takes_nodes(state))
         if state is not None:
             return f"job {state.job} ({state.state} on {state.nodes})"
