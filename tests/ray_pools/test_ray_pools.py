@@ -212,5 +212,5 @@ def test_where_no_ray_is_and_where_it_is_another_one_is_said(on_ray, tmp_path):
     pool = on_ray(access={"python": str(other)})
     with pytest.raises(StartError, match=r"has no Ray: `pip install 'skyward-nb\[ray\]'`"):
         pool.start(lambda _: None)
-    assert not GroupRecord.every()
+    assert GroupRecord.find(pool.pool_id) is None
     assert PYTHON.exists()
