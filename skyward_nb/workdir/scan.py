@@ -191,6 +191,6 @@ def _read(
 def _unreadable(path: str, error: OSError) -> OptionError:
     return OptionError(
         "folder",
-        f"{path} cannot be read ({error.strerror or error}), so it cannot be sent to other machines: name it in "
-        "a file .skyignore if ranks do not need it",
+        f"{path} cannot be read ({error.strerror or error}), so it cannot be sent to other machines: if ranks do not "
+        "need it, name it in a file .skyignore, or leave it out of file_mounts",
     )
