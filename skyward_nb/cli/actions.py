@@ -192,9 +192,12 @@ def sweep(_asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     swept = clean_up()
     if as_json:
         from skyward_nb.cli.documents import Sweep, show
+        from skyward_nb.providers.kubernetes.pod_records import PodRecord
+        from skyward_nb.providers.ray.group_records import GroupRecord
+        from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
+        from skyward_nb.providers.slurm.job_records import JobRecord
 
-        here, rented, jobs, pods = swept.here, swept.rented, swept.jobs, swept.pods
-        found = [each for each in (rented, jobs, pods) if each is not None]
+        here, rented, found = swept.here, swept.rented, swept.reports.values()
         show(
             Sweep(
                 here.folders,
@@ -202,8 +205,10 @@ def sweep(_asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
                 here.processes,
                 machines=tuple(rented.machines) if rented else (),
                 groups=tuple(rented.others) if rented else (),
-                jobs=tuple(jobs.cancelled) if jobs else (),
-                pods=tuple(pods.deleted) if pods else (),
+                jobs=tuple(swept.of(JobRecord).ended),
+                pods=tuple(swept.of(PodRecord).ended),
+                placement_groups=tuple(swept.of(GroupRecord).ended),
+                clusters=tuple(swept.of(ClusterRecord).ended),
                 left=tuple(text for each in found for text in each.left),
                 others=tuple(text for each in found for text in each.foreign),
             )

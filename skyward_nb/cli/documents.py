@@ -74,8 +74,8 @@ class Down(msgspec.Struct, frozen=True):
 class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was left of pools that are gone, and is gone, too, now: `values` in bytes.
 
-    Of what was rented: `machines` and `groups` that were ended, in Slurm's queue `jobs`, and on Kubernetes Jobs of
-    `pods`; what is `left` although it should not be, and why, and machines and jobs of `others`.
+    Of what was rented: `machines` and `groups` that were ended, in Slurm's queue `jobs`, on Kubernetes Jobs of
+    `pods`, `placement_groups` of Ray, and `clusters` of SkyPilot; what is `left` although it should not be, and why, and machines and jobs of `others`.
     """
 
     folders: int
@@ -85,6 +85,8 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     groups: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
+    placement_groups: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 

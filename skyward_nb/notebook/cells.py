@@ -23,10 +23,21 @@ _CELL_FILE = re.compile(r"/.*/ipykernel_\d+/\d+\.py|<ipython-input-\d+-[0-9a-f]+
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
+def lone_help_has_a_body(lines: list[str]) -> list[str]:
+    """Give `%%sky_remote --help` with nothing below it an empty line: IPython refuses a magic without a body."""
+    if len(lines) == 1 and lines[0].startswith("%%sky_remote"):
+        from skyward_nb.options.synonyms import asks_for_help
+
+        if asks_for_help(lines[0]):
+            return [lines[0].rstrip("\n") + "\n", "\n"]
+    return lines
+
+
 def _transforms(manager: TransformerManager) -> tuple[int, ...]:
-    """How many transformations of input are set up; a user may have added some."""
-    lists = (manager.cleanup_transforms, manager.line_transforms, manager.token_transformers)
-    return tuple(map(len, lists))
+    """How many transformations of input are set up, but for ours; a user may have added some."""
+    cleanup = manager.cleanup_transforms
+    ours = lone_help_has_a_body in cleanup
+    return len(cleanup) - ours, len(manager.line_transforms), len(manager.token_transformers)
 
 
 _PLAIN = _transforms(TransformerManager())

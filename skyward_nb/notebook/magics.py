@@ -20,6 +20,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from IPython.core.ultratb import SyntaxTB
 
 from skyward_nb.compat.ipython_private import theme_of
+from skyward_nb.notebook.cells import lone_help_has_a_body
 from skyward_nb.notebook.every_cell import EveryCell
 from skyward_nb.show.cell_outputs import CellOutputs
 
@@ -242,16 +243,6 @@ def unload(shell: InteractiveShell) -> None:
         registry.magics["line"].pop("sky", None)
         registry.magics["line"]["debug"] = magics.ipythons_debug
         registry.registry.pop("SkyMagics", None)
-
-
-def lone_help_has_a_body(lines: list[str]) -> list[str]:
-    """Give `%%sky_remote --help` with nothing below it an empty line: IPython refuses a magic without a body."""
-    if len(lines) == 1 and lines[0].startswith("%%sky_remote"):
-        from skyward_nb.options.synonyms import asks_for_help
-
-        if asks_for_help(lines[0]):
-            return [lines[0].rstrip("\n") + "\n", "\n"]
-    return lines
 
 
 @contextmanager

@@ -137,13 +137,15 @@ def _checked(said: str, option: str, value: str) -> str:
 
 
 def _infra(text: str, wrong: Any) -> dict[str, str]:
-    """`aws`, `aws/us-east-1`, `aws/us-east-1/us-east-1a`; raises what `wrong` makes of a text."""
+    """`aws`, `aws/us-east-1`, `aws/us-east-1/us-east-1a`; other clouds are SkyPilot's. Raises what `wrong` makes of a text."""
     provider, _, rest = text.partition("/")
     region, _, zone = rest.partition("/")
     if provider not in ("aws", "local"):
-        raise wrong(
-            f"{text}: there is aws, aws/REGION and aws/REGION/ZONE; machines of yours are hosts=a,b"
-        )
+        try:
+            BY_NAME["infra"].value(text)
+        except OptionError as error:
+            raise wrong(f"{error.message}; machines of yours are hosts=a,b") from None
+        return {"provider": "sky", "infra": text}
     given = {"region": region, "zones": zone}
     return {"provider": provider} | {
         key: each for key, each in given.items() if each not in ("", "*")

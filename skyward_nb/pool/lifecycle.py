@@ -164,7 +164,9 @@ class Lifecycle:
         context = self._context
         tell, hear = context.telling(watch)
         try:
-            context.lines.wait_for(self._acquire(tell), hear)
+            context.lines.wait_for(
+                self._acquire(tell), hear, f"the start of pool {context.spec.name}"
+            )
         finally:
             hear(None)
         machines = context.generations.machines

@@ -287,9 +287,12 @@ class Lines:
         """Keep these events for the next calls, before all others."""
         self._early.extendleft(reversed(events))
 
-    def wait_for(self, work: Coroutine[Any, Any, T], watch: Watch) -> T:
-        """The result of a coroutine on the loop thread; ticks and interrupts work meanwhile."""
-        going = LOOP.start(work)
+    def wait_for(self, work: Coroutine[Any, Any, T], watch: Watch, name: str = "") -> T:
+        """The result of a coroutine on the loop thread; ticks and interrupts work meanwhile.
+
+        `name` says for people what it does.
+        """
+        going = LOOP.start(work, name)
         future = going.future
         future.add_done_callback(lambda _: self._board.nudge())
         while not future.done():

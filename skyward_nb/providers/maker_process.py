@@ -15,6 +15,7 @@ from skyward_nb.system import processes
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _MACHINE = Path("/etc/machine-id")
+_CONTAINER = Path("/.dockerenv"), Path("/run/.containerenv")
 _ID = 32
 
 
@@ -35,8 +36,14 @@ class MakerProcess(msgspec.Struct, frozen=True):
 
     @property
     def is_here(self) -> bool:
-        """Whether it is or was a process of this computer, not of another one with the same name."""
-        return self.host == socket.gethostname() and self.machine in ("", machine_mark())
+        """Whether it is or was a process of this computer, which may have had another name.
+
+        The mark of the machine decides where both are known; that of a container may be its image's.
+        """
+        own, is_named = machine_mark(), self.host == socket.gethostname()
+        if self.machine and own and not _is_container():
+            return self.machine == own
+        return is_named and self.machine in ("", own)
 
     @property
     def may_live(self) -> bool:
@@ -55,6 +62,10 @@ def _started(pid: int) -> float:
     """The start of a process: since the boot if the system knows that, else since 1970."""
     known = processes.known(pid)
     return psutil.Process(pid).create_time() if known is None else float(known.started)
+
+
+def _is_container() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ or any(each.exists() for each in _CONTAINER)
 
 
 def machine_mark() -> str:

@@ -1,38 +1,48 @@
-"""Leftovers of pools that are gone, here, with AWS, in Slurm's queue and on Kubernetes: found, and removed."""
+"""Leftovers of pools that are gone, here, with AWS and with the engines of other pools: found, and removed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from skyward_nb.providers.aws import rental_records
+from skyward_nb.providers.far.engine_record import EngineRecord
+from skyward_nb.providers.far.take_down import EngineSweep
 from skyward_nb.providers.folders import sweep as sweep_folders
 from skyward_nb.providers.kubernetes.pod_records import PodRecord
 from skyward_nb.providers.orphans import Swept
-from skyward_nb.providers.slurm import job_records
+from skyward_nb.providers.ray.group_records import GroupRecord
+from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
+from skyward_nb.providers.slurm.job_records import JobRecord
 
 if TYPE_CHECKING:
     from skyward_nb.providers.aws.sweep import SweepReport
-    from skyward_nb.providers.kubernetes.orphan_jobs import PodSweep
-    from skyward_nb.providers.slurm.sweep import JobSweep
 
 
 @dataclass(frozen=True)
 class CleanupReport:
-    """Leftovers here; with AWS if anything was ever rented there, jobs of Slurm and Jobs of Kubernetes if any was submitted."""
+    """Leftovers here; with AWS if anything was ever rented there, and with each of `engines` that was ever asked."""
 
     here: Swept
     rented: SweepReport | None = None
-    jobs: JobSweep | None = None
-    pods: PodSweep | None = None
+    engines: Mapping[str, EngineSweep] = field(default_factory=dict[str, EngineSweep])
+
+    def of(self, kind: type[EngineRecord]) -> EngineSweep:
+        """What was left with an engine."""
+        return self.engines.get(kind.title) or EngineSweep()
+
+    @property
+    def reports(self) -> dict[str, SweepReport | EngineSweep]:
+        """Those of others than this machine, by their names."""
+        return {**({"AWS": self.rented} if self.rented is not None else {}), **self.engines}
 
     def __str__(self) -> str:
-        others = [("AWS", self.rented), ("Slurm", self.jobs), ("Kubernetes", self.pods)]
-        found = [(name, report) for name, report in others if report is not None]
-        if not found:
+        if not self.reports:
             return str(self.here)
         lines = [f"here: {self.here}"]
-        for name, report in found:
+        for name, report in self.reports.items():
             lines.append(f"{name}: {report}")
             if report.foreign:
                 lines.append(f"{name}: not yours to end from here: {', '.join(report.foreign)}")
@@ -43,18 +53,27 @@ def clean_up() -> CleanupReport:
     """Remove what pools that are gone have left; raises `MissingDependency` where AWS cannot be asked."""
     from skyward_nb.providers.loop_thread import LOOP
 
-    here = sweep_folders(thoroughly=True)
-    rented, jobs, pods = None, None, None
-    if job_records.used():
-        from skyward_nb.providers.slurm.sweep import sweep_jobs
-
-        jobs = LOOP.start(sweep_jobs()).future.result()
-    if PodRecord.every():
-        from skyward_nb.providers.kubernetes.orphan_jobs import sweep_pods
-
-        pods = LOOP.start(sweep_pods()).future.result()
+    here, rented = sweep_folders(thoroughly=True), None
+    engines = LOOP.start(_swept()).future.result()
     if rental_records.used() or rental_records.entries():
         from skyward_nb.providers.aws.sweep import sweep
 
         rented = LOOP.start(sweep()).future.result()
-    return CleanupReport(here, rented, jobs, pods)
+    return CleanupReport(here, rented, engines)
+
+
+async def _swept() -> dict[str, EngineSweep]:
+    """Sweep with all engines that were ever asked, side by side."""
+    from skyward_nb.providers.kubernetes.orphan_jobs import sweep_pods
+    from skyward_nb.providers.ray.group_machines import sweep_groups
+    from skyward_nb.providers.skypilot.cluster_machines import sweep_clusters
+    from skyward_nb.providers.slurm.sweep import sweep_jobs
+
+    ways: dict[type[EngineRecord], Callable[[], Awaitable[EngineSweep]]] = {
+        JobRecord: sweep_jobs,
+        PodRecord: sweep_pods,
+        GroupRecord: sweep_groups,
+        ClusterRecord: sweep_clusters,
+    }
+    asked = {kind.title: sweep for kind, sweep in ways.items() if kind.used()}
+    return dict(zip(asked, await asyncio.gather(*(each() for each in asked.values())), strict=True))

@@ -70,7 +70,11 @@ def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
         return quote
 
     if spec.provider == "sky":  # its list prices do not rise while a person thinks
-        agree(spec, quoted(), ask_person)
+        from skyward_nb.providers.skypilot.quoting import hold as hold_plan
+
+        quote = quoted()
+        agree(spec, quote, ask_person)
+        hold_plan(spec, quote)
         return
     quote = agreed(spec, quoted, ask_person)
     hold(spec, quote)

@@ -10,13 +10,14 @@ from skyward_nb.words.errors import (
     AccountError,
     HostError,
     LaunchError,
+    NodesRefused,
     NothingFits,
     StartError,
 )
 
 W = TypeVar("W")
 T = TypeVar("T")
-CANNOT_BE_HAD = AcceleratorError, AccountError, HostError, LaunchError, NothingFits
+CANNOT_BE_HAD = AcceleratorError, AccountError, HostError, LaunchError, NodesRefused, NothingFits
 """The errors that lead to the next one; any other would come there, too."""
 
 

@@ -16,6 +16,7 @@
     │   ├── RuntimeFolderError     no folder to keep sockets and values in
     │   └── StartError             machines, agent or ranks did not come up
     │       ├── HostError              too few hosts could be logged in to
+    │       ├── NodesRefused           Slurm, Kubernetes, Ray or SkyPilot gives no such nodes
     │       └── LaunchError            no machines could be rented
     ├── RunGoesOn              a run in the background has not ended yet
     ├── RankDied               a rank's process ended during a run
@@ -237,6 +238,10 @@ class HostError(StartError):
             there = f"{len(hosts)} of {of} hosts cannot be used, and {nodes} are needed"
             super().__init__(pool, f"{there}\n{lines}")
         self.hosts: dict[str, str] = dict(hosts)
+
+
+class NodesRefused(StartError):
+    """Slurm, Kubernetes, Ray or SkyPilot gives no such nodes, or cannot be asked; `why` has its words."""
 
 
 class LaunchError(StartError):

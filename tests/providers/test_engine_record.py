@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from skyward_nb.providers import maker_process
 from skyward_nb.providers.far.engine_record import listing_of
 from skyward_nb.providers.kubernetes.pod_records import PodRecord
 from skyward_nb.providers.maker_process import MakerProcess
@@ -52,3 +53,25 @@ def test_a_pool_that_is_listed_in_another_runtime_folder_is_no_orphan(
     assert not record.is_orphan
     monkeypatch.setenv("SKYWARD_RUNTIME_DIR", str(folders / "other"))
     assert not record.is_orphan
+
+
+@pytest.mark.parametrize(
+    ("mark", "host", "own", "in_container", "is_here"),
+    [
+        ("a", "laptop", "a", False, True),
+        ("a", "laptop-at-work", "a", False, True),
+        ("b", "laptop", "a", False, False),
+        ("", "laptop", "a", False, True),
+        ("", "laptop-at-work", "a", False, False),
+        ("a", "laptop", "", False, False),
+        ("a", "laptop", "a", True, True),
+        ("a", "another-container", "a", True, False),  # both have the mark of their image
+    ],
+)
+def test_a_computer_is_known_by_its_mark_and_else_by_its_name(
+    monkeypatch, mark, host, own, in_container, is_here
+):
+    monkeypatch.setattr(maker_process, "machine_mark", lambda: own)
+    monkeypatch.setattr(maker_process, "_is_container", lambda: in_container)
+    monkeypatch.setattr("socket.gethostname", lambda: "laptop")
+    assert MakerProcess(1, 0.0, host, machine=mark).is_here is is_here

@@ -7,6 +7,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -390,6 +391,10 @@ def test_a_keeper_that_nobody_uses_ends(tmp_path, no_leaks):
     ran = asyncio.run(line.run("sleep 3; echo $?"))
     assert ran.out == b"0\n"
     assert engine.keepers[0].poll() is None
+    # What was left hanging there, without a client whose beats leave marks, does not.
+    mark = engine.keep_of(0) / f"at.{os.getpid()}"
+    mark.touch()
+    os.utime(mark, (time.time() - 600,) * 2)
     assert engine.keepers[0].wait(20) == 143
     assert not engine.keep_of(0).exists()
 

@@ -10,6 +10,7 @@ from skyward_nb.options.arguments import spec_for
 from skyward_nb.options.defaults import Default, with_defaults
 from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import spec_of
+from skyward_nb.providers.skypilot import quoting
 from skyward_nb.providers.skypilot.answers import (
     ClusterState,
     LaunchPlan,
@@ -29,7 +30,13 @@ from skyward_nb.providers.skypilot.cluster_request import (
     launch_arguments,
     task,
 )
-from skyward_nb.providers.skypilot.quoting import check_price, quote_from
+from skyward_nb.providers.skypilot.quoting import (
+    agreed_price,
+    check_price,
+    hold,
+    quote_from,
+    why_too_dear,
+)
 from skyward_nb.reports.cost_approval import agree, quote_lines
 from skyward_nb.words.errors import NotAgreed, NothingFits, OptionError
 from skyward_nb.words.spec import PoolSpec
@@ -188,3 +195,26 @@ def test_errors_have_skypilots_words_and_what_to_type():
     assert said.endswith("Another infra=, accelerator=, or spot=no")
     assert request_id("run: \x1b[1msky api cancel 1f2e3d4c\x1b[0m") == "1f2e3d4c"
     assert request_id("nothing") is None
+
+
+def test_what_was_rented_is_held_against_what_was_planned(monkeypatch):
+    monkeypatch.setattr(quoting, "_agreed", {})
+    asked = spec("provider=sky nodes=2 accelerator=A100:8 max_hourly_cost=40")
+    assert why_too_dear(asked, 58.78) == ""
+    hold(asked, quote_from(plan(), asked))
+    assert agreed_price(asked) == pytest.approx(58.78)
+    assert why_too_dear(asked, 58.78) == ""
+    assert "$70.00 an hour, and $58.78 was agreed to" in why_too_dear(asked, 70)
+    assert "max_hourly_cost=40" in why_too_dear(asked, 90)
+    # Under confirm_above nobody was asked.
+    assert why_too_dear(spec("provider=sky nodes=2 accelerator=A100:8 yes"), 70) == ""
+
+
+def test_a_limit_that_no_price_enforces_is_refused():
+    unknown = chosen_plan(PLAN.format(nodes=1, s="", cost="-"))
+    for line in ("max_cost=10", "max_hourly_cost=3"):
+        asked = spec(f"provider=sky {line}")
+        with pytest.raises(NothingFits, match=f"{line} cannot be enforced without one"):
+            check_price(asked, quote_from(unknown, asked))
+    asked = spec("provider=sky")
+    check_price(asked, quote_from(unknown, asked))

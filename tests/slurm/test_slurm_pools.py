@@ -370,9 +370,9 @@ def test_a_sweep_cancels_what_a_killed_notebook_left_and_names_what_is_not_its_o
     for pool_id in ("lost-123456", "other-abcdef"):
         cluster.say("sbatch", "--hold", f"--job-name={job_name(pool_id)}", "--wrap", "true")
     assert len(cluster.queue()) == 2
-    swept = clean_up().jobs
-    assert len(swept.cancelled) == 1
-    assert "lost-123456" in swept.cancelled[0]
+    swept = clean_up().of(JobRecord)
+    assert len(swept.ended) == 1
+    assert "lost-123456" in swept.ended[0]
     assert [each for each in swept.foreign if "other-abcdef" in each]
     assert not swept.left
     (other,) = cluster.queue()

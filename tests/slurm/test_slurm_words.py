@@ -1,6 +1,7 @@
 """What Slurm is asked for, and what its answers mean: pure."""
 
 import os
+import subprocess
 
 import pytest
 from options.lines import spec
@@ -198,6 +199,12 @@ def test_a_container_is_run_by_what_the_site_has():
     options, begin = contained(asked.slurm, "p-1", "apptainer")
     assert not options
     assert begin[-2:] == [asked.slurm.container, ""]
+    # The shell of a login node may be csh or fish.
+    assert not {*"\n!'\\"} & {*"".join(begin)}
+    said = subprocess.run(
+        [*begin, "true"], capture_output=True, text=True, env={"PATH": ""}, check=False
+    )
+    assert said.returncode == 77 and "neither apptainer nor singularity" in said.stderr
     assert contained(spec("provider=slurm").slurm, "p-1", None) == ([], [])
     shown = dry_lines(asked)
     assert any("where it knows that (pyxis), else as here" in line for line in shown)

@@ -16,6 +16,9 @@ from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.state_files import state_folder, write
 from skyward_nb.words.decoding import from_json
 
+_APPEARS = 3600.0
+"""Seconds in which what was asked for may appear after the engine's answer was lost."""
+
 
 def listing_of(pool_id: str) -> str:
     """The file that lists a pool of this process's runtime folder while it is up."""
@@ -26,22 +29,39 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine was asked for, for one pool, by the process `maker`.
 
     `listing` is the file that lists the pool while it is up, of whichever runtime folder; "" in records of
-    earlier versions.
+    earlier versions. With `is_left`, its end was not confirmed. `lost` is when the engine's answer to the request
+    was lost, in seconds since 1970: what was asked for may appear later.
     """
 
     engine: ClassVar[str]
     """The engine's folder of records."""
+    title: ClassVar[str]
+    """The engine's name for people."""
     beside: ClassVar[tuple[str, ...]] = ()
     """The suffixes of files beside a record."""
     pool_id: str
     maker: MakerProcess
     listing: str = ""
+    is_left: bool = False
+    lost: float = 0.0
 
     @property
     def is_orphan(self) -> bool:
-        """Whether nobody can find its pool: no process makes it, and it is not listed."""
-        listing = self.listing or listing_of(self.pool_id)
-        return not (self.maker.may_live or Path(listing).exists())
+        """Whether it was given up, or nobody can find its pool: no process makes it, and it is not listed."""
+        return self.is_left or not (self.maker.may_live or self._is_listed)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another computer made it, which alone knows whether it is an orphan."""
+        return not (self.is_left or self.maker.is_here or self._is_listed)
+
+    @property
+    def _is_listed(self) -> bool:
+        return Path(self.listing or listing_of(self.pool_id)).exists()
+
+    def may_appear(self, now: float) -> bool:
+        """Whether what was asked for may still come, as the engine's answer was lost."""
+        return now - self.lost < _APPEARS
 
     def write(self) -> None:
         """Write it, whole or not at all; raises OSError."""
@@ -58,6 +78,11 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Remove it and the files beside it: nothing of what was asked for is left."""
         for suffix in (*self.beside, "json"):
             self._path(self.pool_id, suffix).unlink(missing_ok=True)
+
+    @classmethod
+    def used(cls) -> bool:
+        """Whether anything was ever asked of this engine from here."""
+        return state_folder(cls.engine).exists()
 
     @classmethod
     def find(cls, pool_id: str) -> Self | None:

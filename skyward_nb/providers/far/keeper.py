@@ -41,7 +41,11 @@ own=$$
     [ -d "$keep" ] || exit
     quiet=$((quiet + 1))
     for each in "$keep"/at.*; do
-      if kill -0 "${each##*.}" 2>/dev/null; then quiet=0; else rm -f "$each"; fi
+      [ -e "$each" ] || continue
+      # One that goes on without its client, whose beats leave marks of their own, keeps nothing.
+      [ -z "$(find "$each" -mmin +5 2>/dev/null)" ] || continue
+      quiet=0
+      kill -0 "${each##*.}" 2>/dev/null || rm -f "$each"
     done
     [ ! -e "$keep/begun" ] || quiet=0
   done

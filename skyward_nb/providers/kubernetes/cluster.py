@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
 from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell, ShellGone
+from skyward_nb.providers.far.take_down import EngineFault
 from skyward_nb.providers.kubernetes.manifest import LABEL, ServerVersion, job_name
 from skyward_nb.providers.kubernetes.pod_states import (
     JobView,
@@ -26,11 +29,11 @@ _REQUEST = "--request-timeout=30s"
 _NO_PROGRAM = 127
 
 
-class ClusterSilent(Exception):
+class ClusterSilent(EngineFault):
     """The cluster did not answer, which passes; the text has kubectl's words."""
 
 
-class ClusterRefused(Exception):
+class ClusterRefused(EngineFault):
     """The cluster, or kubectl here, has refused a command; the text has its words, and what to type next."""
 
 
@@ -44,8 +47,18 @@ class _Versions(msgspec.Struct, rename="camel"):
     server_version: _Version = msgspec.field(default_factory=_Version)
 
 
+class _Named(msgspec.Struct):
+    namespace: str
+
+
 class _Created(msgspec.Struct):
-    metadata: dict[str, msgspec.Raw]
+    metadata: _Named
+
+
+def kubeconfig() -> str:
+    """The files by which kubectl knows clusters here: absolute, as this process may go to another folder."""
+    files = os.environ.get("KUBECONFIG", "").split(os.pathsep)
+    return os.pathsep.join(str(Path(each).absolute()) for each in files if each)
 
 
 def kubectl(context: str, namespace: str, words: Sequence[str]) -> list[str]:
@@ -67,6 +80,12 @@ class KubernetesCluster:
         ran = await self._run(["config", "current-context"])
         return "" if ran.code else ran.out.decode().strip()
 
+    async def address(self) -> str:
+        """The address of the server by kubectl's files; "" within a pod, or where there is none."""
+        way = "jsonpath={.clusters[0].cluster.server}"
+        ran = await self._run(["config", "view", "--minify", "-o", way])
+        return "" if ran.code else ran.out.decode(errors="replace").strip()
+
     async def server(self) -> ServerVersion:
         """The version of the cluster; raises `ClusterRefused`, `ClusterSilent`."""
         ran = self._checked(await self._run(["version", "-o", "json", _REQUEST]))
@@ -82,8 +101,13 @@ class KubernetesCluster:
         """Create a Job; its namespace. Raises `ClusterRefused`, `ClusterSilent`."""
         words = ["create", "-f", "-", "-o", "json", _REQUEST]
         ran = self._checked(await self._run(words, manifest.encode()))
-        namespace = from_json(ran.out, _Created).metadata["namespace"]
-        return from_json(namespace, str)
+        try:
+            return from_json(ran.out, _Created).metadata.namespace
+        except msgspec.MsgspecError:
+            said = ran.out.decode(errors="replace").strip()[:200] or "nothing"
+            raise ClusterSilent(
+                f"kubectl was to name the Job that it made, and said: {said}"
+            ) from None
 
     async def look(self, pool_id: str) -> JobView:
         """The pool's Job and pods. Raises `ClusterRefused`, `ClusterSilent`."""

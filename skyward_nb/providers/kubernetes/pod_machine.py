@@ -29,7 +29,13 @@ def line_to(record: PodRecord, pod: str) -> ExecLine:
         return kubectl(record.context, record.namespace, words)
 
     line = ExecLine(
-        pod, argv_for, place=f"pod {pod}", prelude=prelude(KEEP), first=first(KEEP), noise=_NOISE
+        pod,
+        argv_for,
+        place=f"pod {pod}",
+        prelude=prelude(KEEP),
+        first=first(KEEP),
+        noise=_NOISE,
+        environ=record.environ,
     )
     line.reaching = "reaching pods"
     return line

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-import warnings
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -13,10 +13,12 @@ from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.exec_line import ExecLine
+from skyward_nb.providers.far.take_down import EngineFault, taken_down
 from skyward_nb.providers.kubernetes.cluster import (
     ClusterRefused,
     ClusterSilent,
     KubernetesCluster,
+    kubeconfig,
     unreached,
 )
 from skyward_nb.providers.kubernetes.manifest import job_name, manifest, notice_of
@@ -30,7 +32,7 @@ from skyward_nb.providers.kubernetes.pod_words import (
     why_never,
     why_no_room,
 )
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import NodesRefused, StartError
 from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.spec import PoolSpec
 
@@ -87,11 +89,13 @@ class PoolJob:
                     self.record,
                     context=context,
                     namespace=access.namespace or "",
+                    kubeconfig=kubeconfig(),
+                    server=await self.cluster.address(),
                     notice=notice_of(access),
                 )
             )
             self._may_exist = True
-            creating = asyncio.ensure_future(self.cluster.create(text))
+            creating = asyncio.ensure_future(self._created(text))
             try:
                 # An interrupt waits for the answer: what was created can then be deleted.
                 namespace = await asyncio.shield(creating)
@@ -100,9 +104,9 @@ class PoolJob:
                 raise
         except ClusterRefused as refused:
             self._may_exist = False
-            raise StartError(spec.name, f"Kubernetes gives no pods: {refused}") from None
+            raise NodesRefused(spec.name, f"Kubernetes gives no pods: {refused}") from None
         except ClusterSilent as silent:
-            raise StartError(
+            raise NodesRefused(
                 spec.name, f"Kubernetes cannot be asked for pods: {unreached(str(silent))}"
             ) from None
         self.cluster.namespace = namespace
@@ -115,6 +119,14 @@ class PoolJob:
         where = ", ".join(f"{pod.name} on {pod.node}" for pod in view.pods[:4])
         tell(Phase(f"pods run: {where}{', ...' * (len(view.pods) > 4)}"))
         return pods
+
+    async def _created(self, text: str) -> str:
+        """Create the Job; its namespace. Raises `ClusterRefused`, `ClusterSilent`."""
+        try:
+            return await self.cluster.create(text)
+        except ClusterSilent:
+            self._note(replace(self.record, lost=time.time()))
+            raise
 
     def _note(self, record: PodRecord) -> None:
         self.record = record
@@ -131,7 +143,7 @@ class PoolJob:
                 heard = now
             except ClusterSilent as silent:
                 if now - heard > _SILENT_LIMIT:
-                    raise StartError(
+                    raise NodesRefused(
                         spec.name, f"Kubernetes does not answer: {unreached(str(silent))}"
                     ) from None
                 tell(Phase(f"Kubernetes does not answer now: {silent}"))
@@ -163,7 +175,7 @@ class PoolJob:
         if why and not events:
             why = why_never(view, await self._events(view), spec.nodes)
         if why:
-            raise StartError(spec.name, why)
+            raise NodesRefused(spec.name, why)
         if (
             waited > NO_ROOM
             and any(pod.unscheduled for pod in view.pods)
@@ -171,7 +183,7 @@ class PoolJob:
         ):
             gpu_key = (spec.kubernetes or KubernetesAccess()).gpu_key
             if why := why_no_room(await self.cluster.room(gpu_key), spec):
-                raise StartError(spec.name, f"the pods would never run: {why}")
+                raise NodesRefused(spec.name, f"the pods would never run: {why}")
 
     async def _events(self, view: JobView) -> list[PodEvent]:
         waiting = [pod.name for pod in view.pods if not pod.is_running]
@@ -228,22 +240,26 @@ class PoolJob:
         if not self._may_exist:
             self.record.remove()
             return ""
-        try:
-            if self.was_told:
+        if self.was_told:
+            with contextlib.suppress(EngineFault):
                 await self._gone(_BY_ITSELF, lambda pod: pod.phase in ("Succeeded", "Failed"))
-            await self.cluster.delete(self.record.pool_id)
-            left = await self._gone(self.record.notice + _END_LIMIT, lambda _: False)
-        except (ClusterSilent, ClusterRefused) as error:
-            name = f"Job {job_name(self.record.pool_id)}"
-            self._note(replace(self.record, is_left=True))
-            warnings.warn(
-                f"Kubernetes did not confirm the end of {name}: {error}. Its pods end by themselves when their "
-                "agents do; the next pool deletes it again.",
-                stacklevel=2,
-            )
-            return name
-        self.record.remove()
-        return spell_left(left)
+        name = f"Job {job_name(self.record.pool_id)}"
+        return await taken_down(
+            self.record, name, self._deleted, "Its pods end by themselves when their agents do. "
+        )
+
+    async def _deleted(self) -> str:
+        await self.cluster.delete(self.record.pool_id)
+        return spell_left(await self._gone(self.record.notice + _END_LIMIT, lambda _: False))
+
+    async def end_orphan(self) -> bool:
+        """Delete the Job of a pool that is gone, if it is there; raises `EngineFault`."""
+        known, now = self.record.server, await self.cluster.address()
+        if known and now != known:
+            raise ClusterRefused(f"it is at {known}, and its context here leads to {now or 'none'}")
+        view = await self.cluster.look(self.record.pool_id)
+        await self.cluster.delete(self.record.pool_id)
+        return view.exists or bool(view.pods)
 
     async def _gone(
         self, limit: float, is_gone: Callable[[PodState], bool]

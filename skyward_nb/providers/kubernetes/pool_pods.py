@@ -8,8 +8,9 @@ from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.far.engine_record import listing_of
 from skyward_nb.providers.far.exec_line import here
 from skyward_nb.providers.far.host_setup import made_ready
+from skyward_nb.providers.far.take_down import swept_first
 from skyward_nb.providers.kubernetes.cluster import KubernetesCluster
-from skyward_nb.providers.kubernetes.orphan_jobs import cluster_of, delete_orphans
+from skyward_nb.providers.kubernetes.orphan_jobs import cluster_of, sweep_pods
 from skyward_nb.providers.kubernetes.pod_machine import PodMachine, line_to
 from skyward_nb.providers.kubernetes.pod_records import PodRecord
 from skyward_nb.providers.kubernetes.pool_job import PoolJob
@@ -22,7 +23,7 @@ from skyward_nb.words.spec import PoolSpec
 async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[PodMachine, ...]:
     """The machines of a new pool, head first; raises a `SkyError`, and nothing is left then."""
     access = spec.kubernetes or KubernetesAccess()
-    await delete_orphans(tell)
+    await swept_first(sweep_pods(), tell)
     record = PodRecord(pool_id=pool_id, maker=MakerProcess.this(), listing=listing_of(pool_id))
     cluster = KubernetesCluster(here(), access.context or "", access.namespace or "")
     job = PoolJob(record, cluster, may_exist=False)

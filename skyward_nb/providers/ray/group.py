@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-import warnings
 
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.base import Tell
+from skyward_nb.providers.far.take_down import taken_down
 from skyward_nb.providers.ray.group_records import GroupRecord
 from skyward_nb.providers.ray.group_words import (
     CREATED,
@@ -35,7 +35,7 @@ from skyward_nb.providers.ray.messages import (
     StartGroup,
 )
 from skyward_nb.providers.ray.ray_errors import RaySilent
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import NodesRefused, StartError
 from skyward_nb.words.spec import PoolSpec
 
 _FIRST_LOOK = 0.1
@@ -46,6 +46,7 @@ _ASK_AGAIN = 2.0
 _WHY_LIMIT = 15.0
 _END_LIMIT = 120.0
 _ACTORS_LIMIT = 90.0
+_SLOW = 5.0
 
 
 class NodeGroup:
@@ -69,18 +70,23 @@ class NodeGroup:
         try:
             await self.helper.started()
         except RaySilent as silent:
-            raise StartError(spec.name, str(silent)) from None
+            raise NodesRefused(spec.name, str(silent)) from None
         self.record.write()
         bundles = [bundle(spec)] * spec.nodes
         try:
             await self.helper.ask(StartGroup(self._name, bundles), dict[str, str])
             await self._placed(spec, tell)
             tell(Phase("Ray starts actors on its nodes"))
+            slow = Phase("Ray starts actors on its nodes: one may be fetching an image")
+            later = asyncio.get_running_loop().call_later(_SLOW, tell, slow)
             keep = keep_of(self.record.pool_id, "{number}")
             request = StartActors(self._name, bundles, keeper_program(self.record.pool_id), keep)
-            started = await self.helper.ask(request, StartedActors, _ACTORS_LIMIT)
+            try:
+                started = await self.helper.ask(request, StartedActors, _ACTORS_LIMIT)
+            finally:
+                later.cancel()
         except RaySilent as silent:
-            raise StartError(spec.name, f"Ray gave no nodes: {silent}") from None
+            raise NodesRefused(spec.name, f"Ray gave no nodes: {silent}") from None
         names = names_of(started.actors)
         self.record = replace(self.record, nodes=tuple(names))
         self.record.write()
@@ -98,7 +104,7 @@ class NodeGroup:
                 raise StartError(spec.name, "its placement group was removed as it waited")
             why = why_infeasible(state, spec)
             if why and not self.record.access.waits:
-                raise StartError(spec.name, why)
+                raise NodesRefused(spec.name, why)
             if pause > _FIRST_LOOK:  # most groups are placed at once
                 tell(Phase(spell_pending(state, spec)))
             await asyncio.sleep(pause)
@@ -132,19 +138,23 @@ class NodeGroup:
         return await asyncio.shield(self._ending)
 
     async def _end(self) -> str:
-        patience = _BY_ITSELF if self.was_told else 0.0
-        request = EndGroup(self._name, self.record.count, patience)
+        what = f"placement group {self._name}"
+        by_itself = "It is removed when its agents end. "
         try:
-            left = (await self.helper.ask(request, GroupLeft, _END_LIMIT)).left
-        except RaySilent as silent:
-            warnings.warn(
-                f"Ray did not confirm the end of placement group {self._name}: {silent}. It is removed when its "
-                "agents end; the next pool removes it again.",
-                stacklevel=2,
-            )
-            return f"placement group {self._name}"
+            return await taken_down(self.record, what, self._removed, by_itself)
         finally:
             await self.helper.let_go(self)  # the lines to its nodes may have been closed before
-        if not left:
-            self.record.remove()
-        return ", ".join(left)
+
+    async def _removed(self) -> str:
+        patience = _BY_ITSELF if self.was_told else 0.0
+        request = EndGroup(self._name, self.record.count, patience)
+        return ", ".join((await self.helper.ask(request, GroupLeft, _END_LIMIT)).left)
+
+    async def end_orphan(self) -> bool:
+        """Remove the group of a pool that is gone; raises `RaySilent` unless Ray says that it is."""
+        try:
+            if left := await self._removed():
+                raise RaySilent(f"{left} is still there")
+        finally:
+            await self.helper.let_go(self)
+        return True

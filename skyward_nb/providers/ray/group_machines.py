@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from skyward_nb.protocol.events import Remark
 from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.far.engine_record import listing_of
 from skyward_nb.providers.far.host_setup import made_ready
+from skyward_nb.providers.far.take_down import EngineSweep, end_orphans, swept_first
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.ray.group import NodeGroup
 from skyward_nb.providers.ray.group_records import GroupRecord
+from skyward_nb.providers.ray.group_words import group_name
 from skyward_nb.providers.ray.helper_client import RayHelper
 from skyward_nb.providers.ray.line import RayLine
 from skyward_nb.providers.ray.machine import RayMachine
@@ -22,7 +23,7 @@ from skyward_nb.words.spec import PoolSpec
 async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[RayMachine, ...]:
     """The machines of a new pool, head first; raises a `SkyError`, and nothing is left then."""
     assert spec.ray is not None
-    await end_orphans(spec.ray.address, tell)
+    await swept_first(sweep_groups(spec.ray.address), tell)
     record = GroupRecord(
         pool_id=pool_id,
         access=spec.ray,
@@ -81,10 +82,10 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[RayMachine, ...]:
     )
 
 
-async def end_orphans(address: str, tell: Tell) -> None:
-    """Remove the groups of a cluster whose pools nobody can find: their makers are dead, and they are not listed."""
-    for record in GroupRecord.every():
-        if record.access.address != address or not record.is_orphan:
-            continue
-        if not await NodeGroup(record, RayHelper(record.access)).give_back():
-            tell(Remark(f"what was left of an earlier pool, {record.pool_id}, is removed from Ray"))
+async def sweep_groups(address: str | None = None) -> EngineSweep:
+    """Remove the groups of pools that nobody can find; of one cluster where its address is given."""
+    return await end_orphans(
+        [each for each in GroupRecord.every() if address in (None, each.access.address)],
+        lambda record: f"placement group {group_name(record.pool_id)}",
+        lambda record: NodeGroup(record, RayHelper(record.access)).end_orphan(),
+    )

@@ -12,6 +12,7 @@ class GroupRecord(EngineRecord, frozen=True, kw_only=True):
     """The group of a pool of so many nodes; `nodes` are their names, empty until its actors run."""
 
     engine: ClassVar[str] = "ray"
+    title: ClassVar[str] = "Ray"
     access: RayAccess
     count: int
     nodes: tuple[str, ...] = ()

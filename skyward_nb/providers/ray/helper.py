@@ -14,9 +14,11 @@ import importlib.util
 import itertools
 import json
 import os
+import secrets
 import socket
 import sys
 import threading
+import time
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,8 @@ _BEAT = 3.0
 _IDS = ("class_name:", "actor_id:", "pid:", "name:", "namespace:", "ip:")
 """Starts of lines that say nothing to a person."""
 _LEAVE_LIMIT = 3.0
+_GONE_LIMIT = 30.0
+"""Seconds for the end of this process once nobody asks: for groups of its own, and Ray's leave."""
 
 
 class Helper:
@@ -43,7 +47,7 @@ class Helper:
     def __init__(self, ray: Any) -> None:
         self._ray = ray
         self._keys = itertools.count()
-        self._id = f"{socket.gethostname()}-{os.getpid()}"
+        self._id = secrets.token_hex(8)
         self._groups: dict[str, Any] = {}
         self._actors: dict[str, Any] = {}
         self._class = self._actor_class()
@@ -69,14 +73,21 @@ class Helper:
     async def start_group(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Ask for a placement group."""
         self._own.add(asked["group"])
-        self._groups[asked["group"]] = self._ray.util.placement_group(
-            asked["bundles"], strategy="STRICT_SPREAD", name=asked["group"], lifetime="detached"
+        self._groups[asked["group"]] = await asyncio.to_thread(
+            self._ray.util.placement_group,
+            asked["bundles"],
+            strategy="STRICT_SPREAD",
+            name=asked["group"],
+            lifetime="detached",
         )
         return {}
 
     async def look_at_group(self, asked: dict[str, Any]) -> dict[str, Any]:
         """How a group stands."""
-        group = self._group(asked["group"])
+        return await asyncio.to_thread(self._looked, asked["group"])
+
+    def _looked(self, name: str) -> dict[str, Any]:
+        group = self._group(name)
         table = {} if group is None else self._ray.util.placement_group_table(group)
         nodes = [
             {"name": node["NodeManagerHostname"], "resources": node["Resources"]}
@@ -119,8 +130,7 @@ class Helper:
             )
             keep = asked["keep"].replace("{number}", str(number))
             self._actors[names[number]] = made.remote(group, names, number, program, keep)
-        calls = [self._actors[name].started.remote() for name in names]
-        started = await asyncio.wait_for(asyncio.gather(*map(_value, calls)), _CALL_LIMIT)
+        started = await _all_started({n: _value(self._actors[n].started.remote()) for n in names})
         self._own.discard(group)
         return {"actors": started}
 
@@ -131,7 +141,7 @@ class Helper:
 
     async def _fault(self, name: str) -> str:
         try:
-            actor = self._actor(name)
+            actor = await asyncio.to_thread(self._actor, name)
             if await asyncio.wait_for(_value(actor.has_ended.remote()), _LOOK_LIMIT):
                 return "its agent has ended"
         except ValueError:
@@ -160,8 +170,8 @@ class Helper:
             await asyncio.sleep(_PAUSE)
         ended = await asyncio.gather(*map(self._finished, names))
         left = [f"actor {each}" for each, done in zip(names, ended) if not done]  # noqa: B905
-        if (group := self._group(name)) is not None:
-            self._ray.util.remove_placement_group(group)
+        if (group := await asyncio.to_thread(self._group, name)) is not None:
+            await asyncio.to_thread(self._ray.util.remove_placement_group, group)
         self._own.discard(name)
         until = _now() + _END_LIMIT
         while _now() < until:
@@ -175,7 +185,8 @@ class Helper:
     async def _finished(self, name: str) -> bool:
         """End the keeper of an actor; whether that is sure."""
         try:
-            call = self._actor(name).finish.remote(_END_LIMIT)
+            actor = await asyncio.to_thread(self._actor, name)
+            call = actor.finish.remote(_END_LIMIT)
             return await asyncio.wait_for(_value(call), _END_LIMIT + _LOOK_LIMIT)
         except (ValueError, self._ray.exceptions.RayActorError):
             return True
@@ -184,7 +195,7 @@ class Helper:
 
     def end_own(self) -> None:
         """Remove groups that have no actors: their pool's notebook was killed as it waited."""
-        for name in self._own:
+        for name in self._own & self._groups.keys():
             self._ray.util.remove_placement_group(self._groups[name])
 
     # ── channels ────────────────────────────────────────────────────────────────────────
@@ -194,7 +205,7 @@ class Helper:
     ) -> None:
         """Carry a channel of an actor: after `+`, its bytes."""
         name = _actor_name(asked["group"], asked["number"])
-        actor = self._actor(name)
+        actor = await asyncio.to_thread(self._actor, name)
         if name not in self._beating:
             self._beating[name] = asyncio.ensure_future(self._beat(actor))
         key = f"{self._id}-{next(self._keys)}"
@@ -268,6 +279,23 @@ class Helper:
             return {"type": "failed", "error": type(error).__name__, "text": _reason(error)}
 
 
+async def _all_started(calls: dict[str, Any], limit: float = _CALL_LIMIT) -> list[Any]:
+    """What each actor says of its start; raises what the first of them does, and RuntimeError with those that are late."""
+    tasks = {name: asyncio.ensure_future(call) for name, call in calls.items()}
+    try:
+        await asyncio.wait(tasks.values(), timeout=limit, return_when=asyncio.FIRST_EXCEPTION)
+        started = [task.result() for task in tasks.values() if task.done()]
+        if late := [name for name, task in tasks.items() if not task.done()]:
+            raise RuntimeError(
+                f"{len(late)} of {len(tasks)} actors did not start in {limit:g} s ({', '.join(late[:4])}): `ray list "
+                "actors` says how they stand; a node may be fetching an image or an environment"
+            )
+        return started
+    finally:
+        for task in tasks.values():
+            task.cancel()
+
+
 def _actor_name(group: str, number: int) -> str:
     return f"{group}.{number}"
 
@@ -326,6 +354,9 @@ def _requests(control: socket.socket, loop: asyncio.AbstractEventLoop, helper: H
             (handle,) = array.array("i", data[:size])
             asyncio.run_coroutine_threadsafe(helper.serve(socket.socket(fileno=handle), text), loop)
     asyncio.run_coroutine_threadsafe(helper.leave(), loop)
+    # A call of Ray's may hang on that loop, and nobody is left who would end this process.
+    time.sleep(_GONE_LIMIT)
+    os._exit(1)
 
 
 def main(address: str) -> None:

@@ -25,6 +25,7 @@ _KEEPER_LIMIT = 30.0
 _LOOKS = 60
 _ASK_LIMIT = 5.0
 _PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
 _SILENCE = 20.0
 """Seconds after which a helper that says nothing is taken for gone."""
 _HEAD = 5
@@ -248,10 +249,12 @@ class NodeActor:
         self._ended.set()
         self._let_go()
         for _ in range(_LOOKS):
-            if await self._all_ended():
-                break
+            with contextlib.suppress(ray.exceptions.RayError):
+                if await self._all_ended():
+                    break
             await asyncio.sleep(_PAUSE)
-        ray.util.remove_placement_group(ray.util.get_placement_group(self._group))
+        await _removed(self._group)
+        os._exit(0)  # Ray ends this actor with its group, unless it has forgotten both
 
     async def _all_ended(self) -> bool:
         others = [name for name in self._names if name != self._names[self._number]]
@@ -315,6 +318,19 @@ class NodeActor:
         """End a channel."""
         if (channel := self._channels.pop(key, None)) is not None:
             await channel.end()
+
+
+async def _removed(group: str) -> None:
+    """Remove a group, and return once Ray knows none of that name: it may be away for a while."""
+    pause = _PAUSE
+    while True:
+        try:
+            ray.util.remove_placement_group(ray.util.get_placement_group(group))
+        except ValueError:
+            return
+        except ray.exceptions.RayError:
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        await asyncio.sleep(pause)
 
 
 def _is_kept(folder: Path) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from skyward_nb.providers.far.take_down import EngineFault
 from skyward_nb.providers.ray.messages import HelperFailed
 from skyward_nb.words.ray_access import AUTO_ADDRESS, RayAccess
 
 
-class RaySilent(Exception):
+class RaySilent(EngineFault):
     """Ray, or the helper that speaks to it, gave no answer; the text says why and what to do."""
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-import warnings
 
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import CostChanged, Phase
 from skyward_nb.providers.base import Tell
+from skyward_nb.providers.far.take_down import taken_down
 from skyward_nb.providers.skypilot.answers import (
     LaunchPlan,
     advised,
@@ -20,15 +20,14 @@ from skyward_nb.providers.skypilot.answers import (
 )
 from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
 from skyward_nb.providers.skypilot.cluster_request import launch_arguments
+from skyward_nb.providers.skypilot.quoting import agreed_price, why_too_dear
 from skyward_nb.providers.skypilot.sky_program import SkyProgram, SkySilent
 from skyward_nb.providers.ssh.host_keys import unpin
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import NodesRefused, NothingFits, StartError
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
 _ASK_AGAIN = 20.0
-_DOWNS = 3
-_PAUSE = 2.0
 
 
 class RentedCluster:
@@ -48,7 +47,7 @@ class RentedCluster:
         try:
             self.program.path()
         except SkySilent as silent:
-            raise StartError(spec.name, str(silent)) from None
+            raise NodesRefused(spec.name, str(silent)) from None
         self._note(replace(self.record, began=time.time()))
         words = launch_arguments(spec, self.record.pool_id, str(self.record.task_file()))
         tell(Phase("SkyPilot looks for machines"))
@@ -61,16 +60,20 @@ class RentedCluster:
             answer = await self.program.run(words, heard=heard)
             if answer.code:
                 said = advised(last_words(answer.text) or f"it ended with {answer.code}")
-                raise StartError(spec.name, f"SkyPilot rented nothing: {said}")
+                raise NodesRefused(spec.name, f"SkyPilot rented nothing: {said}")
             # It writes the SSH config, too.
             state = await self.program.look(self.record.cluster)
         except SkySilent as silent:
-            raise StartError(spec.name, f"SkyPilot cannot be asked: {silent}") from None
+            raise NodesRefused(spec.name, f"SkyPilot cannot be asked: {silent}") from None
         if why := why_gone(state, self.record.cluster):
             raise StartError(spec.name, why)
         plan = chosen_plan(answer.text)
-        self._note(replace(self.record, dollars=plan.dollars if plan else None))
+        self._note(replace(self.record, dollars=plan.dollars if plan else agreed_price(spec)))
         tell(CostChanged(self.bill(spec, plan)))
+        if why := why_too_dear(spec, self.record.dollars):
+            raise NothingFits(
+                f"SkyPilot rented elsewhere than it had planned: {why}. It is taken down"
+            )
 
     def bill(self, spec: PoolSpec, plan: LaunchPlan | None) -> Bill:
         """What the machines cost, by SkyPilot's catalogue."""
@@ -125,24 +128,20 @@ class RentedCluster:
         return await asyncio.shield(self._ending)
 
     async def _end(self) -> str:
-        name, why = self.record.cluster, ""
-        for number in range(_DOWNS):
-            if number:
-                await asyncio.sleep(_PAUSE)
-            try:
-                why = await self.program.down(name)
-                state = await self.program.look(name, refresh=True)
-            except SkySilent as silent:
-                why = str(silent)
-                continue
-            if state is None:
-                self.record.remove()
-                await asyncio.to_thread(unpin, self.record.hosts)
-                return ""
-            why = why or f"it is still {state.status}"
-        warnings.warn(
-            f"SkyPilot did not confirm that cluster {name} is down: {why}. It may cost money: `sky down {name}`, and "
-            "see `sky status --refresh`. The next pool takes it down again.",
-            stacklevel=2,
-        )
-        return f"SkyPilot's cluster {name}"
+        name = self.record.cluster
+        costs = f"It may cost money: `sky down {name}`, and see `sky status --refresh`. "
+        return await taken_down(self.record, f"cluster {name}", self._down, costs)
+
+    async def _down(self) -> str:
+        name = self.record.cluster
+        why = await self.program.down(name)
+        state = await self.program.look(name, refresh=True)
+        if state is not None:
+            raise SkySilent(why or f"it is still {state.status}")
+        unpin(self.record.hosts)  # not in a thread: there are none at the end of this process
+        return ""
+
+    async def end_orphan(self) -> bool:
+        """Take down the cluster of a pool that is gone; raises `SkySilent` unless SkyPilot says that it is."""
+        await self._down()
+        return True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from skyward_nb.protocol.events import Remark
 from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.far.engine_record import listing_of
 from skyward_nb.providers.far.host_setup import made_ready
+from skyward_nb.providers.far.take_down import EngineSweep, end_orphans, swept_first
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.skypilot.cluster import RentedCluster
 from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
@@ -22,7 +22,7 @@ from skyward_nb.words.spec import PoolSpec
 async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SkyPilotMachine, ...]:
     """The machines of a new pool, head first; raises a `SkyError`, and nothing is left then."""
     assert spec.skypilot is not None
-    await take_down_orphans(tell)
+    await swept_first(sweep_clusters(), tell)
     record = ClusterRecord(
         pool_id=pool_id,
         access=spec.skypilot,
@@ -83,10 +83,10 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[SkyPilotMachine, ...]:
     )
 
 
-async def take_down_orphans(tell: Tell) -> None:
-    """Take down the clusters of pools that nobody can find: their makers are dead, and they are not listed."""
-    for record in ClusterRecord.every():
-        if not record.is_orphan:
-            continue
-        if not await RentedCluster(record).take_down():
-            tell(Remark(f"SkyPilot's cluster of an earlier pool, {record.pool_id}, is down"))
+async def sweep_clusters() -> EngineSweep:
+    """Take down the clusters of pools that nobody can find."""
+    return await end_orphans(
+        ClusterRecord.every(),
+        lambda record: f"cluster {record.cluster}",
+        lambda record: RentedCluster(record).end_orphan(),
+    )

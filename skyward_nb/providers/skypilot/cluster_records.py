@@ -19,6 +19,7 @@ class ClusterRecord(EngineRecord, frozen=True, kw_only=True):
     """
 
     engine: ClassVar[str] = "skypilot"
+    title: ClassVar[str] = "SkyPilot"
     beside: ClassVar[tuple[str, ...]] = ("yaml", "config")
     access: SkyPilotAccess
     nodes: int

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from skyward_nb.providers.skypilot.answers import LaunchPlan, advised, chosen_plan, last_words
-from skyward_nb.providers.skypilot.cluster_request import plan_arguments, task
+from skyward_nb.providers.skypilot.cluster_request import asked, plan_arguments, task
 from skyward_nb.providers.skypilot.sky_program import SkyProgram, SkySilent
 from skyward_nb.words.errors import AccountError, NothingFits
 from skyward_nb.words.offers import InstanceType, Offer, Price, Quote, spell_dollars
@@ -14,6 +14,7 @@ from skyward_nb.words.skypilot_access import SkyPilotAccess
 from skyward_nb.words.spec import PoolSpec
 
 _PLAN_LIMIT = 300.0
+_CENT = 0.01
 
 
 async def quote_of(spec: PoolSpec) -> Quote:
@@ -62,12 +63,48 @@ def quote_from(plan: LaunchPlan, spec: PoolSpec) -> Quote:
 
 
 def check_price(spec: PoolSpec, quote: Quote) -> None:
-    """Raise `NothingFits` if a machine costs more an hour than it may."""
-    each, most = quote.offers[0].hourly(1), spec.max_hourly_cost
-    if most is not None and each is not None and each > most:
-        raise NothingFits(
-            f"the cheapest that SkyPilot has is {spell_dollars(each)} an hour, and max_hourly_cost={most:g}"
+    """Raise `NothingFits` if a machine costs more an hour than it may, or no price is known for a limit."""
+    if why := why_too_dear(spec, quote.first):
+        raise NothingFits(f"SkyPilot has no machines within the limit: {why}")
+
+
+_agreed: dict[tuple[str, ...], float] = {}
+"""Dollars an hour by what is asked of SkyPilot."""
+
+
+def hold(spec: PoolSpec, quote: Quote) -> None:
+    """Keep the price that was agreed to for this pool."""
+    if quote.first is not None:
+        _agreed[tuple(asked(spec))] = quote.first
+
+
+def agreed_price(spec: PoolSpec) -> float | None:
+    """The dollars an hour that were agreed to for this pool in this process; None if that is not known."""
+    return _agreed.get(tuple(asked(spec)))
+
+
+def why_too_dear(spec: PoolSpec, dollars: float | None) -> str:
+    """Why machines for so many dollars an hour, all together, are not to be had; "" if they are.
+
+    None: SkyPilot has no price. Raised after a launch, too: what is taken may be dearer than what was planned.
+    """
+    limits = {"max_hourly_cost": spec.max_hourly_cost, "max_cost": spec.max_cost}
+    if dollars is None:
+        held = [f"{name}={most:g}" for name, most in limits.items() if most is not None]
+        return (
+            f"it has no price for them, and {held[0]} cannot be enforced without one"
+            if held
+            else ""
         )
+    each, most = dollars / spec.nodes, spec.max_hourly_cost
+    if most is not None and each > most:
+        return f"the cheapest costs {spell_dollars(each)} an hour, and max_hourly_cost={most:g}"
+    agreed, free = agreed_price(spec), spec.confirm_above
+    if agreed is not None and free is not None and dollars > max(agreed, free) + _CENT:
+        return (
+            f"it costs {spell_dollars(dollars)} an hour, and {spell_dollars(agreed)} was agreed to"
+        )
+    return ""
 
 
 def _number(text: str) -> float:

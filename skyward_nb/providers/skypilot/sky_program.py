@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from skyward_nb.bootstrap.remote_shell import unheard
+from skyward_nb.providers.far.take_down import EngineFault
 from skyward_nb.providers.skypilot.answers import (
     ClusterState,
     NoAnswer,
@@ -28,7 +29,7 @@ _STOP_LIMIT = 10.0
 _LINE_LIMIT = 1 << 20
 
 
-class SkySilent(Exception):
+class SkySilent(EngineFault):
     """`sky` cannot be run, or gave no answer; the text has its last words."""
 
 

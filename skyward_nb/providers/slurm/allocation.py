@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 import warnings
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.base import Tell
+from skyward_nb.providers.far.take_down import taken_down
 from skyward_nb.providers.slurm.batch_script import (
     NOTICE,
     arguments,
@@ -27,7 +29,7 @@ from skyward_nb.providers.slurm.job_states import (
     spell_waiting,
     why_never,
 )
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import NodesRefused, StartError
 from skyward_nb.words.slurm_access import CURRENT, ContainerRuntime
 from skyward_nb.words.spec import PoolSpec
 
@@ -115,12 +117,10 @@ class Allocation:
         try:
             runtime = await self._runtime(spec)
         except SlurmSilent as silent:
-            raise StartError(spec.name, f"Slurm cannot be asked for nodes: {silent}") from None
+            raise NodesRefused(spec.name, f"Slurm cannot be asked for nodes: {silent}") from None
         self._note(replace(self.record, runtime=runtime))
         script = batch_script(spec, pool_id, runtime)
-        submitting = asyncio.ensure_future(
-            self.controller.submit(pool_id, arguments(spec, pool_id), script)
-        )
+        submitting = asyncio.ensure_future(self._submitted(arguments(spec, pool_id), script))
         try:
             # An interrupt waits for the answer: what was submitted can then be cancelled.
             job = await asyncio.shield(submitting)
@@ -128,11 +128,15 @@ class Allocation:
             await asyncio.wait([submitting])
             raise
         except SlurmRefused as refused:
-            raise StartError(
+            raise NodesRefused(
                 spec.name, f"Slurm refused the job: {_advised(str(refused))}"
             ) from None
         except SlurmSilent as silent:
-            raise StartError(spec.name, f"Slurm cannot be asked for nodes: {silent}") from None
+            raise NodesRefused(
+                spec.name,
+                f"Slurm cannot be asked for nodes: {silent}. A job that it has taken nevertheless is cancelled by the "
+                "next pool, and by `%sky sweep`",
+            ) from None
         self._note(replace(self.record, job=job))
         state = await self._started(spec, tell)
         try:
@@ -144,6 +148,14 @@ class Allocation:
         self._note(replace(self.record, nodes=tuple(nodes), started=state.starts))
         tell(Phase(f"job {job} has {', '.join(nodes)}"))
         return nodes
+
+    async def _submitted(self, words: list[str], script: str) -> str:
+        """Submit the job; its id. Raises `SlurmRefused`, `SlurmSilent`: it may appear later then."""
+        try:
+            return await self.controller.submit(self.record.pool_id, words, script)
+        except SlurmSilent:
+            self._note(replace(self.record, lost=time.time()))
+            raise
 
     def _note(self, record: JobRecord) -> None:
         self.record = record
@@ -163,7 +175,7 @@ class Allocation:
                 heard = now
             except SlurmSilent as silent:
                 if now - heard > _SILENT_LIMIT:
-                    raise StartError(spec.name, f"Slurm does not answer: {silent}") from None
+                    raise NodesRefused(spec.name, f"Slurm does not answer: {silent}") from None
                 tell(Phase(f"Slurm does not answer now: {str(silent).partition(chr(10))[0]}"))
                 await asyncio.sleep(_LOOK)
                 continue
@@ -173,7 +185,7 @@ class Allocation:
                 said = await self.controller.output(self.record.pool_id)
                 raise StartError(spec.name, spell_end(state), said)
             if why := why_never(state, spec.nodes):
-                raise StartError(spec.name, f"job {state.job} would never start: {why}")
+                raise NodesRefused(spec.name, f"job {state.job} would never start: {why}")
             tell(Phase(spell_waiting(state, others, time.strftime("%Y-%m-%d"))))
             await asyncio.sleep(pause)
             pause = _LATER_LOOK if now - began > _LATER else min(_LOOK, 1.5 * pause)
@@ -216,30 +228,38 @@ class Allocation:
         return await asyncio.shield(self._ending)
 
     async def _end(self) -> str:
-        left = ""
         if self.record.is_current:  # its keepers end with the agents
             self.record.remove()
             return ""
-        try:
-            if self.was_told and not self._has_ended:
+        if self.was_told and not self._has_ended:
+            with contextlib.suppress(SlurmSilent):
                 await self._gone(_BY_ITSELF, lambda state: not (state.waits or state.runs))
-            await self.controller.cancel(self.record.pool_id, self.record.job)
-            if self.record.before:
-                await self.controller.cancel(self.record.pool_id, self.record.before)
-            state = await self._gone(_END_LIMIT, lambda state: not _takes_nodes(state))
-            if state is not None:
-                left = f"job {state.job} ({state.state} on {state.nodes})"
-        except SlurmSilent as silent:
-            left = f"job {self.record.job or 'of its name'}"
-            warnings.warn(
-                f"Slurm did not confirm the end of {left}: {silent}. The job ends by itself when its agents "
-                "do; the next pool cancels it again.",
-                stacklevel=2,
-            )
-            return left
+        what = f"job {self.record.job or 'of its name'}"
+        by_itself = "The job ends by itself when its agents do. "
+        return await taken_down(self.record, what, self._cancelled, by_itself)
+
+    async def _cancelled(self) -> str:
+        await self.controller.cancel(self.record.pool_id, self.record.job)
+        if self.record.before:
+            await self.controller.cancel(self.record.pool_id, self.record.before)
+        state = await self._gone(_END_LIMIT, lambda state: not _takes_nodes(state))
+        if state is not None:
+            return f"job {state.job} ({state.state} on {state.nodes})"
         await self.controller.forget(self.record.pool_id)
-        self.record.remove()
-        return left
+        return ""
+
+    async def end_orphan(self) -> bool:
+        """Cancel the jobs of a pool that is gone, if there are any; raises `EngineFault`."""
+        pool_id, found = self.record.pool_id, False
+        if self.record.is_current:
+            return False
+        for job in dict.fromkeys((self.record.job, self.record.before or self.record.job)):
+            state = await self.controller.look(pool_id, job)
+            if state is not None and (state.waits or state.runs):
+                await self.controller.cancel(pool_id, job)
+                found = True
+        await self.controller.forget(pool_id)
+        return found
 
     # ── another one in its place ────────────────────────────────────────────────────────
 

@@ -154,25 +154,23 @@ def step_arguments(
     ]
 
 
-_APPTAINER = """image=$1 keep=$2 nv=
-shift 2
-is_ours() { [ -n "$(find "$keep" -prune -type d -user "$(id -u)" 2>/dev/null)" ] && [ -e "$keep/env" ]; }
-if [ "$keep" ]; then
-  tries=0
-  until is_ours || [ "$tries" -gt 300 ]; do tries=$((tries + 1)); sleep 0.1; done
-  skyward_outside=$(is_ours && . "$keep/env" 2>/dev/null; printf %s "$skyward_outside")
-  PATH=${skyward_outside:-$PATH}
-fi
-export skyward_outside="$PATH"
-[ ! -e /dev/nvidiactl ] || nv=--nv
-for each in apptainer singularity; do
-  command -v $each >/dev/null && exec $each exec $nv "$image" "$@"
-done
-echo "container=$image: srun here knows no --container-image (pyxis), and node $SLURMD_NODENAME has neither apptainer nor singularity: leave container= out, or ask your site" >&2
-exit 77
-"""
+_APPTAINER = (
+    "image=$1; keep=$2; nv=; shift 2; "
+    'is_ours() { [ -n "$(find "$keep" -prune -type d -user "$(id -u)" 2>/dev/null)" ] && [ -e "$keep/env" ]; }; '
+    'if [ "$keep" ]; then tries=0; '
+    'until is_ours || [ "$tries" -gt 300 ]; do tries=$((tries + 1)); sleep 0.1; done; '
+    'skyward_outside=$(is_ours && . "$keep/env" 2>/dev/null; printf %s "$skyward_outside"); '
+    "PATH=${skyward_outside:-$PATH}; fi; "
+    'export skyward_outside="$PATH"; '
+    "if [ -e /dev/nvidiactl ]; then nv=--nv; fi; "
+    "for each in apptainer singularity; do "
+    'command -v $each >/dev/null && exec $each exec $nv "$image" "$@"; done; '
+    'echo "container=$image: srun here knows no --container-image (pyxis), and node $SLURMD_NODENAME has neither '
+    'apptainer nor singularity: leave container= out, or ask your site" >&2; exit 77'
+)
 """Arguments: the image, the keeper's folder or "", the command. Commands find apptainer where the keeper did: by the
-path outside of its container, which modules may have changed."""
+path outside of its container, which modules may have changed. One line without `!`, single quotes and backslashes: a
+login shell may be csh or fish."""
 
 
 def contained(

@@ -6,6 +6,7 @@ import os
 import shlex
 
 from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell, ShellGone
+from skyward_nb.providers.far.take_down import EngineFault
 from skyward_nb.providers.slurm.batch_script import job_name
 from skyward_nb.providers.slurm.job_states import FORMAT, JobState, read_states, seconds_left
 from skyward_nb.words.slurm_access import ContainerRuntime
@@ -24,11 +25,11 @@ output=$folder/%s.out
 _NO_FOLDER = 71
 
 
-class SlurmSilent(Exception):
+class SlurmSilent(EngineFault):
     """Slurm's controller did not answer, which passes; the text has its words."""
 
 
-class SlurmRefused(Exception):
+class SlurmRefused(EngineFault):
     """Slurm has refused a job, in these words."""
 
 

@@ -10,6 +10,7 @@ from skyward_nb.protocol.events import Remark
 from skyward_nb.providers.base import AgentGone, Readied, ReplacementRequest, Tell
 from skyward_nb.providers.far.engine_record import listing_of
 from skyward_nb.providers.far.host_setup import made_ready
+from skyward_nb.providers.far.take_down import swept_first
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.job_records import JobRecord
@@ -23,7 +24,7 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SlurmMachin
     """The machines of a new pool, head first; raises a `SkyError`, and nothing is left then."""
     assert spec.slurm is not None
     controller = controller_of(spec.slurm)
-    await cancel_orphans(tell)
+    await swept_first(cancel_orphans(), tell)
     record = JobRecord(
         pool_id=pool_id, access=spec.slurm, maker=MakerProcess.this(), listing=listing_of(pool_id)
     )

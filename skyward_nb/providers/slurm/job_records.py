@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from skyward_nb.providers.far.engine_record import EngineRecord
-from skyward_nb.providers.state_files import state_folder
 from skyward_nb.words.slurm_access import ContainerRuntime, SlurmAccess
 
 
@@ -18,6 +17,7 @@ class JobRecord(EngineRecord, frozen=True, kw_only=True):
     """
 
     engine: ClassVar[str] = "slurm"
+    title: ClassVar[str] = "Slurm"
     access: SlurmAccess
     job: str = ""
     nodes: tuple[str, ...] = ()
@@ -25,8 +25,3 @@ class JobRecord(EngineRecord, frozen=True, kw_only=True):
     before: str = ""
     runtime: ContainerRuntime | None = None
     is_current: bool = False
-
-
-def used() -> bool:
-    """Whether a job was ever submitted from here."""
-    return state_folder(JobRecord.engine).exists()

@@ -1,0 +1,152 @@
+"""What an engine was asked for, taken down: tried again, kept on record where it is not sure, and swept.
+
+The four engines share it; each says how it takes one down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from skyward_nb.protocol.events import Phase, Remark
+from skyward_nb.providers.base import Tell
+from skyward_nb.providers.far.engine_record import EngineRecord
+
+R = TypeVar("R", bound=EngineRecord)
+TRIES = 3
+PAUSE = 2.0
+"""How often an engine is asked to take down, and seconds between."""
+BESIDE = 10.0
+"""Seconds for which a start waits for a sweep; what takes longer goes on beside it."""
+
+
+class EngineFault(Exception):
+    """An engine did not answer, or refused; the text has its words."""
+
+
+async def taken_down(
+    record: EngineRecord, what: str, attempt: Callable[[], Awaitable[str]], until_then: str = ""
+) -> str:
+    """Take down what a record is of; what of it may still be there, in words.
+
+    `attempt` gives the same, or raises `EngineFault`, and is tried again. The record stays, for the next pool, unless
+    all is gone; a warning says what is not sure, and `until_then` what happens to it by itself.
+    """
+    try:
+        left = await _tried(attempt)
+    except EngineFault as fault:
+        left = what
+        warnings.warn(
+            f"{record.title} did not confirm the end of {what}: {fault}. {until_then}The next pool, or `%sky sweep`, "
+            "ends it again.",
+            stacklevel=2,
+        )
+    _settle(record, left)
+    return left
+
+
+async def _tried(attempt: Callable[[], Awaitable[str]]) -> str:
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(EngineFault):
+            return await attempt()
+        await asyncio.sleep(PAUSE)
+    return await attempt()
+
+
+def _settle(record: EngineRecord, left: str) -> None:
+    """Remove a record, or note in it that somebody has still to look."""
+    if left or record.may_appear(time.time()):
+        replace(record, is_left=True).write()
+    else:
+        record.remove()
+
+
+# ── what earlier pools left ─────────────────────────────────────────────────────────────
+
+
+@dataclass
+class EngineSweep:
+    """What a sweep has ended, what it left, in words, with the reasons, and what is of pools made elsewhere."""
+
+    ended: list[str] = field(default_factory=list[str])
+    left: list[str] = field(default_factory=list[str])
+    foreign: list[str] = field(default_factory=list[str])
+
+    def __str__(self) -> str:
+        said = [f"ended leftovers: {', '.join(self.ended)}"] if self.ended else []
+        if self.left:
+            said.append(f"not confirmed to be gone: {', '.join(self.left)}")
+        return "; ".join(said) or "nothing was left"
+
+
+_being_ended: set[tuple[str, str]] = set()
+"""Records that a sweep of this process is at: another one leaves them alone."""
+
+
+async def end_orphans(
+    records: Iterable[R], name_of: Callable[[R], str], end: Callable[[R], Awaitable[bool]]
+) -> EngineSweep:
+    """End, side by side, what is left of pools that nobody can find, or whose end was not confirmed.
+
+    `end` is true where there was anything to end, and raises `EngineFault` where that is not sure.
+    """
+    found = EngineSweep()
+
+    async def end_one(record: R) -> None:
+        key = record.engine, record.pool_id
+        if key in _being_ended:
+            return
+        _being_ended.add(key)
+        name = f"{name_of(record)} (pool {record.pool_id})"
+        try:
+            if await end(record):
+                found.ended.append(name)
+                record.remove()
+            else:
+                _settle(record, "")
+        except EngineFault as fault:
+            found.left.append(f"{name}: {fault}")
+        finally:
+            _being_ended.discard(key)
+
+    every = list(records)
+    await asyncio.gather(*(end_one(record) for record in every if record.is_orphan))
+    found.foreign += [
+        f"{name_of(record)} (pool {record.pool_id}), made on host {record.maker.host}"
+        for record in every
+        if record.is_foreign
+    ]
+    return found
+
+
+_sweeping: set[asyncio.Task[EngineSweep]] = set()
+
+
+async def swept_first(sweep: Awaitable[EngineSweep], tell: Tell) -> None:
+    """Sweep before a start, and tell what was ended or left; one that takes long goes on beside the start."""
+    task = asyncio.ensure_future(_awaited(sweep))
+    _sweeping.add(task)
+    task.add_done_callback(_sweeping.discard)
+    await asyncio.wait([task], timeout=0.2)
+    if not task.done():
+        tell(Phase("ending what earlier pools have left"))
+        await asyncio.wait([task], timeout=BESIDE)
+    if not task.done():
+        tell(Remark("what earlier pools have left is being ended, beside this start"))
+        return
+    found = task.result()
+    if found.ended:
+        tell(Remark(f"an earlier pool had left {', '.join(found.ended)}: it is ended"))
+    if found.left:
+        tell(Remark(f"not confirmed to be gone: {'; '.join(found.left)}"))
+
+
+async def _awaited(sweep: Awaitable[EngineSweep]) -> EngineSweep:
+    return await sweep

@@ -1,0 +1,59 @@
+"""What the helper and the actors do while Ray is slow, or away: without Ray."""
+
+import asyncio
+import importlib.util
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from skyward_nb.providers.ray import helper
+
+
+async def _soon(value):
+    return value
+
+
+async def _never():
+    await asyncio.Event().wait()
+
+
+async def _fails():
+    raise RuntimeError("its keeper did not start")
+
+
+def test_actors_that_are_late_are_named_with_what_shows_them():
+    started = asyncio.run(helper._all_started({"g.0": _soon(1), "g.1": _soon(2)}, 5))
+    assert started == [1, 2]
+    with pytest.raises(RuntimeError, match=r"1 of 2 actors .*\(g\.1\): `ray list actors`"):
+        asyncio.run(helper._all_started({"g.0": _soon(1), "g.1": _never()}, 0.01))
+    with pytest.raises(RuntimeError, match="its keeper"):
+        asyncio.run(helper._all_started({"g.0": _never(), "g.1": _fails()}, 5))
+
+
+class _RayError(Exception):
+    pass
+
+
+def test_a_group_is_removed_once_ray_is_there_again(monkeypatch):
+    removed, answers = [], [_RayError("away"), _RayError("away"), "group", ValueError("none")]
+
+    def get(_name):
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    ray = SimpleNamespace(
+        exceptions=SimpleNamespace(RayError=_RayError),
+        util=SimpleNamespace(get_placement_group=get, remove_placement_group=removed.append),
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    path = Path(helper.__file__).with_name("node_actor.py")
+    spec = importlib.util.spec_from_file_location("node_actor_without_ray", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "_PAUSE", 0.001)
+    asyncio.run(module._removed("g"))
+    assert removed == ["group"] and not answers
