@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from skyward_nb.store.blobs import BlobStore, CorruptValue, digest_of
 from skyward_nb.store.value_messages import (
@@ -19,7 +19,6 @@ from skyward_nb.store.value_messages import (
     ValuePacked,
     ValueRefused,
 )
-from skyward_nb.words.folder_entry import PackedContents
 from skyward_nb.workdir.machine_folder import MachineFolder
 from skyward_nb.workdir.working_folder import copies_root
 
@@ -32,7 +31,7 @@ def answer(ask: FolderAsk, store: BlobStore) -> Answer:
             case FolderQuery():
                 return FolderLacks(folder.lacking(ask.entries))
             case FolderUpdate():
-                return FolderUpdated(folder.update(ask.entries, _contents(store, ask.packed).get))
+                return FolderUpdated(folder.update(ask.entries, _contents(store, ask).get))
             case FolderSearch():
                 return FolderFound(folder.find(ask.patterns), folder.sent(ask.patterns))
             case FolderPack():
@@ -43,13 +42,17 @@ def answer(ask: FolderAsk, store: BlobStore) -> Answer:
         return ValueRefused(error.errno or errno.EIO, _spelt(error))
 
 
-def _contents(store: BlobStore, packed: Iterable[PackedContents]) -> dict[str, memoryview]:
-    """By digest, what came in values of the store; raises `CorruptValue`."""
-    found: dict[str, memoryview] = {}
-    for each in packed:
+def _contents(store: BlobStore, ask: FolderUpdate) -> dict[str, list[memoryview]]:
+    """By digest, the parts of what came in values of the store; raises `CorruptValue`."""
+    left = {entry.content: entry.size for entry in ask.entries}
+    found: dict[str, list[memoryview]] = {}
+    for each in ask.packed:
         data, start = store.map(each.digest), 0
         for digest, size in each.contents:
-            found[digest] = data[start : start + size]
+            parts = found.setdefault(digest, [])
+            if left.get(digest, 0) > 0:  # else another file with the same content came before
+                parts.append(data[start : start + size])
+                left[digest] -= size
             start += size
     return found
 

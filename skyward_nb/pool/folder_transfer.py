@@ -129,23 +129,22 @@ class FolderTransfer:
         size = sum(
             {e.content: e.size for e in found.entries.values() if e.content in lacking}.values()
         )
-        there, packed = self._context.stores.of(ranks), list[PackedContents]()
+        there, values = self._context.stores.of(ranks), list[tuple[str, tuple[FilePart, ...]]]()
         text = f"sending {spell_size(size)} of {folder.root.name}/"
         try:
             with self._context.stores.telling(text, size, watch) as tick:
-                for entries, data in found.contents(lacking, _GROUP, tick):
-                    digest = digest_of(data)
-                    there.put(digest, data, tick)
-                    contents = tuple((entry.content, entry.size) for entry in entries)
-                    packed.append(PackedContents(digest, contents))
+                for parts, data in found.contents(lacking, _GROUP, tick):
+                    values.append((digest_of(data), parts))
+                    there.put(values[-1][0], data, tick)
+                packed = tuple(PackedContents(each, found.packed(parts)) for each, parts in values)
 
                 def update(store: RemoteStore, tick: Tick) -> None:
-                    ask = FolderUpdate(folder.key, tuple(found.entries.values()), tuple(packed))
+                    ask = FolderUpdate(folder.key, tuple(found.entries.values()), packed)
                     changes.append(store.ask_folder(ask, FolderUpdated, tick).changes)
 
                 _on_each(stores, update, tick)
         finally:
-            there.drop([each.digest for each in packed])
+            there.drop([digest for digest, _ in values])
         return size, max(changes, default=0)
 
     # ── back ────────────────────────────────────────────────────────────────────────────
@@ -202,9 +201,11 @@ class FolderTransfer:
         wanted: list[FoundResult] = []
         for each in every:
             tick()
+            place = folder.root / each.path
             if here.has(each):
+                self._brought[place] = each.entry.content
                 continue
-            to_have, last = each, self._brought.get(folder.root / each.path)
+            to_have, last = each, self._brought.get(place)
             if here.is_edited(each.path, sent.get(each.path), last):
                 to_have = replace(each, path=f"{each.path}.fetched")
                 brought.edited[to_have.path] = each.path

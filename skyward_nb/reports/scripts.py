@@ -137,7 +137,7 @@ class Script:
             push=(),
             card=card,
             folder=folder,
-            beside=self.beside(spec),
+            beside=self.beside(spec, options),
             fewest=self.fewest,
         )
 
@@ -146,9 +146,9 @@ class Script:
         """How many ranks have to end well, where others may be lost; 0: all."""
         return 0
 
-    def beside(self, spec: PoolSpec) -> tuple[WorkingFolder, ...]:
+    def beside(self, spec: PoolSpec, options: CellOptions) -> tuple[WorkingFolder, ...]:
         """Other folders that it needs on the machines of a pool."""
-        del spec
+        del spec, options
         return ()
 
     def cell(self, folder: WorkingFolder, spec: PoolSpec) -> Cell:

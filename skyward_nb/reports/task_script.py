@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import UNSET
 
 from skyward_nb.cell.source import Cell
+from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.option_line import of_script
 from skyward_nb.options.task_file import Task, read_task
@@ -97,18 +98,20 @@ class TaskScript(Script):
             asked = asked.changed(volumes=tuple(volumes))
         return asked
 
-    def beside(self, spec: PoolSpec) -> tuple[WorkingFolder, ...]:
+    def beside(self, spec: PoolSpec, options: CellOptions) -> tuple[WorkingFolder, ...]:
         """The folders of `file_mounts`."""
-        return tuple(folder for _, folder in self._mounted(spec))
+        takes_all = options.folder == "all"
+        return tuple(replace(each, takes_all=takes_all) for _, each in self._mounted(spec))
 
     def _mounted(self, spec: PoolSpec) -> Iterator[tuple[str, WorkingFolder]]:
         """By the path on nodes, the folder or file of this machine."""
         for target, source in self.task.mounts if spec.is_elsewhere else ():
             path = _here(source)
             if not _is_s3(source):
-                is_file = path.is_file()
-                root = path.parent if is_file else path
-                yield target, WorkingFolder(root, key_of(path, spec.name), only=path.name * is_file)
+                real = path.resolve()  # a mount that is a link is what it leads to
+                is_file = real.is_file()
+                root = real.parent if is_file else path
+                yield target, WorkingFolder(root, key_of(path, spec.name), only=real.name * is_file)
 
     def cell(self, folder: WorkingFolder, spec: PoolSpec) -> Cell:
         """The call that runs it on a rank; it has no value."""

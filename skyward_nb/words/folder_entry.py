@@ -53,7 +53,10 @@ class FilePart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PackedContents(msgspec.Struct, frozen=True, array_like=True):
-    """A value in a store that has the contents of files in a row: their digests and sizes."""
+    """A value in a store that has the contents of files in a row: their digests and sizes.
+
+    A large content is in several values, one after another.
+    """
 
     digest: str
     contents: tuple[tuple[str, int], ...]

@@ -12,7 +12,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,8 +25,8 @@ from skyward_nb.workdir.patterns import PathPatterns
 
 _STEP = 16 << 20
 _RECORD: msgspec.msgpack.Decoder[tuple[FolderEntry, ...]] = msgpack_decoder(tuple[FolderEntry, ...])
-Contents = Callable[[str], Buffer | None]
-"""The bytes with a digest that were sent, if they were."""
+Contents = Callable[[str], Sequence[Buffer] | None]
+"""The parts of the bytes with a digest that were sent, if they were."""
 
 
 class MachineFolder:
@@ -118,10 +118,10 @@ class MachineFolder:
     ) -> Path:
         """A file as it is to be, beside the copy."""
         path = self._new / str(number)
-        data = contents(entry.content)
-        if data is None and entry.content not in here:
+        sent = contents(entry.content)
+        if sent is None and entry.content not in here:
             raise OSError(errno.ENODATA, f"the content of {entry.name} did not come")
-        parts = [data] if data is not None else _pieces(here[entry.content])
+        parts = sent if sent is not None else _pieces(here[entry.content])
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(handle, "wb", buffering=0) as file:  # noqa: PTH123 - it is open already
             for part in parts:

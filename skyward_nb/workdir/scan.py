@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 
 import xxhash
 from msgspec.structs import replace
 
 from skyward_nb.words.errors import OptionError, spell_size
-from skyward_nb.words.folder_entry import FolderEntry
+from skyward_nb.words.folder_entry import FilePart, FolderEntry
 from skyward_nb.workdir.ignoring import IgnoreRules
 
 MOST_BYTES = 1_000_000_000
@@ -37,22 +38,29 @@ class FolderScan:
 
     def contents(
         self, wanted: Collection[str], most: int, tick: Callable[[], None]
-    ) -> Iterator[tuple[tuple[FolderEntry, ...], list[bytes]]]:
+    ) -> Iterator[tuple[tuple[FilePart, ...], list[bytes]]]:
         """The files with these contents, each content once, and their bytes: in groups of about `most` bytes.
 
-        A file that is another one by now goes as it is now, and its entry here tells that.
+        A file of more comes in parts, one after another. One that is another file by now goes as it is now: in the end
+        its entry here tells that.
         """
-        left, group, data, size = set(wanted), list[FolderEntry](), list[bytes](), 0
+        left, group, data, size = set(wanted), list[FilePart](), list[bytes](), 0
         for entry in list(self.entries.values()):
             if entry.content not in left:
                 continue
             tick()
+            if entry.size > most:
+                for part, piece in self._parts(entry, most):
+                    yield (part,), [piece]
+                if (sent := self.entries.get(entry.path)) is not None:
+                    left.discard(sent.content)
+                continue
             now, parts = self._read_again(entry)
             if now is None:
                 continue
             # Another file may have what was asked for, if this one has changed.
             left.discard(now.content)
-            group.append(now)
+            group.append(FilePart(now.path, 0, now.size))
             data += parts
             size += now.size
             if size >= most:
@@ -60,6 +68,29 @@ class FolderScan:
                 group, data, size = [], [], 0
         if group:
             yield tuple(group), data
+
+    def packed(self, parts: Iterable[FilePart]) -> tuple[tuple[str, int], ...]:
+        """The digests of the contents that parts are of, once all are read, and the sizes of the parts."""
+        return tuple((self.entries[each.path].content, each.stop - each.start) for each in parts)
+
+    def _parts(self, entry: FolderEntry, most: int) -> Iterator[tuple[FilePart, bytes]]:
+        """A large file in parts of so many bytes, as it is while it is read: its entry takes the place of this one."""
+        hasher, start = xxhash.xxh3_128(), 0
+        if (opened := _opened(self.root, entry)) is None:
+            del self.entries[entry.path]
+            return
+        with opened as file:
+            info = os.fstat(file.fileno())
+            while (piece := _piece(file, most)) or not start:
+                hasher.update(piece)
+                yield FilePart(entry.path, start, start + len(piece)), piece
+                start += len(piece)
+                if not piece:
+                    break  # it is empty by now
+        now = replace(entry, size=start, modified=info.st_mtime_ns, content=hasher.hexdigest())
+        self.entries[entry.path] = now
+        if now.content != entry.content:
+            self.changed.append(entry.name)
 
     def _read_again(self, entry: FolderEntry) -> tuple[FolderEntry | None, list[bytes]]:
         """A file as it is now, whose entry takes the place of this one; None for one that is gone."""
@@ -166,31 +197,45 @@ def _read(
     root: Path, entry: FolderEntry, *, keep: bool = False
 ) -> tuple[FolderEntry | None, list[bytes]]:
     """A file's entry as it is now, and its bytes if they are to be kept; None for one that is gone."""
-    path, kept, size = root / entry.name, list[bytes](), 0
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except (FileNotFoundError, NotADirectoryError):
+    kept, size = list[bytes](), 0
+    if (opened := _opened(root, entry)) is None:
         return None, kept
-    except OSError as error:
-        raise _unreadable(os.fspath(path), error) from None
-    with open(handle, "rb", buffering=0) as file:  # noqa: PTH123 - it is open already
-        info = os.fstat(handle)
+    with opened as file:
+        info = os.fstat(file.fileno())
         hasher = xxhash.xxh3_128()
-        try:
-            while part := file.read(max(_STEP, info.st_size if keep else 0)):
-                hasher.update(part)
-                size += len(part)
-                kept += [part] * keep
-        except OSError as error:
-            raise _unreadable(os.fspath(path), error) from None
+        while part := _piece(file, max(_STEP, info.st_size if keep else 0)):
+            hasher.update(part)
+            size += len(part)
+            kept += [part] * keep
     mode, digest = stat.S_IMODE(info.st_mode) & 0o777, hasher.hexdigest()
     now = replace(entry, mode=mode, size=size, modified=info.st_mtime_ns, content=digest)
     return now, kept
 
 
+def _opened(root: Path, entry: FolderEntry) -> FileIO | None:
+    """A file, open; None for one that is gone."""
+    path = root / entry.name
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _unreadable(os.fspath(path), error) from None
+    file = FileIO(handle)
+    file.name = path
+    return file
+
+
+def _piece(file: FileIO, size: int) -> bytes:
+    try:
+        return file.read(size)
+    except OSError as error:
+        raise _unreadable(f"{file.name}", error) from None
+
+
 def _unreadable(path: str, error: OSError) -> OptionError:
     return OptionError(
         "folder",
-        f"{path} cannot be read ({error.strerror or error}), so it cannot be sent to other machines: name it in "
-        "a file .skyignore if ranks do not need it",
+        f"{path} cannot be read ({error.strerror or error}), so it cannot be sent to other machines: if ranks do not "
+        "need it, name it in a file .skyignore, or leave it out of file_mounts",
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from skyward_nb.node import folder_service
+from skyward_nb.pool import folder_transfer
 from skyward_nb.pool.folder_transfer import FolderTransfer
 from skyward_nb.reports.fetched_files import told
 from skyward_nb.store.blobs import BlobStore
@@ -124,4 +125,15 @@ def test_an_interrupted_fetch_leaves_nothing_in_the_machines_store(pair, monkeyp
     monkeypatch.setattr(pair.machine, "fetch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pair.bring("m.pt")
+    assert pair.machine.kept == 0
+
+
+def test_a_large_file_goes_there_in_several_values(pair, monkeypatch):
+    monkeypatch.setattr(folder_transfer, "_GROUP", 4)
+    for name in ("large", "same"):
+        (pair.here / name).write_text("0123456789")
+    (pair.here / "empty").touch()
+    pair.send()
+    there = {path.name: path.read_text() for path in pair.machine.copy.iterdir()}
+    assert there == {"large": "0123456789", "same": "0123456789", "empty": ""}
     assert pair.machine.kept == 0

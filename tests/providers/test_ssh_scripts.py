@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from later import needs
+from pools import follow, found
 from sshds import lacks
 
 from skyward_nb.options.cell_options import CellOptions
@@ -130,3 +131,22 @@ def test_what_a_task_mounts_is_at_its_path_on_each_node(ssh, tmp_path, monkeypat
     (there / "one.txt").write_text("of somebody else")
     with pytest.raises(AssertionError, match=r"one\.txt is there already: name another path"):
         ran(pool, "train.yaml")
+
+
+@pytest.mark.extensive
+def test_another_client_brings_what_the_one_before_asked_for(ssh, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("main.py").write_text("open('result', 'w').write('7')")
+    first = ssh("one", "two")
+    options = CellOptions(fetch=("result",))
+    request = script_of(["main.py"], "").request(first.ranks, options, first.spec)
+    first.begin(request, lambda _: None)
+    first.leave()
+    monkeypatch.chdir("/")
+    second = found(first)
+    second.attach(lambda _: None)
+    outcome = follow(second, lambda _: None)
+    notes = fetch_files(second, outcome.folder, second.ranks, lambda _: None)
+    assert notes == ("brought result (1 B)",) and (tmp_path / "result").read_text() == "7"
+    assert second.sending.folders.last.root == tmp_path
+    second.close()

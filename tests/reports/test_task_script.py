@@ -7,9 +7,12 @@ import pytest
 pytest.importorskip("yaml")
 
 
+from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.option_line import parse
 from skyward_nb.reports.task_script import TaskScript
+from skyward_nb.words.errors import OptionError
 from skyward_nb.words.spec import PoolSpec
+from skyward_nb.workdir import scan as scanning
 
 
 @pytest.mark.parametrize(
@@ -37,3 +40,27 @@ def test_a_pool_with_less_than_a_file_asks_for_is_told(tmp_path, text, options, 
         options = {"accelerator": parse(f"accelerator={options['accelerator']}").pool.accelerator}
     script = TaskScript.of_file([str(tmp_path / "t.yaml")])
     assert [*script.notes(PoolSpec(name="p", **options))] == [f"t.yaml {each}" for each in told]
+
+
+def test_large_and_linked_mounts_are_sent_where_that_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(scanning, "MOST_BYTES", 3)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "large").write_text("large")
+    (tmp_path / "link").symlink_to("data/large")
+    mounts = f"file_mounts: {{/d: {tmp_path}/data, /f: {tmp_path}/link}}"
+    (tmp_path / "t.yaml").write_text(f"run: echo\n{mounts}")
+    script = TaskScript.of_file([str(tmp_path / "t.yaml")])
+    spec = PoolSpec(name="p", provider="ssh")
+
+    def sent(**options):
+        found = script.beside(spec, CellOptions(**options))
+        return [
+            [*scanning.scan(each.root, takes_all=each.takes_all, only=each.only).entries]
+            for each in found
+        ]
+
+    with pytest.raises(OptionError, match="folder=all sends all of it"):
+        sent()
+    assert sent(folder="all") == [[b"large"], [b"large"]]
+    mounted = {target: each.only for target, each in script._mounted(spec)}
+    assert mounted == {"/d": "", "/f": "large"}, "the link on nodes leads to the name it has there"

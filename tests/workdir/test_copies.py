@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from skyward_nb.store.blobs import digest_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.folder_entry import FilePart, FolderEntry
 from skyward_nb.workdir import scan as scanning
@@ -19,6 +20,7 @@ class Pair:
     """A folder here, and its copy; `send` tells the names of the files whose contents went."""
 
     def __init__(self, folder: Path) -> None:
+        self.most = 1000
         self.here = folder / "project"
         self.here.mkdir()
         self.machine = MachineFolder(folder / "copies", "project-1")
@@ -34,12 +36,12 @@ class Pair:
         found = scan(self.here)
         lacking = self.machine.lacking(found.entries.values())
         contents, sent = {}, []
-        for entries, data in found.contents(lacking, 10, lambda: None):
+        for parts, data in [*found.contents(lacking, self.most, lambda: None)]:
             whole, at = b"".join(data), 0
-            for each in entries:
-                contents[each.content] = whole[at : at + each.size]
-                at += each.size
-                sent.append(each.name)
+            for each, (digest, size) in zip(parts, found.packed(parts), strict=True):
+                contents.setdefault(digest, []).append(whole[at : at + size])
+                at += size
+                sent.append(os.fsdecode(each.path))
         self.changes = self.machine.update(found.entries.values(), contents.get)
         return sent
 
@@ -67,6 +69,46 @@ def test_only_what_changed_is_sent(pair):
     assert pair.send() == ["lib/part.py"] and pair.changes == 1
     os.utime(pair.here / "main.py", (1, 1))
     assert pair.send() == [] and pair.changes == 0
+
+
+def test_a_large_file_goes_in_parts(pair, monkeypatch):
+    read = list[int]()
+    piece = scanning._piece
+
+    def noting(file, size):
+        read.append(size)
+        return piece(file, size)
+
+    monkeypatch.setattr(scanning, "_STEP", 4)
+    monkeypatch.setattr(scanning, "_piece", noting)
+    pair.most = 4
+    pair.write("large", "0123456789").chmod(0o600)
+    pair.write("small", "ab")
+    assert pair.send() == ["large", "large", "large", "small"]
+    assert pair.files() == {"large": "0123456789", "small": "ab"} and max(read) == 4
+    pair.write("large", "9876543210")
+    pair.send()
+    assert pair.files()["large"] == "9876543210"
+
+
+def test_a_large_file_that_changes_goes_as_it_was_read(pair):
+    path, last = pair.write("large", "0123456789"), pair.write("last", "x")
+    found = scan(pair.here)
+    wanted = [each.content for each in found.entries.values()]
+    parts = found.contents(wanted, 4, lambda: None)
+    read = [next(parts)]
+    path.write_text("....other")
+    last.unlink()
+    read += parts
+    assert b"".join(part for _, data in read for part in data) == b"0123other"
+    assert found.changed == ["large"] and found.entries.keys() == {b"large"}
+    assert found.entries[b"large"].content == digest_of([b"0123other"])
+    path.write_text("0123456789")
+    again = scan(pair.here)
+    path.write_text("")
+    assert [*again.contents([again.entries[b"large"].content], 4, lambda: None)] == [
+        ((FilePart(b"large", 0, 0),), [b""])
+    ]
 
 
 def test_equal_contents_are_sent_once(pair):
@@ -180,8 +222,8 @@ def test_a_file_that_changes_while_it_is_sent(pair, monkeypatch):
     found = scan(pair.here)
     lacking = pair.machine.lacking(found.entries.values())
     path.write_text("12")
-    ((entries, data),) = found.contents(lacking, 1 << 20, lambda: None)
-    assert data == [b"12"] and found.entries[b"log"] == entries[0]
+    ((parts, data),) = found.contents(lacking, 1 << 20, lambda: None)
+    assert data == [b"12"] and found.packed(parts) == ((digest_of([b"12"]), 2),)
     assert found.changed == []
 
     read = scanning._read
@@ -192,12 +234,13 @@ def test_a_file_that_changes_while_it_is_sent(pair, monkeypatch):
         return read(*args, **how)
 
     monkeypatch.setattr(scanning, "_read", restless)
-    ((entries, data),) = found.contents([found.entries[b"log"].content], 9, lambda: None)
+    ((parts, data),) = found.contents([found.entries[b"log"].content], 9, lambda: None)
     assert found.changed == ["log"]
-    assert found.entries[b"log"] == entries[0] and entries[0].size == 1
+    ((content, size),) = found.packed(parts)
+    assert content == digest_of(data) == found.entries[b"log"].content and size == 1
     path.unlink()
     monkeypatch.setattr(scanning, "_read", read)
-    assert list(found.contents([entries[0].content], 9, lambda: None)) == []
+    assert list(found.contents([content], 9, lambda: None)) == []
     assert found.entries == {}
 
 
