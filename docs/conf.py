@@ -36,7 +36,8 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"
 nb_merge_streams = True
-suppress_warnings = ["mystnb.unknown_mime_type"]
+# A cell of `%%writefile` holds what is no Python, and is coloured as far as it goes.
+suppress_warnings = ["mystnb.unknown_mime_type", "misc.highlighting_failure"]
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"skyward_nb {release}"
