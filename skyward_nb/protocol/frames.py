@@ -6,7 +6,6 @@ peer's fault or the line's, never the user's.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
@@ -94,12 +93,6 @@ class Frames(Generic[M]):
             at = end
 
 
-@functools.cache
-def _event_decoder() -> msgspec.msgpack.Decoder[Event]:
-    # To make one takes as long as to ask an agent for its status, which the panel does each second.
-    return msgpack_decoder(Event)
-
-
 def command_frames() -> Frames[Command]:
     """A decoder of commands."""
     return Frames(msgpack_decoder(Command))
@@ -107,7 +100,7 @@ def command_frames() -> Frames[Command]:
 
 def event_frames() -> Frames[Event]:
     """A decoder of events."""
-    return Frames(_event_decoder())
+    return Frames(msgpack_decoder(Event))
 
 
 def node_frames() -> Frames[NodeLogEntry]:

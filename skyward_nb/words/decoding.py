@@ -57,7 +57,7 @@ def msgpack_decoder(kind: type[T]) -> msgspec.msgpack.Decoder[T]: ...
 @overload
 def msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]: ...
 def msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    """The decoder of `kind`, one for all who ask."""
+    """The decoder of `kind`, one for all who ask: to make one takes as long as an answer of an agent."""
     return _decoder(msgspec.msgpack.Decoder, kind)
 
 

@@ -113,6 +113,18 @@ def chromium_at(apart: Apart, home: Path) -> Iterator[Browser]:
     assert not left, f"left behind: {left}"
 
 
+@contextmanager
+def with_renderer(lab: LabServer, browser: Browser, name: str) -> Iterator[NotebookPage]:
+    """The notebook of this name, which is there already, in a page in which runs are drawn from their records."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    context.add_init_script(RENDERER_ON)
+    made = NotebookPage(lab, context, name)
+    yield made
+    assert not made.asked_elsewhere
+    context.close()
+    lab.end_kernels()
+
+
 @dataclass
 class NotebookPage:
     """One notebook, open in a page of its own; other front ends have scripts of their own for its steps."""

@@ -28,13 +28,8 @@ def stopped(processes):
 def notebook(browser, lab):
     """A notebook in JupyterLab as it is with the package installed: runs are drawn from their records."""
     pages.write_notebook(lab.root / "readme.ipynb")
-    context = browser.new_context(viewport={"width": 1200, "height": 900})
-    context.add_init_script(pages.RENDERER_ON)
-    made = pages.NotebookPage(lab, context, "readme.ipynb")
-    yield made
-    assert not made.asked_elsewhere
-    context.close()
-    lab.end_kernels()
+    with pages.with_renderer(lab, browser, "readme.ipynb") as made:
+        yield made
 
 
 @pytest.mark.extensive

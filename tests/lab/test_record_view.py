@@ -119,13 +119,8 @@ def reader(browser, lab):
     for data in (bundle(view), bundle(many), bundle(going), bundle(crowded())):
         notebook.cells.append(nbformat.v4.new_code_cell("run", outputs=[output_of(data)]))
     nbformat.write(notebook, lab.root / "kept.ipynb")
-    context = browser.new_context(viewport={"width": 1200, "height": 900})
-    context.add_init_script(pages.RENDERER_ON)
-    made = pages.NotebookPage(lab, context, "kept.ipynb")
-    yield made
-    assert not made.asked_elsewhere
-    context.close()
-    lab.end_kernels()
+    with pages.with_renderer(lab, browser, "kept.ipynb") as made:
+        yield made
 
 
 @pytest.fixture
@@ -307,15 +302,10 @@ def test_a_run_that_ended_while_nobody_looked_is_seen_and_saved_as_it_ended(read
 def runner(browser, lab):
     """A notebook of runs of its own, in a page with the renderer."""
     pages.write_notebook(lab.root / "runs.ipynb")
-    context = browser.new_context(viewport={"width": 1200, "height": 900})
-    context.add_init_script(pages.RENDERER_ON)
-    made = pages.NotebookPage(lab, context, "runs.ipynb")
-    made.run_cell(pages.LOAD)
-    yield made
-    made.run_cell(pages.DOWN)
-    assert not made.asked_elsewhere
-    context.close()
-    lab.end_kernels()
+    with pages.with_renderer(lab, browser, "runs.ipynb") as made:
+        made.run_cell(pages.LOAD)
+        yield made
+        made.run_cell(pages.DOWN)
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -134,9 +134,9 @@ async def end_orphans(
 _sweeping: set[asyncio.Task[EngineSweep]] = set()
 
 
-async def swept_first(sweep: Awaitable[EngineSweep], tell: Tell) -> None:
+async def swept_first(sweep: Coroutine[Any, Any, EngineSweep], tell: Tell) -> None:
     """Sweep before a start, and tell what was ended or left; one that takes long goes on beside the start."""
-    task = asyncio.ensure_future(_awaited(sweep))
+    task = asyncio.create_task(sweep)
     _sweeping.add(task)
     task.add_done_callback(_sweeping.discard)
     await asyncio.wait([task], timeout=0.2)
@@ -151,7 +151,3 @@ async def swept_first(sweep: Awaitable[EngineSweep], tell: Tell) -> None:
         tell(Remark(f"an earlier pool had left {', '.join(found.ended)}: it is ended"))
     if found.left:
         tell(Remark(f"not confirmed to be gone: {'; '.join(found.left)}"))
-
-
-async def _awaited(sweep: Awaitable[EngineSweep]) -> EngineSweep:
-    return await sweep

@@ -35,8 +35,9 @@ async def cancel_orphans() -> EngineSweep:
 async def sweep_jobs() -> EngineSweep:
     """Cancel the jobs of pools that nobody can find, and name those of this user that were not made here."""
     found = await cancel_orphans()
-    known = {record.pool_id for record in JobRecord.every()}
-    places = {record.access.login for record in JobRecord.every()}
+    records = JobRecord.every()
+    known = {record.pool_id for record in records}
+    places = {record.access.login for record in records}
     if shutil.which("squeue") is not None:
         places.add(None)
     for login in places:
