@@ -27,11 +27,12 @@ def of_missing_modules(
 
 def _advice(module: str, ranks: list[int], spec: PoolSpec, folder: WorkingFolder | None) -> str:
     lack = f"{count_ranks(ranks)} lack{'s' * (len(ranks) == 1)} the module {module}"
-    package = distribution_of(module)
     if not spec.is_elsewhere:
-        return f"{lack}, as this Python does: pip install {package}"
+        return f"{lack}, as this Python does: pip install {distribution_of(module)}"
     if folder is not None:
         for name in (f"{module}.py", module):
             if (folder.root / name).exists():
                 return f"{lack}: {name} is in {folder.root}, and .gitignore, .skyignore or folder=none keeps it here"
-    return f"{lack}: add pip={package} to the line, and `replace` where the pool is up"
+    return (
+        f"{lack}: add pip={distribution_of(module)} to the line, and `replace` where the pool is up"
+    )
