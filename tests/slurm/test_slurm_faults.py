@@ -176,6 +176,7 @@ _COUNTS = (
 
 
 def controller_restarted(scene):
+    scene.cluster.keep(scene.job)
     scene.cluster.kill("slurmctld")
     scene.before.add(f"child {scene.cluster.start_controller()}")
 

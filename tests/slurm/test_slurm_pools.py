@@ -109,6 +109,7 @@ def test_a_pool_whose_notebook_was_killed_is_found_again_until_its_job_is_cancel
     job = job_of(again)
 
     # Slurm's controller comes and goes; the pool takes no notice.
+    cluster.keep(job)
     cluster.kill("slurmctld")
     assert values(again, "2") == [2, 2]
     no_leaks.add(f"child {cluster.start_controller()}")
