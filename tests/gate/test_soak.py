@@ -110,7 +110,9 @@ def test_one_that_is_killed_before_its_stop_is_noticed_ends_too(running, monkeyp
         return found(thread)
 
     def stopping():
-        others = [each.id for each in psutil.Process(running.pid).threads() if each.id != running.pid]
+        others = [
+            each.id for each in psutil.Process(running.pid).threads() if each.id != running.pid
+        ]
         assert all(soak._traced(soak._SEIZE, each) for each in others[:held])
         stop(running.pid, 0)
 
