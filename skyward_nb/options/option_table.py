@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from skyward_nb.options import aws_readers
 from skyward_nb.options import option_readers as readers
 from skyward_nb.options.synonyms import OPTION_HINTS
 from skyward_nb.words.accelerators import parse_accelerator
@@ -61,7 +62,8 @@ _REGIONS = readers.aws_names(r"[a-z]{2,3}(-[a-z]+)+-\d", "us-east-1")
 _ZONES = readers.aws_names(r"[a-z]{2,3}(-[a-z0-9]+)+-\d[a-z]", "us-east-1a")
 _TYPE = readers.aws_name(r"[a-z][a-z0-9\-]*\.[a-z0-9\-]+", "g6.xlarge")
 _AMI = readers.aws_name(r"ami-[0-9a-f]{8,17}", "ami-0123456789abcdef0")
-_SUBNET = readers.aws_name(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0")
+_SUBNETS = readers.aws_names(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0")
+_RESERVED = readers.aws_name(r"cr-[0-9a-f]{8,17}", "cr-0123456789abcdef0")
 _GROUP = readers.aws_name(r"sg-[0-9a-f]{8,17}", "sg-0123456789abcdef0")
 
 # fmt: off
@@ -90,7 +92,7 @@ OPTIONS: tuple[Option, ...] = (
     _pool("account", "NAME", "account of Slurm's job (yours)", readers.slurm_name),
     _pool("qos", "NAME", "quality of service of Slurm's job", readers.slurm_name),
     _pool("constraint", "a100&nvme", "features of Slurm's nodes"),
-    _pool("reservation", "NAME", "reservation of Slurm's job", readers.slurm_name),
+    _pool("reservation", "NAME|cr-...", "reservation of Slurm's job, or EC2's", readers.slurm_name),
     _pool("gres", "gpu:a100:4", "devices of each node, as Slurm calls them", readers.slurm_name),
     _flag("pool", "exclusive", "whole nodes of Slurm, shared with no other job"),
     _pool("extra", '"--nice=10"', "further arguments of Slurm's sbatch", readers.arguments),
@@ -116,8 +118,17 @@ OPTIONS: tuple[Option, ...] = (
     _pool("confirm_above", "5", "dollars an hour above which you are asked first (5)", readers.dollars),
     _flag("pool", "yes", "rent machines without asking"),
     _pool("ami", "ami-...", "image of the machines (Ubuntu; with GPUs for deep learning)", _AMI),
-    _pool("subnet", "subnet-...", "subnet of the machines (AWS's default network)", _SUBNET),
+    _pool("subnet", "subnet-...,...", "subnets of the machines (AWS's default network)", _SUBNETS),
     _pool("security_group", "sg-...", "security group of the machines (one for the pool)", _GROUP),
+    _pool("public_ip", "yes|no", "public addresses of machines (as the subnet says)",
+          readers.flag, ("yes", "no")),
+    _pool("jump", "me@bastion|ssm", "way to machines: a host, or AWS's Session Manager", aws_readers.jump),
+    _pool("caller", "1.2.3.4,...", "addresses that log in (asked of a service)", aws_readers.networks),
+    _pool("tags", "K=V,...", "further tags of all that is made at AWS", aws_readers.tags),
+    _pool("disk", "200GB", "disk of a rented machine (100GB)", aws_readers.gigabytes),
+    _pool("throughput", "125-2000", "MiB/s of that disk (gp3's 125)", aws_readers.throughput),
+    _pool("instance_profile", "NAME|ARN", "profile whose role machines have (none)", aws_readers.profile),
+    _pool("capacity_block", "cr-...", "your capacity block of EC2 (with instance_type=, zones=)", _RESERVED),
     _pool("aws_profile", "NAME", "profile of AWS's config (AWS_PROFILE)"),
     _pool("framework", "torch|keras:jax|auto|none", "framework of the ranks (auto: by imports)",
           readers.frameworks, (*WORDS, *AUTO, "none")),

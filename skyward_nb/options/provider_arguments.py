@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -51,6 +51,9 @@ class AWS(msgspec.Struct, frozen=True, kw_only=True):
     `ami`. Without a `region`, AWS's configuration names it; without an `instance_type`, the cheapest that
     fits is rented. `placement="no"` does not put nodes side by side; `disk` is in GB; `endpoint` is the URL
     of another EC2 server, `instance_profile` the name or ARN of a profile whose role machines have.
+
+    `public_ip` says whether they have public addresses, `jump` is a host on the way or "ssm", `caller` the addresses
+    that log in; `tags` are on all that is made. `throughput` is that of the disk in MiB/s.
     """
 
     region: str | None = None
@@ -59,13 +62,20 @@ class AWS(msgspec.Struct, frozen=True, kw_only=True):
     instance_type: str | None = None
     ami: str | None = None
     user: str | None = None
-    subnet: str | None = None
+    subnet: Sequence[str] | str | None = None
     security_group: str | None = None
     profile: str | None = None
     placement: Literal["auto", "no"] = "auto"
-    disk: int = 100
+    disk: int | str = 100
     endpoint: str | None = None
     instance_profile: str | None = None
+    public_ip: bool | None = None
+    jump: str | None = None
+    caller: Sequence[str] | str = ()
+    tags: Mapping[str, str] | str = ""
+    throughput: int | None = None
+    reservation: str | None = None
+    capacity_block: str | None = None
 
     name = "aws"
 
@@ -200,9 +210,13 @@ def _aws_access(aws: AWS) -> AWSAccess:
     fields: dict[str, Any] = {}
     for name in AWS.__struct_fields__:
         value: Any = getattr(aws, name)
-        if value is None or value == ():
+        if value is None or value == () or (name == "tags" and not value):
             continue
-        if name in ("regions", "zones") and isinstance(value, list | tuple):
+        if name == "tags" and isinstance(value, Mapping):
+            value = ",".join(
+                f"{key}={each}" for key, each in cast(Mapping[Any, Any], value).items()
+            )
+        if name in ("regions", "zones", "subnet", "caller") and isinstance(value, list | tuple):
             value = ",".join(map(str, value))
         fields[name] = _part(name, value)
     others = fields.get("regions", ())
@@ -319,15 +333,15 @@ def _overrides(value: Any) -> str:
 
 
 def _part(name: str, value: Any) -> Any:
-    if name == "disk":
-        if not isinstance(value, int) or isinstance(value, bool) or value < _LEAST_DISK:
-            raise OptionError(name, f"sky.AWS(disk={value!r}): give GB of {_LEAST_DISK} or more")
+    if name in ("disk", "throughput") and isinstance(value, int) and not isinstance(value, bool):
+        return of_text(name, name, str(value))
+    if name == "public_ip" and isinstance(value, bool):
         return value
     if not isinstance(value, str):
         raise OptionError(name, f"sky.AWS({name}={value!r}): write it as text")
     if name == "placement" and value not in ("auto", "no"):
         raise OptionError(name, f"sky.AWS(placement={value!r}): there is 'auto' and 'no'")
-    if name in ("profile", "placement", "endpoint", "instance_profile"):
+    if name in ("profile", "placement", "endpoint"):
         return value
     option = "region" if name == "regions" else name
     read = of_text(name, option, value)
@@ -336,6 +350,3 @@ def _part(name: str, value: Any) -> Any:
     if len(read) != 1:
         raise OptionError(name, f"sky.AWS(region={value!r}): name one; others are regions=[...]")
     return read[0]
-
-
-_LEAST_DISK = 30

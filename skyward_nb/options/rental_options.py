@@ -18,8 +18,15 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
-OF_AWS = ("region", "zones", "instance_type", "ami", "subnet", "security_group", "aws_profile")
+OF_AWS = (
+    "region", "zones", "instance_type", "ami", "subnet", "security_group", "aws_profile", "public_ip", "jump", "caller",
+    "tags", "disk", "throughput", "instance_profile", "capacity_block",
+)  # fmt: skip
 """Options that are fields of `AWSAccess`; `aws_profile` is its `profile`, as a cell has one, too."""
+
+ALSO_OF_SLURM = "reservation"
+"""An option of Slurm's that is a field of `AWSAccess`, too."""
+_RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}")
 
 OF_RENTED = (
     "cpus", "memory", "spot", "max_cost", "max_hourly_cost", "confirm_above", "on_preempt",
@@ -46,6 +53,8 @@ def without_unused(options: PoolOptions, stated: PoolOptions) -> PoolOptions:
         unused -= {*ALSO_OF_SKYPILOT}
     if options.provider != "slurm":
         unused |= {*slurm_options(options)}
+    if options.provider == "aws":
+        unused -= {ALSO_OF_SLURM}
     if options.provider != "kubernetes":
         unused |= {*kubernetes_options(options)}
     if options.provider != "ray":
@@ -79,6 +88,7 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     for option in ("max_cost", "max_hourly_cost"):
         if getattr(asked, option) == 0:
             raise OptionError(option, f"{option}=0: machines that cost nothing are provider=local")
+    _check_no_spot(spec, access)
     if asked.yes:
         spec = replace(spec, confirm_above=None)
     writes = [each for each in spec.volumes if not each.read_only]
@@ -132,7 +142,7 @@ def aws_of(base: AWSAccess | None, asked: PoolOptions) -> AWSAccess:
     """The requested access to AWS, completed by `base`; raises `OptionError`."""
     changes: dict[str, Any] = {
         ("profile" if option == "aws_profile" else option): getattr(asked, option)
-        for option in (*OF_AWS, "user")
+        for option in (*OF_AWS, ALSO_OF_SLURM, "user")
         if option in asked.stated and option != "region"
     }
     if asked.region:
@@ -151,4 +161,36 @@ def aws_of(base: AWSAccess | None, asked: PoolOptions) -> AWSAccess:
             )
     if access.user is not None and access.ami is None:
         raise OptionError("user", "user= is the login name of your own image: name it, ami=ami-…")
+    _check_reserved(access)
+    if access.security_group and access.caller:
+        raise OptionError(
+            "caller",
+            "caller= is for the pool's own security group, and security_group= is yours: leave out one",
+        )
     return access
+
+
+def _check_no_spot(spec: PoolSpec, access: AWSAccess) -> None:
+    if (access.reservation or access.capacity_block) and spec.spot != "no":
+        why = f"spot={spec.spot}: reserved capacity is no spot capacity: leave out one of the two"
+        raise OptionError("spot", why)
+
+
+def _check_reserved(access: AWSAccess) -> None:
+    """Raise `OptionError` for reserved capacity without the type and the zone that it has."""
+    option = "capacity_block" if access.capacity_block else "reservation"
+    found = access.capacity_block or access.reservation
+    if found is None:
+        return
+    if access.capacity_block and access.reservation:
+        raise OptionError(option, "capacity_block= and reservation= are two ways: leave out one")
+    if not _RESERVATION.fullmatch(found):
+        raise OptionError(
+            option, f"{option}={found}: that is written {option}=cr-0123456789abcdef0"
+        )
+    if access.instance_type is None or len(access.zones) != 1:
+        raise OptionError(
+            option,
+            f"{option}={found} is of one type in one zone: name both, instance_type=p5.48xlarge zones=us-east-1a "
+            f"(`aws ec2 describe-capacity-reservations --capacity-reservation-ids {found}` tells them)",
+        )

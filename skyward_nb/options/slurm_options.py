@@ -70,6 +70,8 @@ def slurm_of(base: SlurmAccess | None, asked: PoolOptions) -> SlurmAccess:
 def with_slurm(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     """A spec with the requested use of Slurm; raises `OptionError` for options that need provider=slurm."""
     given = slurm_options(asked)
+    if spec.provider == "aws":  # which has reservations of its own
+        given = [each for each in given if each != "reservation"]
     if spec.provider != "slurm":
         if given:
             option = given[0]
@@ -88,16 +90,22 @@ def with_slurm(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
         raise OptionError(
             "job", "job=current is the job of this notebook, and login= is elsewhere: give its id"
         )
-    if access.job is not None:
-        for option in _OF_JOB:
-            if getattr(access, option):
-                raise OptionError(
-                    option,
-                    f"{option}= is about a job to submit, and job={access.job} is there: leave out one",
-                )
-        if spec.on_preempt == "replace":
-            raise OptionError(
-                "on_preempt",
-                f"on_preempt=replace is about a job of the pool's own, and job={access.job} is not",
-            )
+    _check_job(spec, access)
     return replace(spec, slurm=access)
+
+
+def _check_job(spec: PoolSpec, access: SlurmAccess) -> None:
+    """Raise `OptionError` for options about a job to submit, where one is there."""
+    if access.job is None:
+        return
+    for option in _OF_JOB:
+        if getattr(access, option):
+            raise OptionError(
+                option,
+                f"{option}= is about a job to submit, and job={access.job} is there: leave out one",
+            )
+    if spec.on_preempt == "replace":
+        raise OptionError(
+            "on_preempt",
+            f"on_preempt=replace is about a job of the pool's own, and job={access.job} is not",
+        )

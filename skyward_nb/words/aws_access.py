@@ -7,6 +7,8 @@ from typing import Literal
 import msgspec
 
 Placement = Literal["auto", "no"]
+SSM = "ssm"
+"""The `jump` of AWS's Session Manager."""
 OnPreempt = Literal["tell", "replace"]
 """Whether a reclaimed machine is only reported, or also replaced."""
 
@@ -15,9 +17,13 @@ class AWSAccess(msgspec.Struct, frozen=True, kw_only=True):
     """Where machines may be rented, and with which resources; None means a default.
 
     `regions` are alternatives to `region`, `zones` the only allowed ones; `user` logs in to the `ami`,
-    `profile` is one of AWS's configuration, `disk` GB of gp3. With `placement` "auto", nodes are put side by
+    `profile` is one of AWS's configuration, `disk` GB of gp3 with
+    `throughput` MiB/s. With `placement` "auto", nodes are put side by
     side if their type allows it. `endpoint` is another server with EC2's interface. `instance_profile` is the role
     of machines, by the name or ARN of its profile.
+
+    `subnet` has subnets, one for each zone; `public_ip` None: as they say. `jump` is a host on the way to machines, or
+    `SSM`; `caller` has the networks from which they are reached. `reservation` and `capacity_block` are ids.
     """
 
     region: str | None = None
@@ -26,10 +32,17 @@ class AWSAccess(msgspec.Struct, frozen=True, kw_only=True):
     instance_type: str | None = None
     ami: str | None = None
     user: str | None = None
-    subnet: str | None = None
+    subnet: tuple[str, ...] | None = None
     security_group: str | None = None
     profile: str | None = None
     placement: Placement = "auto"
     disk: int = 100
+    throughput: int | None = None
     endpoint: str | None = None
     instance_profile: str | None = None
+    public_ip: bool | None = None
+    jump: str | None = None
+    caller: tuple[str, ...] = ()
+    tags: tuple[tuple[str, str], ...] = ()
+    reservation: str | None = None
+    capacity_block: str | None = None

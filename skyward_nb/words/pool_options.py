@@ -125,8 +125,16 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     confirm_above: Stated[float] = UNSET
     yes: Stated[bool] = UNSET
     ami: Stated[str] = UNSET
-    subnet: Stated[str] = UNSET
+    subnet: Stated[tuple[str, ...]] = UNSET
     security_group: Stated[str] = UNSET
+    public_ip: Stated[bool] = UNSET
+    jump: Stated[str] = UNSET
+    caller: Stated[tuple[str, ...]] = UNSET
+    tags: Stated[tuple[tuple[str, str], ...]] = UNSET
+    disk: Stated[int] = UNSET
+    throughput: Stated[int] = UNSET
+    instance_profile: Stated[str] = UNSET
+    capacity_block: Stated[str] = UNSET
     aws_profile: Stated[str] = UNSET
     framework: Stated[tuple[str, ...]] = UNSET
     adds_frameworks: Stated[bool] = UNSET

@@ -94,7 +94,7 @@ def test_what_is_ones_own_is_named_and_stays(api, renter, is_public):
     made = own.register_image(Name="mine", Architecture="x86_64", RootDeviceName="/dev/sda1")
     ami = made["ImageId"]
     before, begun = api.left(), len(api.calls)
-    access = AWSAccess(region="us-east-1", subnet=subnet, security_group=group, ami=ami)
+    access = AWSAccess(region="us-east-1", subnet=(subnet,), security_group=group, ami=ami)
     made = renter(nodes=2, aws=access)
     for each in made.launch(offer(zones="b")):
         assert each.private.startswith("10.8.1.")

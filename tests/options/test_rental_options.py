@@ -27,7 +27,7 @@ def test_a_line_of_all_of_them():
     assert access.zones == ("us-east-1b", "us-east-1a")
     assert (access.ami, access.user) == ("ami-0123456789abcdef0", "ubuntu")
     assert (access.subnet, access.security_group, access.profile) == (
-        "subnet-0123456789abcdef0",
+        ("subnet-0123456789abcdef0",),
         "sg-0123456789abcdef0",
         "lab",
     )
@@ -118,7 +118,7 @@ def test_in_python():
     ("aws", "says"),
     [
         (sky.AWS(region="us-east-1,us-west-2"), "name one; others are regions="),
-        (sky.AWS(disk=3), "give GB of 30 or more"),
+        (sky.AWS(disk=3), "give 30 to 65536 GB"),
         (sky.AWS(zones=("us-east-1",)), "is no such name as us-east-1a"),
         (sky.AWS(region="us-east-1", zones="us-west-2a"), "is no zone of region=us-east-1"),
         (sky.AWS(placement="close"), "there is 'auto' and 'no'"),
@@ -142,3 +142,49 @@ def test_a_pool_that_is_up_is_used_as_it_is():
         check_fits(made, parse("max_cost=7").pool)
     with pytest.raises(PoolError, match=r"up with aws_profile=lab"):
         check_fits(made, parse("aws_profile=home").pool)
+
+
+def test_what_accounts_of_companies_need():
+    made = spec(
+        "provider=aws subnet=subnet-0123456789abcdef0,subnet-0123456789abcdef1 public_ip=no jump=me@bastion:2222 "
+        "caller=10.0.0.5 tags=team=vision,cost=42 disk=2TB throughput=500 instance_profile=trainer"
+    ).aws
+    assert made.subnet == ("subnet-0123456789abcdef0", "subnet-0123456789abcdef1")
+    assert (made.public_ip, made.jump, made.caller) == (
+        False,
+        "ssh://me@bastion:2222",
+        ("10.0.0.5/32",),
+    )
+    assert made.tags == (("team", "vision"), ("cost", "42"))
+    assert (made.disk, made.throughput, made.instance_profile) == (2000, 500, "trainer")
+    same = sky.AWS(
+        subnet=["subnet-0123456789abcdef0", "subnet-0123456789abcdef1"], public_ip=False, jump="me@bastion:2222",
+        caller=["10.0.0.5"], tags={"team": "vision", "cost": "42"}, disk="2TB", throughput=500, instance_profile="trainer",
+    )  # fmt: skip
+    assert spec_for("x", provider=same).aws == made
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("tags=skyward:pool=x", "not yours to give"), ("tags=team", "no tag"), ("caller=0.0.0.0/0", "is everybody"),
+        ("jump=-oProxyCommand=x", "not a host name"), ("disk=5", "30 to"), ("throughput=9", "125 to 2000"),
+        ("instance_profile=arn:aws:iam::123456789012:role/x", "no instance profile"),
+        ("security_group=sg-0123456789abcdef0 caller=1.2.3.4", "leave out one"),
+        ("reservation=cr-0123456789abcdef0", "name both"), ("reservation=night", "cr-0123456789abcdef0"),
+        ("capacity_block=cr-0123456789abcdef0 instance_type=p5.48xlarge zones=us-east-1a spot=auto", "no spot capacity"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_says_why(line, says):
+    with pytest.raises(OptionError, match=says):
+        spec(f"provider=aws {line}")
+
+
+def test_reserved_capacity_is_of_one_type_and_zone():
+    made = spec(
+        "provider=aws reservation=cr-0123456789abcdef0 instance_type=c6i.large zones=us-east-1a"
+    )
+    assert made.aws.reservation == "cr-0123456789abcdef0" and made.slurm is None
+    assert spec("provider=slurm reservation=night").slurm.reservation == "night"
+    with pytest.raises(OptionError, match="goes with provider=aws"):
+        spec("provider=slurm jump=ssm")

@@ -22,6 +22,8 @@ class NextStep(Enum):
     """Another type, or another market: no zone of this region has it."""
     QUOTA = auto()
     """Another region or market, or types that another quota counts."""
+    MARKET = auto()
+    """On demand: the account may have no spot machines at all."""
     REGION = auto()
     """Another region: the account has nothing in this one."""
     STOP = auto()
@@ -88,6 +90,11 @@ _THROTTLED = {
     "RequestThrottled",
     "TooManyRequestsException",
 }
+SERVER_FAILED = "Server.InternalError"
+"""The reason of a machine that EC2 itself could not start: another host may."""
+CLIENT_FAILED = "Client.InternalError"
+"""The reason of a machine that its account's settings keep from starting: mostly the key of its disks."""
+NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _WAYS = {
     NextStep.ZONE: {
         "InsufficientInstanceCapacity",
@@ -102,7 +109,9 @@ _WAYS = {
         # Reasons of a machine that was reclaimed before it ran.
         "SpotInstanceTermination",
         "SpotInstanceShutdown",
+        SERVER_FAILED,
     },
+    NextStep.MARKET: {NO_SPOT_ROLE},
     NextStep.TYPE: {"InvalidInstanceType", "UnsupportedInstanceType", "UnsupportedOperation"},
     NextStep.QUOTA: {
         "VcpuLimitExceeded",
@@ -141,6 +150,12 @@ _ADVICE = {
     "UnauthorizedOperation": "these credentials lack that permission: docs/aws-policy.json of the project is the policy that grants it",
     "AccessDenied": "these credentials lack that permission: docs/aws-policy.json of the project is the policy that grants it",
     "AccessDeniedException": "these credentials lack that permission: docs/aws-policy.json of the project is the policy that grants it",
+    NO_SPOT_ROLE: "the account has never had a spot machine, and these credentials may not make the role that it "
+    "needs first. Once, by somebody who may: "
+    "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
+    CLIENT_FAILED: "EC2 may not use the KMS key by which the account encrypts disks: the key's policy must let these "
+    "credentials, and EC2 for them, do kms:CreateGrant, kms:Decrypt, kms:DescribeKey, "
+    "kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt* (`aws ec2 get-ebs-default-kms-key-id` names the key)",
     "ExpiredToken": "the credentials have expired: run `aws sso login`, then try again",
     "ExpiredTokenException": "the credentials have expired: run `aws sso login`, then try again",
     "RequestExpired": "the credentials have expired, or this machine's clock is wrong: run `aws sso login`, "
@@ -183,8 +198,12 @@ OF_ACCOUNT = {
     "UnauthorizedOperation",
 }
 """Refusals of the credentials, or of the account: no other offer helps."""
-_SAY_WHAT = {*NOT_GIVEN, "NotLinux", "Unreachable"} - {"NoCredentials"}
-"""Errors of this side, whose own text is shown, too."""
+_DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
+_SAY_WHAT = {
+    *NOT_GIVEN, *_DENIED, CLIENT_FAILED, "NotLinux", "Unreachable"
+} - {"NoCredentials"}  # fmt: skip
+"""Errors whose own text is shown, too: AWS names the action and the policy that denies it."""
+_ENCODED = re.compile(r"\s*Encoded authorization failure message:\s*(\S+)\s*")
 _ABOUT_KEYS = re.compile(
     r"(?<=`)aws (?:sso login|login|sts get-caller-identity|sts get-session-token|configure sso|configure list"
     r"|configure)(?=`)"
@@ -250,9 +269,18 @@ def advice_for(fault: AWSError) -> str:
 def spell_fault(fault: AWSError) -> str:
     """A refusal, and what to do about it."""
     advice = advice_for(fault)
-    said = " ".join(fault.message.split())
+    said = " ".join(_ENCODED.sub(" ", fault.message).split())
     if not advice:
         return f"{fault.operation}: {said or fault.code} ({fault.code})" if said else str(fault)
-    if fault.code in _SAY_WHAT:
+    if fault.code in _SAY_WHAT and said:
         advice = f"{said.rstrip('.:')}: {advice}"
-    return f"{advice} ({fault.operation}: {fault.code})"
+    return f"{advice} ({fault.operation}: {fault.code}){_decoding(fault)}"
+
+
+def _decoding(fault: AWSError) -> str:
+    """The command that shows what denied a call, where AWS tells it encoded."""
+    found = _ENCODED.search(fault.message)
+    if found is None:
+        return ""
+    profile = f" --profile {shlex.quote(fault.profile)}" if fault.profile else ""
+    return f"\nWhat denied it: `aws sts decode-authorization-message --encoded-message {found[1]}{profile}`"

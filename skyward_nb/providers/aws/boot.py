@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Container, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from skyward_nb.bootstrap.remote_shell import ShellGone
-from skyward_nb.protocol.events import Step
-from skyward_nb.providers.aws import key_pairs, termination
+from skyward_nb.protocol.events import Remark, Step
+from skyward_nb.providers.aws import key_pairs, silence, termination
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.offer_walk import LARGE
 from skyward_nb.providers.aws.rental_records import RentalFolder, RunningInstance
 from skyward_nb.providers.aws.user_data import BOOT, HOST_KEY, LEASE
 from skyward_nb.providers.base import Tell
@@ -32,6 +33,8 @@ POWERED_OFF = "Client.InstanceInitiatedShutdown"
 Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html.
 """
 _LIMIT = 600.0
+_LARGE_LIMIT = 1500.0
+"""Less than a machine waits for its first renewal."""
 _PAUSE = 0.25
 _MOST_PAUSE = 5.0
 _LOOK = 15.0
@@ -50,6 +53,10 @@ _TAKE = (
 )
 
 
+class TakenBack(Exception):
+    """EC2 took machines back, or could not run them on, before their first login."""
+
+
 async def log_in(
     cloud: AWSClient,
     entry: RentalFolder,
@@ -57,14 +64,16 @@ async def log_in(
     tell: Tell,
     others: Sequence[RunningInstance] = (),
 ) -> tuple[list[HostLine], tuple[RunningInstance, ...]]:
-    """Lines to all machines, in order, and the machines with their new host keys; raises `StartError`.
+    """Lines to all machines, in order, and the machines with their new host keys.
+
+    Raises `StartError`, and `TakenBack` if it is EC2 that ended one.
 
     `others` are machines that the pool has already.
     """
-    dialer = Dialer(key_pairs.access_to(entry.folder, entry.record.user, (*others, *launched)))
+    dialer = Dialer(key_pairs.access_to(entry.folder, entry.record, (*others, *launched)))
     lines = [HostLine(host, dialer) for host in key_pairs.access_of(entry.folder, launched).hosts]
     try:
-        await _reach(cloud, entry, lines, tell)
+        await _reach(cloud, entry, lines, tell, launched)
         changed = await _change_keys(cloud, entry, lines, launched, others)
     except BaseException:
         await asyncio.gather(*(line.close() for line in lines))
@@ -107,12 +116,20 @@ async def _touch(line: HostLine) -> None:
             await line.run(f"touch {LEASE}")
 
 
-async def _reach(cloud: AWSClient, entry: RentalFolder, lines: list[HostLine], tell: Tell) -> None:
-    """Log in to all as they boot; gives up when one ends, or after the time limit."""
-    faults: dict[str, str] = {}
+async def _reach(
+    cloud: AWSClient,
+    entry: RentalFolder,
+    lines: list[HostLine],
+    tell: Tell,
+    machines: Sequence[RunningInstance],
+) -> None:
+    """Log in to all as they boot; gives up when one ends, or after the time limit, or that of silence."""
+    faults: dict[str, Unreachable] = {}
+    answered: set[str] = set()
+    began, is_told = time.monotonic(), False
     nodes = tuple(range(len(lines)))
-    until = time.monotonic() + _LIMIT
-    waiting = {asyncio.ensure_future(_reach_one(line, until, faults)) for line in lines}
+    until = began + (_LARGE_LIMIT if machines[0].type.startswith(LARGE) else _LIMIT)
+    waiting = {asyncio.ensure_future(_reach_one(line, until, faults, answered)) for line in lines}
     try:
         while waiting:
             there = len(lines) - len(waiting)
@@ -124,25 +141,44 @@ async def _reach(cloud: AWSClient, entry: RentalFolder, lines: list[HostLine], t
                 each.result()
             if not done:
                 await _see_that_they_run(cloud, entry, lines)
+            silent = [each for each in machines if _is_silent(each.instance, faults, answered)]
+            if silent and not is_told and time.monotonic() - began > silence.TOLD_AFTER:
+                is_told = True
+                tell(Remark(silence.spell_silence(entry.record, silent)))
+            if silent and time.monotonic() - began > silence.most_for(silent[0].type):
+                break
     finally:
         for each in waiting:
             each.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
     if faults:
         await _see_that_they_run(cloud, entry, lines)
-        raise HostError(entry.record.name, faults, len(lines), len(lines))
+        whys = {name: fault.why for name, fault in faults.items()}
+        silent = [each for each in machines if _is_silent(each.instance, faults, answered)]
+        if silent:
+            whys[silent[0].instance] += f"\n{silence.spell_silence(entry.record, silent)}"
+        raise HostError(entry.record.name, whys, len(lines), len(lines))
     tell(Step(nodes, "boot", ", ".join(line.name for line in lines), done=True))
 
 
-async def _reach_one(line: HostLine, until: float, faults: dict[str, str]) -> None:
-    """Try to log in until the time limit; `faults` has the last reason."""
+def _is_silent(name: str, faults: Mapping[str, Unreachable], answered: Container[str]) -> bool:
+    """Whether a machine has not answered in any way yet."""
+    return name in faults and faults[name].silent and name not in answered
+
+
+async def _reach_one(
+    line: HostLine, until: float, faults: dict[str, Unreachable], answered: set[str]
+) -> None:
+    """Try to log in until the time limit; `faults` has the last reason, `answered` those that were not silent."""
     pause = _PAUSE
     while True:
         try:
             await line.connect()
         except Unreachable as fault:
             # Until its boot script has run, it may refuse, or show another key.
-            faults[line.name] = fault.why
+            faults[line.name] = fault
+            if not fault.silent:
+                answered.add(line.name)
         else:
             faults.pop(line.name, None)
             return
@@ -153,15 +189,20 @@ async def _reach_one(line: HostLine, until: float, faults: dict[str, str]) -> No
 
 
 async def _see_that_they_run(cloud: AWSClient, entry: RentalFolder, lines: list[HostLine]) -> None:
-    """Raise `StartError` with its console output if a machine has ended, and AWS says so."""
+    """Raise `StartError` with its console output if a machine has ended, or `TakenBack`, as AWS says."""
     record = entry.record
     region = record.machines[0].region
     states: dict[str, str] = {}
+    codes: dict[str, str] = {}
     with contextlib.suppress(AWSError):
         states = await termination.states_of(cloud, region, record.pool_id)
+        codes = await termination.end_codes_of(cloud, region, record.pool_id)
     for line in lines:
         state = states.get(line.name)
         if state is not None and not termination.is_alive(state):
+            if codes.get(line.name, "").startswith("Server."):
+                ends = await termination.ends_of(cloud, region, record.pool_id)
+                raise TakenBack(f"{line.name}: {ends.get(line.name) or codes[line.name]}")
             raise await boot_failed(cloud, record.name, region, line.name, record.user)
 
 
@@ -191,7 +232,7 @@ async def _change_keys(
     key_pairs.know(entry.folder, known | {name: (key,) for name, key in changed.items()})
     for line in lines:
         line.drop()
-    await _reach(cloud, entry, lines, lambda _: None)
+    await _reach(cloud, entry, lines, lambda _: None, launched)
     return tuple(replace(each, host_key=changed[each.instance]) for each in launched)
 
 

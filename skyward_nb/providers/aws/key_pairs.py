@@ -5,12 +5,14 @@ A machine is known by its instance id: another machine may get its address later
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from skyward_nb.providers.aws.rental_records import RunningInstance
+from skyward_nb.providers.aws.rental_records import RentalRecord, RunningInstance
 from skyward_nb.providers.ssh.private_keys import KeyPair, read_pair
 from skyward_nb.providers.state_files import write
+from skyward_nb.words.aws_access import SSM
 from skyward_nb.words.hosts import Host, SSHAccess
 
 _KEY = "key"
@@ -28,7 +30,7 @@ def kept(folder: Path) -> KeyPair:
     return read_pair((folder / _KEY).read_bytes(), "skyward_nb")
 
 
-def access_to(folder: Path, user: str, machines: Sequence[RunningInstance]) -> SSHAccess:
+def access_to(folder: Path, record: RentalRecord, machines: Sequence[RunningInstance]) -> SSHAccess:
     """The access to machines by files in the pool's folder, which it writes."""
     known = {each.instance: (each.host_key,) for each in machines}
     know(folder, known)
@@ -38,10 +40,11 @@ def access_to(folder: Path, user: str, machines: Sequence[RunningInstance]) -> S
             f"Host {each.instance}",
             f"  HostName {each.address}",
             f"  HostKeyAlias {each.instance}",
+            *_way(record, each),
         ]
     lines += [
         "Host *",
-        f"  User {user}",
+        f"  User {record.user}",
         f'  IdentityFile "{folder / _KEY}"',
         "  IdentitiesOnly yes",
         "  IdentityAgent none",
@@ -52,6 +55,26 @@ def access_to(folder: Path, user: str, machines: Sequence[RunningInstance]) -> S
     ]
     write(folder / _CONFIG, ("\n".join(lines) + "\n").encode())
     return access_of(folder, machines)
+
+
+def _way(record: RentalRecord, machine: RunningInstance) -> list[str]:
+    """The lines of config about the way to a machine that is not reached directly.
+
+    A jump host is logged in to by `ssh` itself, so with the user's own config and keys, not with those of the pool.
+    """
+    if record.jump == SSM:
+        command = [
+            "aws", "ssm", "start-session", "--target", machine.instance, "--region", machine.region,
+            "--document-name", "AWS-StartSSHSession", "--parameters", "portNumber=22",
+        ]  # fmt: skip
+        if record.profile:
+            command += ["--profile", record.profile]
+    elif record.jump:
+        command = ["ssh", "-o", "BatchMode=yes", "-W", f"{machine.private}:22", "--", record.jump]
+    else:
+        return []
+    # OpenSSH's config has tokens that begin with %.
+    return [f"  ProxyCommand {shlex.join(command).replace('%', '%%')}"]
 
 
 def access_of(folder: Path, machines: Sequence[RunningInstance]) -> SSHAccess:

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from skyward_nb.protocol.events import Remark, Step
 from skyward_nb.providers.aws import rental_records, termination
 from skyward_nb.providers.aws.api_errors import (
+    CLIENT_FAILED,
     OF_ACCOUNT,
+    SERVER_FAILED,
     AWSError,
     NextStep,
     limit_in,
@@ -25,7 +27,7 @@ from skyward_nb.providers.aws.api_errors import (
 from skyward_nb.providers.aws.boot import POWERED_OFF, boot_failed
 from skyward_nb.providers.aws.client import Answer
 from skyward_nb.providers.aws.launch_request import LaunchRequest
-from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, spell_way
+from skyward_nb.providers.aws.offer_walk import LARGE, OfferWalk, ZoneAttempt, spell_way
 from skyward_nb.providers.aws.rental_records import LaunchAttempt, RunningInstance
 from skyward_nb.providers.aws.tags import of_pool
 from skyward_nb.providers.aws.user_data import LEAST
@@ -35,6 +37,7 @@ from skyward_nb.words.offers import Offer, spell_dollars
 from skyward_nb.words.spec import PoolSpec
 
 _RUN_LIMIT = 300.0
+_LARGE_RUN_LIMIT = 900.0
 _AGAINS = 6
 _PAUSE = 0.5
 _MOST_PAUSE = 10.0
@@ -65,6 +68,10 @@ class Launch:
             return self._spent
         began = self._entry.record.attempts[-1].at
         return self._spent + rate * max(0.0, now - began) / 3600
+
+    def gave_up(self) -> None:
+        """Its machines were taken back, and have ended: what they cost is spent."""
+        self._spent, self.chosen = self.cost(time.time()), None
 
     async def run(self, offers: Sequence[Offer]) -> tuple[RunningInstance, ...]:
         """The machines of the first offer that succeeds.
@@ -194,7 +201,8 @@ class Launch:
         """
         region, pool_id = now.offer.region, self._entry.record.pool_id
         (names,) = [each.instances for each in self._entry.record.attempts[-1:]]
-        until, pause = time.monotonic() + _RUN_LIMIT, _PAUSE
+        limit = _run_limit(now.offer.type.name)
+        until, pause = time.monotonic() + limit, _PAUSE
         while True:
             said = await self._cloud.ask_all(
                 "DescribeInstances", region, Filters=[of_pool(pool_id)]
@@ -215,7 +223,7 @@ class Launch:
             ):
                 return tuple(self.request.running(each, now) for each in there)
             if time.monotonic() > until:
-                why = f"{len(there)} of {len(names)} machines run after {_RUN_LIMIT:g} s"
+                why = f"{len(there)} of {len(names)} machines run after {limit:g} s"
                 raise AWSError("UnfulfillableCapacity", why, "DescribeInstances")
             self._step(f"{now}{way_here}, {self._costs(now)}: {len(there)} of {len(names)} run")
             await asyncio.sleep(pause)
@@ -248,6 +256,11 @@ class Launch:
         self._tell(Step(self._nodes, "launch", text, done=done))
 
 
+def _run_limit(name: str) -> float:
+    """Seconds in which machines of a type must run."""
+    return _LARGE_RUN_LIMIT if name.startswith(LARGE) else _RUN_LIMIT
+
+
 def _other_ways(spec: PoolSpec) -> str:
     """Options that may succeed instead."""
     assert spec.aws is not None
@@ -264,6 +277,8 @@ def _other_ways(spec: PoolSpec) -> str:
 def _ended(instance: dict[str, Any]) -> AWSError:
     """Why a machine ended before it could be used, as a refusal."""
     reason = instance.get("StateReason", {})
-    code = str(reason.get("Code", "Ended")).rpartition(".")[2]
+    code = str(reason.get("Code", "Ended"))
+    if code not in (SERVER_FAILED, CLIENT_FAILED):
+        code = code.rpartition(".")[2]
     message = f"{instance['InstanceId']} ended: {reason.get('Message', 'nobody says why')}"
     return AWSError(code, message, "RunInstances")

@@ -12,6 +12,7 @@ from typing import Any
 
 from skyward_nb.providers.aws import network
 from skyward_nb.providers.aws.api_errors import AWSError
+from skyward_nb.providers.aws.callers import callers_for
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.images import MachineImage, image_for
 from skyward_nb.providers.aws.offer_walk import ZoneAttempt
@@ -55,7 +56,6 @@ class LaunchRequest:
         self._subnets: dict[str, network.PoolSubnets] = {}
         self._groups: dict[str, str] = {}
         self._images: dict[tuple[str, str, bool], MachineImage] = {}
-        self._callers: tuple[str, ...] | None = None
         self.user: str = ""
         """The user of the image of the last request."""
 
@@ -69,7 +69,7 @@ class LaunchRequest:
         if zone not in subnets.by_zone:
             why = f"the VPC has no default subnet in {zone}"
             if self._access.subnet:
-                why = f"subnet={self._access.subnet} is in {', '.join(subnets.by_zone)}"
+                why = f"subnet={','.join(self._access.subnet)} is in {', '.join(subnets.by_zone)}"
             raise AWSError("InvalidAvailabilityZone", why, "DescribeSubnets")
         # Both are awaited even if one fails, so that the record has the other's resources.
         image, group = await asyncio.gather(
@@ -89,7 +89,11 @@ class LaunchRequest:
             "InstanceInitiatedShutdownBehavior": "terminate",
             "MetadataOptions": _METADATA,
             "BlockDeviceMappings": [
-                _disk(image.root, max(self._access.disk, image.size), VolumeType="gp3"),
+                _disk(
+                    image.root,
+                    max(self._access.disk, image.size),
+                    **_speed(self._access.throughput),
+                ),
                 # By itself, an image may keep its disks after the end.
                 *(_disk(name, size) for name, size in image.others),
             ],
@@ -98,7 +102,8 @@ class LaunchRequest:
                 subnets.by_zone[zone],
                 group,
                 efa=several and kind.efa,
-                is_public=subnets.is_public,
+                is_public=zone not in subnets.private,
+                asked=self._access.public_ip,
             ),
             "Placement": {"AvailabilityZone": zone},
             "UserData": self._script(now, image, spent),
@@ -113,6 +118,7 @@ class LaunchRequest:
             arguments["Placement"]["GroupName"] = name
         if now.offer.spot:
             arguments["InstanceMarketOptions"] = _SPOT
+        arguments |= _reserved(self._access)
         if (role := self._access.instance_profile) is not None:
             field = "Arn" if role.startswith("arn:") else "Name"
             arguments["IamInstanceProfile"] = {field: role}
@@ -120,7 +126,8 @@ class LaunchRequest:
 
     def address(self, instance: dict[str, Any], region: str) -> str | None:
         """The address of a machine for this side, once it has one."""
-        is_public = self._subnets[region].is_public
+        zone = str(instance["Placement"]["AvailabilityZone"])
+        is_public = zone not in self._subnets[region].private and not self._access.jump
         return instance.get("PublicIpAddress" if is_public else "PrivateIpAddress")
 
     def running(self, instance: dict[str, Any], now: ZoneAttempt) -> RunningInstance:
@@ -133,7 +140,8 @@ class LaunchRequest:
             type=now.offer.type.name,
             spot=now.offer.spot,
             price=None if price is None else price.dollars,
-            public=instance.get("PublicIpAddress") or None,
+            # A jump host is on their network.
+            public=None if self._access.jump else instance.get("PublicIpAddress") or None,
             private=str(instance["PrivateIpAddress"]),
             host_key=self._host.public,
         )
@@ -162,15 +170,43 @@ class LaunchRequest:
         if self._access.security_group:
             return self._access.security_group
         if region not in self._groups:
-            if self._callers is None:
-                self._callers = await network.caller_networks()
+            jump, named = self._access.jump or "", self._access.caller
+            inside = subnets.inside if jump or subnets.private else ""
+            callers = await callers_for(jump, named, inside)
+            self.entry.note(let_in=callers)
             self._groups[region] = await network.group_in(
-                self.cloud, self.entry, region, subnets.vpc, self._callers
+                self.cloud, self.entry, region, subnets.vpc, callers
             )
         return self._groups[region]
 
 
-def _disk(name: str, size: int, **more: str) -> dict[str, Any]:
+def _reserved(access: AWSAccess) -> dict[str, Any]:
+    """What names the capacity that the account has reserved; a block of it is a market of its own."""
+    found = access.capacity_block or access.reservation
+    if found is None:
+        return {}
+    arguments: dict[str, Any] = {
+        "CapacityReservationSpecification": {
+            "CapacityReservationTarget": {"CapacityReservationId": found}
+        }
+    }
+    if access.capacity_block:
+        arguments["InstanceMarketOptions"] = {"MarketType": "capacity-block"}
+    return arguments
+
+
+def _speed(throughput: int | None) -> dict[str, Any]:
+    """The kind of a disk that reads and writes so many MiB/s.
+
+    A gp3 has 125 MiB/s and 3,000 operations a second by itself, and at most 1 MiB/s for four of these.
+    Source: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html.
+    """
+    if throughput is None:
+        return {"VolumeType": "gp3"}
+    return {"VolumeType": "gp3", "Throughput": throughput, "Iops": max(3000, 4 * throughput)}
+
+
+def _disk(name: str, size: int, **more: Any) -> dict[str, Any]:
     """An encrypted disk of so many GB that is removed with its machine."""
     disk = {"VolumeSize": size, "Encrypted": True, "DeleteOnTermination": True, **more}
     return {"DeviceName": name, "Ebs": disk}

@@ -13,6 +13,7 @@ from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.providers.aws import network, rental_records, termination
 from skyward_nb.providers.aws.api_errors import AWSError
+from skyward_nb.providers.aws.callers import callers_for
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.base import AgentGone, MachineEnded
@@ -98,7 +99,12 @@ class Rental:
         if entry is None or all(each.kind != "group" for each in entry.record.made):
             return False
         try:
-            callers = await network.caller_networks()
+            record = entry.record
+            # By a jump host, or from networks that were named, nobody comes from a new address.
+            if record.jump or record.callers:
+                return False
+            private = [each.private for each in record.machines if each.public is None]
+            callers = await callers_for("", (), private[0] if private else "")
             is_new = callers != self._callers and await network.let_in(self._cloud, entry, callers)
         except (AWSError, MissingDependency):
             return False

@@ -7,22 +7,16 @@ nothing else. It is removed with the pool.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import os
-import urllib.request
 from dataclasses import dataclass
-from http.client import HTTPException
 from typing import Any
 
 from skyward_nb.providers.aws.api_errors import AWSError, family_of
-from skyward_nb.providers.aws.client import AWSClient, on_thread
+from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.rental_records import CreatedResource, RentalFolder
 from skyward_nb.providers.aws.tags import tagged
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import InstanceType
 
-_ASK = "https://checkip.amazonaws.com"
-_ASK_LIMIT = 10.0
 _SSH = 22
 _NO_PLACEMENT = {"t2", "t3", "t3a", "t4g", "mac1", "mac2"}
 """Families that no cluster placement group takes. Source: Amazon EC2 User Guide, "Placement groups"."""
@@ -33,64 +27,52 @@ _SEEN_LIMIT = 5
 
 @dataclass(frozen=True)
 class PoolSubnets:
-    """The subnets for machines in a region, by zone; in `is_public` ones, machines get public addresses."""
+    """The subnets for machines in a region, by zone; in `private` zones, machines get no public addresses.
+
+    `inside` is an address of their network.
+    """
 
     vpc: str
     by_zone: dict[str, str]
-    is_public: bool = True
+    private: frozenset[str] = frozenset()
+    inside: str = ""
 
 
 async def subnets_in(cloud: AWSClient, access: AWSAccess, region: str) -> PoolSubnets:
     """The subnets of the default VPC, or the requested one; raises `AWSError`."""
     if access.subnet:
-        said = await cloud.ask("DescribeSubnets", region, SubnetIds=[access.subnet])
+        said = await cloud.ask("DescribeSubnets", region, SubnetIds=[*access.subnet])
     else:
         only = [{"Name": "default-for-az", "Values": ["true"]}]
         said = await cloud.ask("DescribeSubnets", region, Filters=only)
     found = said["Subnets"]
     if not found:
         raise AWSError("VPCIdNotSpecified", f"no default subnet in {region}", "DescribeSubnets")
+    networks = {str(each["VpcId"]) for each in found}
+    if len(networks) > 1:
+        why = f"subnet={','.join(access.subnet or ())}: they are of several VPCs, {', '.join(sorted(networks))}"
+        raise AWSError("SeveralNetworks", why, "DescribeSubnets")
+    order = {name: at for at, name in enumerate(access.subnet or ())}
+    found.sort(key=lambda each: order.get(str(each["SubnetId"]), 0))
+    zones: dict[str, dict[str, Any]] = {}
+    for each in found:
+        zones.setdefault(str(each["AvailabilityZone"]), each)
     return PoolSubnets(
-        vpc=str(found[0]["VpcId"]),
-        by_zone={str(each["AvailabilityZone"]): str(each["SubnetId"]) for each in found},
-        is_public=not access.subnet or bool(found[0].get("MapPublicIpOnLaunch")),
+        vpc=networks.pop(),
+        by_zone={zone: str(each["SubnetId"]) for zone, each in zones.items()},
+        private=frozenset(zone for zone, each in zones.items() if not _is_public(each, access)),
+        inside=str(found[0].get("CidrBlock", "")).partition("/")[0],
     )
 
 
+def _is_public(subnet: dict[str, Any], access: AWSAccess) -> bool:
+    """Whether machines get public addresses: as asked, else in AWS's default network, else as a subnet says."""
+    if access.public_ip is not None:
+        return access.public_ip
+    return not access.subnet or bool(subnet.get("MapPublicIpOnLaunch"))
+
+
 # ── the security group ──────────────────────────────────────────────────────────────────
-
-
-async def caller_networks() -> tuple[str, ...]:
-    """The networks of this machine as machines see it: `SKYWARD_CALLER`, or the answer of a service.
-
-    The service is https://checkip.amazonaws.com, or that of `SKYWARD_CHECKIP_URL`. Raises `AWSError`.
-    """
-    said = os.environ.get("SKYWARD_CALLER")
-    if said is None:
-        return (await _seen_from(),)
-    try:
-        return tuple(str(ipaddress.ip_network(each.strip())) for each in said.split(","))
-    except ValueError as error:
-        why = f"SKYWARD_CALLER={said!r} is not an address: write one as in SKYWARD_CALLER=1.2.3.4"
-        raise AWSError("NoCallerAddress", why, "caller") from error
-
-
-async def _seen_from() -> str:
-    """The address in a service's answer, as a network; raises `AWSError` for any other answer."""
-    url = os.environ.get("SKYWARD_CHECKIP_URL", _ASK)
-    try:
-        # An answer that is a network, such as 0.0.0.0/0, is refused.
-        return str(ipaddress.ip_network(ipaddress.ip_address(await on_thread(lambda: _read(url)))))
-    except (OSError, ValueError, HTTPException) as error:
-        why = f"{url} did not tell this machine's address ({error}): set it, as in SKYWARD_CALLER=1.2.3.4"
-        raise AWSError("NoCallerAddress", why, "caller") from error
-
-
-def _read(url: str) -> str:
-    if not url.startswith(("https://", "http://127.0.0.1", "http://localhost")):
-        raise ValueError("it is not asked over https")
-    with urllib.request.urlopen(url, timeout=_ASK_LIMIT) as answer:  # noqa: S310 - checked above
-        return answer.read(100).decode().strip()
 
 
 async def group_in(
@@ -119,7 +101,7 @@ async def group_in(
                 raise
     # Also what EFA asks for: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html.
     members = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
-    rules = [members, _login(callers)]
+    rules = [members, _login(callers)] if callers else [members]
     await _allow(cloud, region, "AuthorizeSecurityGroupIngress", group, rules)
     await _allow(cloud, region, "AuthorizeSecurityGroupEgress", group, [members])
     return group
@@ -212,11 +194,18 @@ async def placement_in(cloud: AWSClient, entry: RentalFolder, region: str, zone:
 
 
 def cards_for(
-    kind: InstanceType, subnet: str, group: str, *, efa: bool, is_public: bool
+    kind: InstanceType,
+    subnet: str,
+    group: str,
+    *,
+    efa: bool,
+    is_public: bool,
+    asked: bool | None = None,
 ) -> list[dict[str, Any]]:
     """The network interfaces of a machine, as RunInstances takes them.
 
-    EC2 gives public addresses only to machines with one interface, so those that need one have one card.
+    EC2 gives public addresses only to machines with one interface, so those that need one have one card. `asked` is
+    whether one was asked for: a subnet that gives them by itself is overruled only then.
     Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html.
     """
     first: dict[str, Any] = {
@@ -228,7 +217,8 @@ def cards_for(
     if is_public:
         first["AssociatePublicIpAddress"] = True
     if not efa:
-        return [first]
+        # Of several interfaces, EC2 takes no word about it, and gives none.
+        return [first | {"AssociatePublicIpAddress": False}] if asked is False else [first]
     first["NetworkCardIndex"] = 0
     if kind.name.partition(".")[0] not in _NO_EFA_FIRST:
         first["InterfaceType"] = "efa"

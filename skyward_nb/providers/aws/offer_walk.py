@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from skyward_nb.providers.aws.api_errors import NextStep, Quota, quota_of
 from skyward_nb.words.offers import Offer
+
+LARGE = ("p5", "p6", "trn2", "u-", "u7")
+"""What the names of types begin with whose machines take minutes to begin: memory and GPUs are checked first."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,25 @@ class OfferWalk:
         elif way is NextStep.TYPE:
             kind = _type_in_market(tried.offer)
             left = [each for each in left if _type_in_market(each.offer) != kind]
+        elif way is NextStep.MARKET:
+            left = [each for each in left if not each.offer.spot]
         elif way is NextStep.REGION:
             left = [each for each in left if each.offer.region != tried.offer.region]
         elif way is NextStep.QUOTA:
             quota = _quota_in_region(tried.offer)
             left = [each for each in left if _quota_in_region(each.offer) != quota]
         self._left = left
+
+
+def without(offers: Sequence[Offer], tried: ZoneAttempt) -> tuple[Offer, ...]:
+    """The offers that come after an attempt whose machines were taken back: not its zone, none before it."""
+    later = offers[offers.index(tried.offer) :]
+    first = replace(later[0], zones=later[0].zones[_after(later[0].zones, tried.zone) :])
+    return (*([first] if first.zones else []), *later[1:])
+
+
+def _after(zones: Sequence[str], zone: str) -> int:
+    return zones.index(zone) + 1 if zone in zones else len(zones)
 
 
 def _type_in_market(offer: Offer) -> tuple[str, str, bool]:

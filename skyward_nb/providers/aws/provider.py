@@ -20,10 +20,12 @@ class AWSProvider:
     shares_files = False
 
     def check(self, spec: PoolSpec) -> None:
-        """Raise `OptionError` for an image that no machine can have."""
+        """Raise `OptionError` for an image that no machine can have, or a way to machines that this one lacks."""
         from skyward_nb.bootstrap.requirements import check_minor
+        from skyward_nb.providers.aws.callers import check_way
 
         check_minor(spec.image)
+        check_way(spec)
 
     async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[AWSMachine, ...]:
         """Rent machines and make them ready, all or none; raises a `SkyError`, with none left."""

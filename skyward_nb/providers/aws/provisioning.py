@@ -13,15 +13,21 @@ from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of, power_off
-from skyward_nb.providers.aws.offer_walk import ZoneAttempt
-from skyward_nb.providers.aws.rental_records import MakerProcess, RentalFolder, RentalRecord
+from skyward_nb.providers.aws.offer_walk import ZoneAttempt, without
+from skyward_nb.providers.aws.rental_records import (
+    MakerProcess,
+    RentalFolder,
+    RentalRecord,
+    RunningInstance,
+)
 from skyward_nb.providers.aws.sweep import sweep
 from skyward_nb.providers.aws.user_data import SHORTEST
 from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.far.host_setup import made_ready
 from skyward_nb.providers.folders import far_root
+from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.providers.ssh.private_keys import new_pair
-from skyward_nb.words.errors import AccountError, NothingFits
+from skyward_nb.words.errors import AccountError, LaunchError, NothingFits
 from skyward_nb.words.offers import Bill, Offer
 from skyward_nb.words.spec import PoolSpec
 
@@ -50,6 +56,9 @@ async def rent(
                 account=account,
                 profile=spec.aws.profile,
                 endpoint=spec.aws.endpoint,
+                tags=spec.aws.tags,
+                jump=spec.aws.jump or "",
+                callers=spec.aws.caller,
                 listing=str((far_root() / f"{pool_id}.json").absolute()),
             )
         )
@@ -74,23 +83,64 @@ async def _rented(
     pair, host = new_pair("skyward_nb"), new_pair("")
     key_pairs.keep(entry.folder, pair)
     launch = Launch(LaunchRequest(spec, cloud, entry, pair, host), tell)
-    try:
-        launched = await launch.run(offers)
-    except BaseException:
-        if cost := launch.cost(time.time()):
-            tell(CostChanged(_bill_of_nothing(spec, entry, cost)))
-        raise
-    entry.note(machines=launched, user=launch.request.user)
-    assert launch.chosen is not None
-    before = launch.cost(entry.record.attempts[-1].at)
-    tell(CostChanged(_bill(spec, entry, launch.chosen, before)))
-    lines, launched = await boot.log_in(cloud, entry, launched, tell)
+    lines, launched = await _reached(spec, cloud, entry, launch, offers, tell)
     entry.note(machines=launched)
     rental = Rental(cloud, entry.record.pool_id)
     async with boot.kept(entry, launched):
         readied = await made_ready(spec, lines, tell)
     spot = launched[0].spot
     return machines_of(spec.name, entry.record.pool_id, rental, readied, spot=spot)
+
+
+async def _reached(
+    spec: PoolSpec,
+    cloud: AWSClient,
+    entry: RentalFolder,
+    launch: Launch,
+    offers: Sequence[Offer],
+    tell: Tell,
+) -> tuple[list[HostLine], tuple[RunningInstance, ...]]:
+    """Machines that can be logged in to; those that EC2 takes back before that lead to the next offer."""
+    while True:
+        try:
+            launched = await launch.run(offers)
+        except BaseException:
+            if cost := launch.cost(time.time()):
+                tell(CostChanged(_bill_of_nothing(spec, entry, cost)))
+            raise
+        entry.note(machines=launched, user=launch.request.user)
+        assert launch.chosen is not None
+        before = launch.cost(entry.record.attempts[-1].at)
+        tell(CostChanged(_bill(spec, entry, launch.chosen, before)))
+        try:
+            return await boot.log_in(cloud, entry, launched, tell)
+        except boot.TakenBack as taken:
+            offers = await _next_offers(cloud, entry, launch, offers, str(taken), tell)
+
+
+async def _next_offers(
+    cloud: AWSClient,
+    entry: RentalFolder,
+    launch: Launch,
+    offers: Sequence[Offer],
+    why: str,
+    tell: Tell,
+) -> tuple[Offer, ...]:
+    """The offers after one whose machines were taken back, once these have ended; raises `LaunchError`."""
+    assert launch.chosen is not None
+    tried, name = launch.chosen, entry.record.name
+    said = f"EC2 took machines back before their first login ({why})"
+    left = await termination.end_machines(cloud, entry, tried.offer.region, since=0)
+    if left:
+        raise LaunchError(name, [(str(tried), said)], f"{', '.join(left)} may still run.")
+    launch.gave_up()
+    after = without(offers, tried)
+    if not after:
+        raise LaunchError(
+            name, [(str(tried), said)], "Other ways: spot=auto, more zones=, or on demand."
+        )
+    tell(Remark(f"{tried}: {said}; the next offer is tried"))
+    return after
 
 
 def affordable(spec: PoolSpec, offers: Sequence[Offer]) -> Sequence[Offer]:

@@ -84,7 +84,8 @@ class RentalRecord(msgspec.Struct, frozen=True, kw_only=True):
     """All resources that a pool has, or may have, with AWS; times in seconds since 1970.
 
     `deadline` is the latest end of its machines by themselves, if there is one; `listing` is the file that
-    exists while somebody may attach to the pool.
+    exists while somebody may attach to the pool. `tags` are the user's, `jump` is the way to its machines, `callers`
+    the networks that the user named, `let_in` those that the pool's group lets in.
     """
 
     pool_id: str
@@ -99,6 +100,10 @@ class RentalRecord(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     listing: str = ""
     deadline: float | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    jump: str = ""
+    callers: tuple[str, ...] = ()
+    let_in: tuple[str, ...] = ()
     attempts: tuple[LaunchAttempt, ...] = ()
     made: tuple[CreatedResource, ...] = ()
     machines: tuple[RunningInstance, ...] = ()

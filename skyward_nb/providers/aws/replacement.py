@@ -62,10 +62,13 @@ async def replaced(
             tell(CostChanged(replace(lack.bill, before=lack.bill.before + cost)))
         if isinstance(error, AWSError):
             raise StartError(spec.name, spell_fault(error)) from error
+        if isinstance(error, boot.TakenBack):
+            why = f"EC2 took a new machine back before its first login ({error}); the next run tries again"
+            raise StartError(spec.name, why) from error
         raise
     new = dict(zip(nodes, launched, strict=True))
     entry.note(machines=tuple(new.get(node, each) for node, each in enumerate(before.machines)))
-    key_pairs.access_to(entry.folder, entry.record.user, entry.record.machines)
+    key_pairs.access_to(entry.folder, entry.record, entry.record.machines)
     if lack.bill is not None:
         now = time.time()
         bill = replace(lack.bill, before=lack.bill.before + launch.cost(now))
@@ -198,7 +201,7 @@ async def _undone(
                 left += await termination.end_machines(cloud, entry, region, since=since)
             except AWSError as fault:
                 left.append(f"machines launched in {region} ({spell_fault(fault)})")
-        key_pairs.access_to(entry.folder, before.user, before.machines)
+        key_pairs.access_to(entry.folder, before, before.machines)
     tell(Phase(""))
     if left:
         tell(Remark(f"{', '.join(left)} may still run; it ends by itself, and with the pool"))

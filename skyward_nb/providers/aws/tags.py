@@ -25,6 +25,8 @@ def tags_of(record: RentalRecord) -> list[dict[str, str]]:
         CREATED: spell_time(record.created),
         EXPIRES: expires,
     }
+    # Ours last: by them resources are found again.
+    words = {**dict(record.tags), **words}
     return [{"Key": key, "Value": value[:_MOST]} for key, value in words.items()]
 
 

@@ -206,6 +206,14 @@ def _why_ended(instance: dict[str, Any]) -> str:
     return f"EC2 says that it is {state}{f': {said}' if said else ''}"
 
 
+async def end_codes_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, str]:
+    """The codes of the reasons why machines of a pool ended: `Server.…` of EC2, `Client.…` of anybody else."""
+    return {
+        str(each["InstanceId"]): str(each.get("StateReason", {}).get("Code", ""))
+        for each in await _asked(cloud, region, pool_id)
+    }
+
+
 async def states_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, str]:
     """The machines of a pool that EC2 lists, and their states; raises `AWSError`."""
     return _states(await _asked(cloud, region, pool_id))

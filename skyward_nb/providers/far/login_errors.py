@@ -6,14 +6,15 @@ from __future__ import annotations
 class Unreachable(Exception):
     """The login to `host` failed; the text says why and what to do.
 
-    With `passing`, nothing was refused, and another try may succeed.
+    With `passing`, nothing was refused, and another try may succeed; with `silent`, nothing came back at all.
     """
 
-    def __init__(self, host: str, why: str, *, passing: bool = False) -> None:
+    def __init__(self, host: str, why: str, *, passing: bool = False, silent: bool = False) -> None:
         super().__init__(why)
         self.host = host
         self.why = why
         self.passing = passing
+        self.silent = silent
 
 
 class UnknownKey(Unreachable):

@@ -24,7 +24,8 @@ async def fault_of(settings: HostSettings, error: Exception, limit: float) -> Un
     if isinstance(error, asyncssh.ConnectionLost | ConnectionResetError | BrokenPipeError):
         why = f"{_where(settings)} hung up before the login was over: {error}"
         return Unreachable(host, why, passing=True)
-    return Unreachable(host, _spell(settings, error, limit))
+    silent = isinstance(error, TimeoutError)
+    return Unreachable(host, _spell(settings, error, limit), silent=silent)
 
 
 def _where(settings: HostSettings) -> str:

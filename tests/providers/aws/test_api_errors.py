@@ -13,7 +13,7 @@ from skyward_nb.providers.aws.api_errors import (
     spell_quota,
     way_on,
 )
-from skyward_nb.providers.aws.offer_walk import OfferWalk, spell_way
+from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, spell_way, without
 from skyward_nb.words.offers import InstanceType, Offer
 
 
@@ -27,6 +27,9 @@ from skyward_nb.words.offers import InstanceType, Offer
         ("OptInRequired", NextStep.REGION),
         ("SpotInstanceTermination", NextStep.ZONE),
         ("SpotInstanceShutdown", NextStep.ZONE),
+        ("Server.InternalError", NextStep.ZONE),
+        ("Client.InternalError", NextStep.STOP),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", NextStep.MARKET),
         ("RequestLimitExceeded", NextStep.AGAIN),
         ("InternalError", NextStep.AGAIN),
         ("UnauthorizedOperation", NextStep.STOP),
@@ -83,6 +86,24 @@ def test_a_refusal_says_what_to_do():
     assert spell_fault(new) == "RunInstances: that is new (SomethingNew)"
 
 
+def test_a_denial_keeps_the_words_of_aws():
+    said = (
+        "You are not authorized to perform this operation. User: arn:aws:iam::1:user/me is not authorized to perform: "
+        "ec2:RunInstances with an explicit deny in a service control policy. Encoded authorization failure message: AbC-1"
+    )
+    fault = AWSError("UnauthorizedOperation", said, "RunInstances")
+    fault.profile = "lab"
+    text = spell_fault(fault)
+    assert "explicit deny in a service control policy" in text and "docs/aws-policy.json" in text
+    command = "aws sts decode-authorization-message --encoded-message AbC-1 --profile lab"
+    assert text.endswith(f"`{command}`") and text.count("AbC-1") == 1
+
+
+def test_a_disk_s_key_that_may_not_be_used_is_named():
+    fault = AWSError("Client.InternalError", "i-1 ended: Client error on launch", "RunInstances")
+    assert "KMS" in spell_fault(fault) and "Client error on launch" in spell_fault(fault)
+
+
 # ── the walk ────────────────────────────────────────────────────────────────────────────
 
 
@@ -137,6 +158,21 @@ def test_a_region_that_an_account_does_not_have_leads_away_from_it():
     assert last == ["p4d.24xlarge in eu-west-1a"]
     refused = AWSError("OptInRequired", "You are not subscribed to this service", "RunInstances")
     assert "has not subscribed" in spell_fault(refused)
+
+
+def test_an_account_without_spot_machines_takes_those_on_demand():
+    offers = [offer("g6.xlarge", spot=True), offer("g5.xlarge", spot=True), offer("g6.xlarge")]
+    _, last = walked(offers, NextStep.MARKET)
+    assert last == ["g6.xlarge in us-east-1a"]
+
+
+def test_after_machines_that_were_taken_back_the_next_zone_comes_then_the_next_offer():
+    offers = [offer("g5.xlarge"), offer("g6.xlarge", spot=True), offer("g6.xlarge")]
+    walk = OfferWalk(offers[1:])
+    left = without(offers, walk.next)
+    assert left == (offer("g6.xlarge", zones=("us-east-1b",), spot=True), offers[2])
+    assert without(left, OfferWalk(left).next) == (offers[2],)
+    assert without([offers[2]], ZoneAttempt(offers[2], "us-east-1b")) == ()
 
 
 def test_nothing_is_tried_after_a_stop():

@@ -8,12 +8,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from skyward_nb.providers.aws import network
+from skyward_nb.providers.aws import callers as login_callers
 from skyward_nb.providers.aws.api_errors import AWSError
 
 
 def callers():
-    return asyncio.run(network.caller_networks())
+    return asyncio.run(login_callers.caller_networks())
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from skyward_nb.providers.aws import network, rental_records
+from skyward_nb.providers.aws import rental_records
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.machine import AWSMachine, Rental
 from skyward_nb.providers.aws.rental_records import (
@@ -67,12 +67,12 @@ def pool(tmp_path, monkeypatch):
             raise OSError("no way there")
         return "a stream"
 
-    async def caller_networks():
+    async def caller_networks(*_):
         return (here[0],)
 
     here, tried = ["198.51.100.1/32"], []
     monkeypatch.setattr(FarMachine, "_opened", opened)
-    monkeypatch.setattr(network, "caller_networks", caller_networks)
+    monkeypatch.setattr("skyward_nb.providers.aws.machine.callers_for", caller_networks)
     return entry, cloud, here, tried
 
 
