@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
 
@@ -112,6 +113,32 @@ def test_what_is_ones_own_is_named_and_stays(api, renter, is_public):
     assert api.left() == before and own.describe_subnets(SubnetIds=[subnet])["Subnets"]
 
 
+def test_tags_disks_and_reserved_capacity_are_asked_for(api, renter):
+    access = AWSAccess(
+        region="us-east-1", throughput=1000, reservation="cr-0123456789abcdef0", tags=(("team", "vision"),),
+        caller=("10.0.0.0/24",), public_ip=False, jump="ssm",
+    )  # fmt: skip
+    made = renter(nodes=1, aws=access)
+    made.entry.note(tags=access.tags)
+    with contextlib.suppress(LaunchError, AccountError):  # nothing is reserved here
+        made.launch()
+    asked = launches(api)[0].parameters
+    assert (
+        asked["CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId"]
+        == access.reservation
+    )
+    assert (
+        asked["BlockDeviceMapping.1.Ebs.Throughput"],
+        asked["BlockDeviceMapping.1.Ebs.Iops"],
+    ) == ("1000", "4000")
+    assert asked["NetworkInterface.1.AssociatePublicIpAddress"] == "false"
+    assert {"team", "vision"} <= {*asked.values()}
+    (into,) = [call for call in api.calls if call.action == "AuthorizeSecurityGroupIngress"]
+    assert "22" not in into.parameters.values()  # by the Session Manager, no port is open
+    assert not made.end()
+    assert api.left() == {}
+
+
 # ── until it is asked again ─────────────────────────────────────────────────────────────
 
 
@@ -191,7 +218,7 @@ def test_a_machine_that_does_not_answer_is_tried_less_and_less(pauses):
                 raise Unreachable("i-1", "refused")
 
     line, faults = Line(), {}
-    asyncio.run(boot._reach_one(line, time.monotonic() + 600, faults))
+    asyncio.run(boot._reach_one(line, time.monotonic() + 600, faults, set()))
     assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0] and faults == {}
 
 
