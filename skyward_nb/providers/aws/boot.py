@@ -53,7 +53,7 @@ _TAKE = (
 )
 
 
-class TakenBack(Exception):
+class EndedByEC2(Exception):
     """EC2 took machines back, or could not run them on, before their first login."""
 
 
@@ -66,7 +66,7 @@ async def log_in(
 ) -> tuple[list[HostLine], tuple[RunningInstance, ...]]:
     """Lines to all machines, in order, and the machines with their new host keys.
 
-    Raises `StartError`, and `TakenBack` if it is EC2 that ended one.
+    Raises `StartError`, and `EndedByEC2` if it is EC2 that ended one.
 
     `others` are machines that the pool has already.
     """
@@ -189,7 +189,7 @@ async def _reach_one(
 
 
 async def _see_that_they_run(cloud: AWSClient, entry: RentalFolder, lines: list[HostLine]) -> None:
-    """Raise `StartError` with its console output if a machine has ended, or `TakenBack`, as AWS says."""
+    """Raise `StartError` with its console output if a machine has ended, or `EndedByEC2`, as AWS says."""
     record = entry.record
     region = record.machines[0].region
     states: dict[str, str] = {}
@@ -202,7 +202,7 @@ async def _see_that_they_run(cloud: AWSClient, entry: RentalFolder, lines: list[
         if state is not None and not termination.is_alive(state):
             if codes.get(line.name, "").startswith("Server."):
                 ends = await termination.ends_of(cloud, region, record.pool_id)
-                raise TakenBack(f"{line.name}: {ends.get(line.name) or codes[line.name]}")
+                raise EndedByEC2(f"{line.name}: {ends.get(line.name) or codes[line.name]}")
             raise await boot_failed(cloud, record.name, region, line.name, record.user)
 
 

@@ -114,7 +114,7 @@ async def _reached(
         tell(CostChanged(_bill(spec, entry, launch.chosen, before)))
         try:
             return await boot.log_in(cloud, entry, launched, tell)
-        except boot.TakenBack as taken:
+        except boot.EndedByEC2 as taken:
             offers = await _next_offers(cloud, entry, launch, offers, str(taken), tell)
 
 

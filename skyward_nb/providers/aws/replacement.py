@@ -62,7 +62,7 @@ async def replaced(
             tell(CostChanged(replace(lack.bill, before=lack.bill.before + cost)))
         if isinstance(error, AWSError):
             raise StartError(spec.name, spell_fault(error)) from error
-        if isinstance(error, boot.TakenBack):
+        if isinstance(error, boot.EndedByEC2):
             why = f"EC2 took a new machine back before its first login ({error}); the next run tries again"
             raise StartError(spec.name, why) from error
         raise
