@@ -115,8 +115,10 @@ class Torchrun(Script):
 
 
 def _with_torch(options: PoolOptions) -> PoolOptions:
-    """Options with the packages of the agents themselves: no framework of the pool brings them."""
-    image = options.image if isinstance(options.image, Image) else Image()
-    named = {package_name(each) for each in (*image.pip, *(options.pip or ()))}
+    """Options with the packages of the agents: no framework of the pool brings them. An image of one's own stays as it is."""
+    if isinstance(options.image, Image):
+        return options
+    asked = options.pip or ()
+    named = {package_name(each) for each in asked}
     lacking = [each for each in find_plugin("torch").image if package_name(each) not in named]
-    return options.changed(pip=(*(options.pip or ()), *lacking)) if lacking else options
+    return options.changed(pip=(*asked, *lacking)) if lacking else options

@@ -15,15 +15,19 @@ from tiers import few
 WORKER = """\
 import json, os, signal, sys, time
 from pathlib import Path
-rank, attempt = os.environ['RANK'], os.environ['TORCHELASTIC_RESTART_COUNT']
-snapshot = Path(f'snapshot-{rank}')
-first = int(snapshot.read_text()) if snapshot.exists() else 0
-for epoch in range(first, 3):
+rank = os.environ['RANK']
+snapshots = [Path(f'snapshot-{each}') for each in range(4)]
+own = snapshots[int(rank)]
+def reached(path):
+    return int(path.read_text()) if path.exists() else 0
+for epoch in range(reached(own), 3):
     print('epoch', epoch, 'worker', rank, 'of', os.environ['WORLD_SIZE'], sys.argv, flush=True)
-    snapshot.write_text(str(epoch + 1))
-    if epoch == 1 and rank == '2' and '--killed' in sys.argv:
-        os.kill(os.getpid(), signal.SIGKILL)
-    while epoch == 1 and '--killed' in sys.argv and attempt == '0':
+    own.with_suffix('.new').write_text(str(epoch + 1))
+    own.with_suffix('.new').replace(own)  # a worker may be stopped between any two lines
+    # The first attempt ends here: a node that restarts because another one does counts no attempt.
+    while epoch == 1 and '--killed' in sys.argv:
+        if rank == '2' and all(reached(each) == 2 for each in snapshots):
+            os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.05)
 """
 FAILS = """\

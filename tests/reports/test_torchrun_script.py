@@ -38,7 +38,7 @@ def test_a_new_pool_has_a_rank_for_each_node():
     [
         ({}, ("torch>=2.6", "numpy>=2")),
         ({"pip": ("six", "NumPy")}, ("six", "NumPy", "torch>=2.6")),
-        ({"image": Image(pip=["torch==2.7", "numpy"])}, UNSET),
+        ({"image": Image(interpreter="/opt/python")}, UNSET),
     ],
 )
 def test_a_new_pool_has_the_package_of_the_agents(options, pip):

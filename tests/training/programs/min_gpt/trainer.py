@@ -35,7 +35,7 @@ class Trainer:
             found = torch.load(self.snapshot, weights_only=True)
             model.load_state_dict(found["model"])
             self.epoch = found["epoch"]
-            print(f"resumed at epoch {self.epoch}", flush=True)
+            print(f"resumed at epoch {self.epoch} as rank {dist.get_rank()}", flush=True)
         self.model = DistributedDataParallel(model)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=settings.trainer.rate)
 
