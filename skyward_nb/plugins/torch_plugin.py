@@ -103,7 +103,12 @@ class TorchPlugin(PlainPlugin):
             )
             limit = timedelta(seconds=float(timeout)) if timeout else None
             forming = Forming(info, store, backend, limit)
-            with forming.heeded(), models_remembered(), steps_counted(info), ExitStack() as simulation:
+            with (
+                forming.heeded(),
+                models_remembered(),
+                steps_counted(info),
+                ExitStack() as simulation,
+            ):
                 _form(forming, KeptGroups(info, store, _wires.during))
                 del store
                 entered[self.name] = _group

@@ -37,7 +37,7 @@ def launcher(who: str) -> Generator[Callable[..., tuple[str, ...]]]:
         yield torchrun
         return
     line = (*SKY, "torchrun", "pool=bench", f"--nproc-per-node={RANKS}", str(HERE / "ddp.py"))
-    subprocess.run((*line[:3], "keep", *line[3:]), cwd=HERE, check=True, **QUIET)
+    subprocess.run((*line[:4], "keep", *line[4:]), cwd=HERE, check=True, **QUIET)
     try:
         yield lambda *words: (*line, *words)
     finally:

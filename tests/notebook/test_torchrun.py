@@ -57,7 +57,9 @@ OPTIONS = {
     "standalone": "--standalone -r 3 -t 1:3 --local-ranks-filter=0",
 }
 """Two ways to say it, with what both have."""
-BOTH = "--nproc-per-node=2 --max-restarts=1 --role=trainer --log-dir=logs --start-method=spawn logs.py"
+BOTH = (
+    "--nproc-per-node=2 --max-restarts=1 --role=trainer --log-dir=logs --start-method=spawn logs.py"
+)
 
 pytestmark = [pytest.mark.torch, needs("torch")]
 
@@ -130,7 +132,9 @@ def logs_of(folder):
 def shown(text):
     """The lines of workers on a console, without the rank that a picture has before them."""
     lines = (line.removeprefix("[0] ") for line in text.splitlines())
-    return sorted(line for line in lines if "worker" in line.split(":")[-1][:6] or "error of" in line)
+    return sorted(
+        line for line in lines if "worker" in line.split(":")[-1][:6] or "error of" in line
+    )
 
 
 def logs_of_ours(notebook, how):
