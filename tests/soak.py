@@ -54,9 +54,10 @@ def stop(pid: int, seconds: float) -> int:
         _traced(_INTERRUPT, each)
     # Only a thread that has stopped can be let go: with the signal that it was about to get, if any.
     signals: dict[int, int] = {}
-    while len(signals) < len(held):
-        # All in turn: a main thread that was killed ends once the others are taken notice of.
-        for each in held:
+    while len(signals) < len(threads):
+        # All in turn: a main thread that was killed ends once the others are taken notice of, also
+        # those that were let go a moment ago and are dead since.
+        for each in threads:
             if each not in signals and (number := _signal_at_stop(each)) is not None:
                 signals[each] = number
         time.sleep(_POLL)

@@ -22,85 +22,26 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
-
+from skyward_nb.node.forge_messages import (
+    LARGEST,
+    ForkRank,
+    ModulesPreloaded,
+    Order,
+    PreloadModules,
+    RankExited,
+    RankForked,
+    Word,
+    send,
+)
 from skyward_nb.node.stack_pipe import STACK_SIGNAL
 from skyward_nb.node.worker_forks import WorkerForks
-from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.system import processes
 from skyward_nb.system.parenthood import die_with_parent, hang_together
 from skyward_nb.words.decoding import from_msgpack
-from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.masking import masked_repr
 from skyward_nb.workdir.working_folder import FOLDERS, copies_root
 
 _UNTIL_SEEN = 5.0
 """Seconds in which an agent sees that a rank has hung up, however busy the machine."""
-
-
-class ForkRank(msgspec.Struct, frozen=True, tag=True):
-    """Fork a rank; its sockets, its pipes and perhaps its rendezvous socket come along.
-
-    It runs on these `cpus` (none: on all), and its code holds at most so many bytes of `memory`.
-    """
-
-    place: InstanceInfo
-    env: dict[str, str]
-    plugins: tuple[PluginUse, ...]
-    threads: int
-    memory: int | None = None
-    cpus: tuple[int, ...] = ()
-
-    def __repr__(self) -> str:
-        return masked_repr(self)
-
-
-class SignalRank(msgspec.Struct, frozen=True, tag=True):
-    """Send a signal to a rank, or with `group` to all it started, too."""
-
-    pid: int
-    number: int
-    group: bool = False
-
-
-class PreloadModules(msgspec.Struct, frozen=True, tag=True):
-    """Import these modules, as before the first fork; `NAME=VALUE` sets a variable. Answered by `ModulesPreloaded`."""
-
-    modules: tuple[str, ...]
-
-
-class RankForked(msgspec.Struct, frozen=True, tag=True):
-    """A rank's process id, and when it started: nobody is later taken for it."""
-
-    generation: int
-    rank: int
-    pid: int
-    started: int = 0
-
-
-class RankExited(msgspec.Struct, frozen=True, tag=True):
-    """A rank's process ended: its exit code, or minus the signal that killed it."""
-
-    pid: int
-    code: int
-
-
-class ModulesPreloaded(msgspec.Struct, frozen=True, tag=True):
-    """Preloading is over after `seconds`; `missing` says what could not be imported."""
-
-    seconds: float
-    missing: dict[str, str] = {}
-
-
-Order = ForkRank | SignalRank | PreloadModules
-Word = RankForked | RankExited | ModulesPreloaded
-
-_LARGEST = 1 << 20
-
-
-def send(connection: socket.socket, message: Order | Word, descriptors: list[int]) -> None:
-    """One message with its file descriptors on a SOCK_SEQPACKET socket."""
-    socket.send_fds(connection, [msgspec.msgpack.encode(message)], descriptors)
 
 
 def _signal_main_thread(pid: int, number: int) -> None:
@@ -195,7 +136,7 @@ class Forge:
 
     def _obey(self) -> bool:
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._control, _LARGEST, 8)
+            data, descriptors, _, _ = socket.recv_fds(self._control, LARGEST, 8)
         except ConnectionError:
             data, descriptors = b"", list[int]()
         if not data:

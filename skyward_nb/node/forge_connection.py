@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from skyward_nb.node import forge
+from skyward_nb.node.forge_messages import ModulesPreloaded, Order, PreloadModules, RankForked, Word
+from skyward_nb.node.forge_messages import send as send_message
 from skyward_nb.system import processes
 from skyward_nb.words.decoding import from_msgpack
 
@@ -26,7 +27,7 @@ class ForgeConnection:
         self._folder = folder
         self._pid = pid
         self._socket = control
-        self._orders: deque[tuple[forge.Order, tuple[IO[bytes] | socket.socket, ...]]] = deque()
+        self._orders: deque[tuple[Order, tuple[IO[bytes] | socket.socket, ...]]] = deque()
         self._ordered: set[str] | None = None
         """Modules that it was ordered to import."""
         self.imported: asyncio.Event = asyncio.Event()
@@ -60,9 +61,9 @@ class ForgeConnection:
         elif more := modules - self._ordered:
             self._ordered |= modules
             self.imported.clear()
-            self.send(forge.PreloadModules(tuple(sorted(more))))
+            self.send(PreloadModules(tuple(sorted(more))))
 
-    def send(self, order: forge.Order, *resources: IO[bytes] | socket.socket) -> None:
+    def send(self, order: Order, *resources: IO[bytes] | socket.socket) -> None:
         """Send an order and descriptors, which are closed once they are sent."""
         self._orders.append((order, resources))
         if len(self._orders) == 1:
@@ -72,7 +73,7 @@ class ForgeConnection:
         while self._orders:
             order, resources = self._orders[0]
             try:
-                forge.send(self._socket, order, [each.fileno() for each in resources])
+                send_message(self._socket, order, [each.fileno() for each in resources])
             except BlockingIOError:
                 self._loop.add_writer(self._socket, self._send_waiting)
                 return
@@ -94,11 +95,11 @@ class ForgeConnection:
             self._loop.remove_reader(self._socket)
             self._ended()
             return
-        word = from_msgpack(data, forge.Word)
-        if isinstance(word, forge.ModulesPreloaded):
+        word = from_msgpack(data, Word)
+        if isinstance(word, ModulesPreloaded):
             self.missing = word.missing
             self.imported.set()
-        elif isinstance(word, forge.RankForked):
+        elif isinstance(word, RankForked):
             processes.note(self._folder, [processes.ProcessIdentity(word.pid, word.started)])
             self._ranks.forked(word)
         else:

@@ -9,9 +9,9 @@ import socket
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from skyward_nb.node import forge
 from skyward_nb.node.exit_causes import ENDED, ExitCauses
 from skyward_nb.node.forge_connection import ForgeConnection
+from skyward_nb.node.forge_messages import ForkRank, RankExited, RankForked, SignalRank
 from skyward_nb.node.gpus import gpu_of
 from skyward_nb.node.memory_watch import MemoryWatch
 from skyward_nb.node.outbox import Outbox
@@ -98,7 +98,7 @@ class LocalRanks:
             self.causes.ended_for(rank, spell_excess(held, limit))
             self._signal(connection, signal.SIGKILL)
 
-    async def fork(self, order: forge.ForkRank, *resources: socket.socket) -> None:
+    async def fork(self, order: ForkRank, *resources: socket.socket) -> None:
         """Have a rank forked; it gets the descriptors, which are closed here."""
         place = order.place
         connection = RankConnection(asyncio.get_running_loop(), place, self)
@@ -124,7 +124,7 @@ class LocalRanks:
                 rendezvous.close()
             connection.send(data)
 
-    def forked(self, word: forge.RankForked) -> None:
+    def forked(self, word: RankForked) -> None:
         """Note a rank's process, and send it the signal that waited for it."""
         self.causes.born(word.rank, word.pid)
         connection = self._by_rank.get(word.rank)
@@ -133,7 +133,7 @@ class LocalRanks:
             if connection.unborn_signal is not None:
                 self._signal(connection, connection.unborn_signal)
 
-    def exited(self, word: forge.RankExited) -> None:
+    def exited(self, word: RankExited) -> None:
         """Note the end of a rank's process; its connection may still hold events."""
         connection = next(
             (connection for connection in self._by_rank.values() if connection.pid == word.pid),
@@ -221,7 +221,7 @@ class LocalRanks:
             self._signal(connection, signal.SIGINT)
             if (pid := connection.living_pid) is not None:
                 # C code that waits for a child drops SIGINT.
-                self._forge.send(forge.SignalRank(pid, signal.SIGURG))
+                self._forge.send(SignalRank(pid, signal.SIGURG))
 
     def kill(self, command: Kill) -> None:
         """Kill ranks, but tell those that have ended the run: `RankDone` may be on a slow line."""
@@ -246,7 +246,7 @@ class LocalRanks:
         if connection.pid is None:
             connection.unborn_signal = number
         elif connection.how is None:
-            self._forge.send(forge.SignalRank(connection.pid, number, group=True))
+            self._forge.send(SignalRank(connection.pid, number, group=True))
 
     def hold(self, held: bool) -> None:
         """Have ranks wait with their events, except those that must end; or let them go on."""
@@ -271,7 +271,7 @@ class LocalRanks:
             if connection is None or (pid := connection.living_pid) is None:
                 answer(Stack(rank, ""))
             else:
-                signal_it = partial(self._forge.send, forge.SignalRank(pid, STACK_SIGNAL))
+                signal_it = partial(self._forge.send, SignalRank(pid, STACK_SIGNAL))
                 connection.inspect(signal_it, lambda text, rank=rank: answer(Stack(rank, text)))
 
     async def sample(self) -> None:

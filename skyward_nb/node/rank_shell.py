@@ -5,7 +5,6 @@ It is made once, in the forge. It prints nothing by itself: values, exceptions a
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import importlib
@@ -358,6 +357,8 @@ async def _awaited(work: Awaitable[Any]) -> Any:
 
 def _run_to_its_end(work: Coroutine[Any, Any, Any]) -> object:
     """Run a cell's coroutine on the rank's loop; an interrupt cancels it, and waits for that."""
+    import asyncio
+
     loop = get_asyncio_loop()
     task = loop.create_task(work)
     try:

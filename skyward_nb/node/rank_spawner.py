@@ -7,8 +7,8 @@ import os
 import zlib
 from pathlib import Path
 
-from skyward_nb.node import forge
 from skyward_nb.node.forge_connection import ForgeConnection
+from skyward_nb.node.forge_messages import ForkRank
 from skyward_nb.node.gpus import devices_of
 from skyward_nb.node.local_ranks import LocalRanks
 from skyward_nb.node.outbox import Outbox
@@ -70,7 +70,7 @@ class RankSpawner:
             env |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"} | order.env
             rendezvous = self._ports.take_rendezvous() if place.is_head else None
             await self._ranks.fork(
-                forge.ForkRank(place, env, uses[place.node], *_share(order, number, threads)),
+                ForkRank(place, env, uses[place.node], *_share(order, number, threads)),
                 *(() if rendezvous is None else (rendezvous,)),
             )
 

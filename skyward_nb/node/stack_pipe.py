@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
 
 STACK_SIGNAL = signal.SIGRTMIN + 5
 """Has the main thread of a rank write its stack. The forge and ranks that are not ready ignore it."""

@@ -1,18 +1,15 @@
 """Types of objects that are bound to their process, and why: most reasons why a value cannot be pickled.
 
-A type of another package is known by the name of its module: nothing is imported here for that.
+A type of another module is known by the module's name: nothing is imported here for that.
 """
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import io
 import mmap
 import pickle
 import select
 import socket
-import subprocess
 import threading
 import types
 import weakref
@@ -39,12 +36,14 @@ _LIVE: dict[tuple[type, ...], str] = {
     (weakref.ref, weakref.ProxyType, weakref.CallableProxyType): (
         "a weak reference keeps nothing alive, so on a rank it would be dead"
     ),
-    (subprocess.Popen,): "it is the handle of a process of this machine",
-    (asyncio.Future, asyncio.AbstractEventLoop): "it belongs to the event loop of its process",
-    (concurrent.futures.Executor,): "it runs threads of its process",
-    (concurrent.futures.Future,): "a future belongs to its process; send what it gives, .result()",
 }  # fmt: skip
 _LIVE_ELSEWHERE = {
+    ("subprocess", "Popen"): "it is the handle of a process of this machine",
+    ("asyncio", "Future"): "it belongs to the event loop of its process",
+    ("_asyncio", "Future"): "it belongs to the event loop of its process",
+    ("asyncio", "AbstractEventLoop"): "it belongs to the event loop of its process",
+    ("concurrent", "Executor"): "it runs threads of its process",
+    ("concurrent", "Future"): "a future belongs to its process; send what it gives, .result()",
     ("_ctypes", "Array"): "it is memory of its process; send bytes of it",
     ("_ctypes", "_Pointer"): "it points into its process",
     ("ctypes", "CDLL"): "a library is loaded by each process itself",

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from skyward_nb.plugins.connection_gate import UnsafeServer
 from skyward_nb.system.other_accounts import other_people
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import size_of, spell_mesh, uneven
-from skyward_nb.words.spec import PoolSpec
+
+if TYPE_CHECKING:
+    from skyward_nb.words.spec import PoolSpec
 
 TRUSTS = "trust_local_users"
 """The option of each plugin that says so of the pool."""

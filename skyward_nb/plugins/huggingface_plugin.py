@@ -14,13 +14,15 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import accelerate_private
 from skyward_nb.plugins.base import PlainPlugin, RankContext
 from skyward_nb.runtime import event_sink
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.spec import PoolSpec
+
+if TYPE_CHECKING:
+    from skyward_nb.words.spec import PoolSpec
 
 _TOKEN = "HF_TOKEN"  # noqa: S105 - the variable's name
 _USE_CPU = "ACCELERATE_USE_CPU"

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import jax_private
 from skyward_nb.plugins.base import (
@@ -33,7 +33,9 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import Axes, axes_of
 from skyward_nb.words.mig import own_slice
-from skyward_nb.words.spec import PoolSpec
+
+if TYPE_CHECKING:
+    from skyward_nb.words.spec import PoolSpec
 
 _JOIN = 120
 _HEARTBEAT = 100

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import keras_private
 from skyward_nb.plugins.base import PlainPlugin, RankContext
@@ -22,7 +22,9 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import FRAMEWORKS
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import Axes
-from skyward_nb.words.spec import PoolSpec
+
+if TYPE_CHECKING:
+    from skyward_nb.words.spec import PoolSpec
 
 _MODEL_AXIS = "tp"
 

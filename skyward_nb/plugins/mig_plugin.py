@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from skyward_nb.plugins.base import PlainPlugin, RankContext
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
-from skyward_nb.words.spec import PoolSpec
+
+if TYPE_CHECKING:
+    from skyward_nb.words.spec import PoolSpec
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from typing import TYPE_CHECKING
 
 from skyward_nb.plugins.base import TRUSTS, Plugin
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.words.errors import MissingDependency
 from skyward_nb.words.frameworks import with_what_they_need
-from skyward_nb.words.spec import PoolSpec
+
+if TYPE_CHECKING:
+    from skyward_nb.words.spec import PoolSpec
 
 PLUGINS = {
     "mig": "skyward_nb.plugins.mig_plugin",

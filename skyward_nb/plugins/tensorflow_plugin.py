@@ -18,7 +18,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from skyward_nb.compat import tensorflow_private
 from skyward_nb.plugins.base import PlainPlugin, RankContext, check_people, check_platform
@@ -29,7 +29,9 @@ from skyward_nb.system import processes
 from skyward_nb.words.frameworks import with_what_they_need
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import Axes
-from skyward_nb.words.spec import PoolSpec
+
+if TYPE_CHECKING:
+    from skyward_nb.words.spec import PoolSpec
 
 _PATIENCE = 2.0
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"

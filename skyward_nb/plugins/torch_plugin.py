@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import torch_private
 from skyward_nb.plugins import torch_models
@@ -35,7 +35,9 @@ from skyward_nb.runtime.process_group import entered
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import Axes, axes_of
 from skyward_nb.words.mig import own_slice
-from skyward_nb.words.spec import PoolSpec
+
+if TYPE_CHECKING:
+    from skyward_nb.words.spec import PoolSpec
 
 _JOIN = timedelta(seconds=120)
 _wires = FrameworkSockets()

@@ -9,7 +9,6 @@ import atexit
 import builtins
 import gc
 import io
-import multiprocessing
 import os
 import runpy
 import sys
@@ -50,6 +49,8 @@ def run(
     It runs in this folder; where there is no such folder, on a machine elsewhere, in that of the rank. With
     a `key` its paths are in the copy of its folder on this machine. It is `called` by this word, or by its path.
     """
+    import multiprocessing
+
     path, folder = placed(key, path), placed(key, folder)
     known = {*finalizers()}
     threads, children = {*threading.enumerate()}, {*multiprocessing.active_children()}
@@ -219,6 +220,8 @@ def _endings() -> Generator[Callable[[], None]]:
 
 def _join(threads: set[threading.Thread], children: set[BaseProcess]) -> None:
     """Wait for what the script has started and not waited for, as Python does at its end."""
+    import multiprocessing
+
     for thread in {*threading.enumerate()} - threads:
         if not thread.daemon:
             thread.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import sys
 from importlib.machinery import PathFinder
@@ -26,6 +25,8 @@ def distribution_of(module: str) -> str:
     top = module.partition(".")[0]
     if top in _KNOWN or top in sys.builtin_module_names or PathFinder.find_spec(top) is None:
         return _KNOWN.get(top, top)
+    import importlib.metadata  # with all of `email`: programs start sooner without it
+
     found = importlib.metadata.packages_distributions().get(top)  # takes seconds
     return found[0] if found else top
 

@@ -98,7 +98,8 @@ def test_one_that_is_killed_meanwhile_ends_for_its_parent(running):
             shaking.kill()
 
 
-def test_one_that_is_killed_before_its_stop_is_noticed_ends_too(running, monkeypatch):
+@pytest.mark.parametrize("held", [0, 1], ids=["", "with a thread that is not let go yet"])
+def test_one_that_is_killed_before_its_stop_is_noticed_ends_too(running, monkeypatch, held):
     """A main thread is told to have ended once all others are."""
     found, killed = soak._signal_at_stop, []
 
@@ -108,11 +109,18 @@ def test_one_that_is_killed_before_its_stop_is_noticed_ends_too(running, monkeyp
             killed.append(os.kill(running.pid, signal.SIGKILL))
         return found(thread)
 
+    def stopping():
+        others = [
+            each.id for each in psutil.Process(running.pid).threads() if each.id != running.pid
+        ]
+        assert all(soak._traced(soak._SEIZE, each) for each in others[:held])
+        stop(running.pid, 0)
+
     monkeypatch.setattr(soak, "_signal_at_stop", late)
-    stopping = threading.Thread(target=stop, args=(running.pid, 0), daemon=True)
-    stopping.start()
-    stopping.join(30)
-    assert not stopping.is_alive()
+    thread = threading.Thread(target=stopping, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def test_one_that_has_ended_is_nobody():
