@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from skyward_nb.compat.torch_private import COMPILER
 from skyward_nb.runtime.script_runner import run
 from skyward_nb.system.distributions import distribution_of, lacked_module
 from skyward_nb.system.traceback_filter import without_frames
@@ -38,8 +39,9 @@ MODULES = (
     "torch.distributed.run",
     "torch.nn.parallel.distributed",
     "torch.optim",
+    COMPILER,
 )
-"""What a worker, or an agent, imports."""
+"""What an agent imports, and a worker up to the end of its first step."""
 _POOL = "SKYWARD_POOL"
 _READ_BY_IMPORTS = ("PYTHON", "LD_", "TORCH_", "PYTORCH_", "KMP_")
 _READ_LATER = ("TORCH_NCCL_ASYNC_ERROR_HANDLING",)
@@ -181,11 +183,14 @@ def _connected() -> socket.socket:
 # ── forked ──────────────────────────────────────────────────────────────────────────────
 
 
-def why_not(order: ForkWorker, own: Mapping[str, str]) -> str:
-    """Why a worker would not be the same as one that imports anew, given the forge's environment; "" if it is."""
-    for name in {*order.env, *own}:
+def why_not(order: ForkWorker, before: Mapping[str, str], own: Mapping[str, str]) -> str:
+    """Why a worker would not be the same as one that imports anew; "" if it is.
+
+    The forge's environment was the first one when it began, and is the second one now: imports set variables, too.
+    """
+    for name in {*order.env, *before, *own}:
         is_read = name.startswith(_READ_BY_IMPORTS) and name not in _READ_LATER
-        if is_read and order.env.get(name) != own.get(name):
+        if is_read and order.env.get(name) not in (before.get(name), own.get(name)):
             return f"{name} is read by imports"
     if order.words[:1] != ("-m",) and order.words[0].startswith("-"):
         return f"{order.words[0]} is an option of Python"
