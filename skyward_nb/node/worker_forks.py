@@ -34,7 +34,6 @@ class WorkerForks:
     def __init__(self, folder: Path, become_new: Callable[[], None]) -> None:
         self._path = folder / SOCKET
         self._become_new = become_new
-        self._environ = {**os.environ}
         self._lines: set[socket.socket] = set()
         self._of: dict[int, socket.socket] = {}
         self._listener: socket.socket | None = None
@@ -86,7 +85,7 @@ class WorkerForks:
         line.close()
 
     def _fork(self, order: ForkWorker, line: socket.socket) -> None:
-        why = worker_process.why_not(order, self._environ, os.environ) or _import_modules()
+        why = worker_process.why_not(order, os.environ) or _import_modules()
         if why:
             _say(line, WorkerRefused(why))
             return

@@ -44,7 +44,8 @@ MODULES = (
 """What an agent imports, and a worker up to the end of its first step."""
 _POOL = "SKYWARD_POOL"
 _READ_BY_IMPORTS = ("PYTHON", "LD_", "TORCH_", "PYTORCH_", "KMP_")
-_READ_LATER = ("TORCH_NCCL_ASYNC_ERROR_HANDLING",)
+_READ_LATER = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "KMP_DUPLICATE_LIB_OK")
+"""Set by agents, and by threadpoolctl in a rank that has torch loaded, whatever the forge has."""
 _PAUSE = 0.02
 
 
@@ -183,14 +184,11 @@ def _connected() -> socket.socket:
 # ── forked ──────────────────────────────────────────────────────────────────────────────
 
 
-def why_not(order: ForkWorker, before: Mapping[str, str], own: Mapping[str, str]) -> str:
-    """Why a worker would not be the same as one that imports anew; "" if it is.
-
-    The forge's environment was the first one when it began, and is the second one now: imports set variables, too.
-    """
-    for name in {*order.env, *before, *own}:
+def why_not(order: ForkWorker, own: Mapping[str, str]) -> str:
+    """Why a worker would not be the same as one that imports anew, given the forge's environment; "" if it is."""
+    for name in {*order.env, *own}:
         is_read = name.startswith(_READ_BY_IMPORTS) and name not in _READ_LATER
-        if is_read and order.env.get(name) not in (before.get(name), own.get(name)):
+        if is_read and order.env.get(name) != own.get(name):
             return f"{name} is read by imports"
     if order.words[:1] != ("-m",) and order.words[0].startswith("-"):
         return f"{order.words[0]} is an option of Python"
