@@ -343,4 +343,6 @@ def pytest_configure(config):
         assert re.search(r"\d+ passed", said)
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    assert not [p for p in psutil.process_iter(["uids"]) if p.info["uids"].real == user.pw_uid]
+    until(
+        lambda: not [p for p in psutil.process_iter(["uids"]) if p.info["uids"].real == user.pw_uid]
+    )

@@ -170,6 +170,21 @@ class Town:
                 process.kill()
                 process.wait()
         self._running.clear()
+        for pid in self._of_steps():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _of_steps(self) -> list[int]:
+        """Slurm's own processes of steps, which try for minutes to tell a controller that has ended: by their log."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                log = (place / "fd" / "3").readlink()
+                if log.is_relative_to(self.folder / "log") and (
+                    place / "cmdline"
+                ).read_bytes().startswith(b"slurmstepd"):
+                    found.append(int(place.name))
+        return found
 
     # ── its commands ────────────────────────────────────────────────────────────────────
 
