@@ -61,7 +61,8 @@ class Scene:
                     found.append(process)
         assert found, words
         for process in found:
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with one before it
+                process.kill()
 
 
 def cancelled(scene):

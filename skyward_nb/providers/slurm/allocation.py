@@ -20,7 +20,12 @@ from skyward_nb.providers.slurm.batch_script import (
     batch_script,
     step_script,
 )
-from skyward_nb.providers.slurm.controller import SlurmController, SlurmRefused, SlurmSilent
+from skyward_nb.providers.slurm.controller import (
+    SlurmController,
+    SlurmRefused,
+    SlurmSilent,
+    SlurmUnasked,
+)
 from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.job_states import (
     JobState,
@@ -153,8 +158,9 @@ class Allocation:
         """Submit the job; its id. Raises `SlurmRefused`, `SlurmSilent`: it may appear later then."""
         try:
             return await self.controller.submit(self.record.pool_id, words, script)
-        except SlurmSilent:
-            self._note(replace(self.record, lost=time.time()))
+        except SlurmSilent as silent:
+            if not isinstance(silent, SlurmUnasked):
+                self._note(replace(self.record, lost=time.time()))
             raise
 
     def _note(self, record: JobRecord) -> None:
