@@ -80,10 +80,11 @@ pictures: tools  ## the pictures of README and docs, made of README's own cells 
 	cp build/screenshots/readme-running.png docs/picture.png
 	cp build/screenshots/readme-finished.png docs/picture-finished.png
 
-release: $(STAMPS)/release  ## the wheel and the source archive in dist, checked as an index checks them
+release: $(STAMPS)/test $(STAMPS)/release  ## the wheel and the source archive in dist, checked as an index checks them, and run on each Python found
 	rm -rf dist
 	$(BIN)/python -m build --installer uv --outdir dist
 	$(BIN)/twine check --strict dist/*
+	.ci/wheel $(BIN)/python
 
 notebooks: $(STAMPS)/demo  ## executes the notebooks that need this machine alone, for the gallery of `make docs`
 	$(BIN)/python notebooks/execute.py notebooks/[0-9]*.ipynb notebooks/scripts.ipynb notebooks/sources.ipynb

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import nbformat
 from IPython.lib.lexers import IPython3Lexer
 from pygments.token import Comment
 
@@ -48,6 +48,9 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_class_signature = "mixed"
 
+_NOT_EXECUTED = """:::{note}
+This page was built without executing the notebook, so its cells show nothing. `make gallery` builds the site with all outputs.
+:::"""
 _ONE_BACKTICK = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)")
 
 
@@ -85,7 +88,18 @@ def _write_pages(_app: Sphinx) -> None:
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         executed = ROOT / "build" / notebook.name
         is_newer = executed.exists() and executed.stat().st_mtime > notebook.stat().st_mtime
-        shutil.copy2(executed if is_newer else notebook, made / notebook.name)
+        text = (executed if is_newer else notebook).read_text()
+        text = text if is_newer else _said_not_executed(text)
+        path = made / notebook.name
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def _said_not_executed(text: str) -> str:
+    """A notebook that says below its title that it has no outputs on this site."""
+    notebook = nbformat.reads(text, as_version=4)
+    notebook.cells.insert(1, nbformat.v4.new_markdown_cell(_NOT_EXECUTED, id="not-executed"))
+    return nbformat.writes(notebook)
 
 
 def setup(app: Sphinx) -> None:

@@ -137,6 +137,9 @@ class Ran:
     cleared: int = 0
     """How often its outputs were taken back."""
 
+    handles: list[str] = field(default_factory=list)
+    """What handles of runs say that this cell or an earlier one shows; the first is a cell's `result`, too."""
+
     own: set[str] = field(default_factory=set)
     expressions: dict[str, dict] = field(default_factory=dict)
 
@@ -164,6 +167,10 @@ class Ran:
 
     def _show(self, content: dict, *, is_new: bool) -> str:
         name = content.get("transient", {}).get("display_id", "")
+        if (text := content["data"].get("text/plain", "")).startswith("<run "):
+            self.handles.append(text)
+            self.result = text if is_new else self.result
+            return text
         if not is_new and name not in self.own:
             self.others.append(content["data"])
             return ""

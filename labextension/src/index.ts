@@ -10,6 +10,7 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { addCellButton } from './cellButton';
 import { addCellMenu } from './cellMenu';
 import { offerLine } from './kernelLines';
+import { addLateValues } from './lateValues';
 import { markCells } from './marks';
 import { showOtherPages } from './otherPages';
 import { PoolsPanel } from './panel';
@@ -71,6 +72,7 @@ const otherPages: JupyterFrontEndPlugin<void> = {
   requires: [INotebookTracker],
   activate: (_: JupyterFrontEnd, tracker: INotebookTracker) => {
     showOtherPages(tracker);
+    addLateValues(tracker);
   }
 };
 

@@ -9,6 +9,7 @@ import type { ICodeCellModel } from '@jupyterlab/cells';
 import { isCodeCellModel } from '@jupyterlab/cells';
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import type { KernelMessage } from '@jupyterlab/services';
+import { forget, isThere } from './lateValues';
 
 /** What a display of a run says beside what it shows. */
 interface IMark {
@@ -97,6 +98,9 @@ class CellOfOthers {
       case 'display_data':
       case 'execute_result':
       case 'error':
+        if (kind === 'execute_result' && isThere(this.model)) {
+          break; // the server was quicker
+        }
         outputs.add(outputOf(message, kind));
         this.remember(message, outputs.length - 1);
         break;
@@ -109,6 +113,7 @@ class CellOfOthers {
         break;
       case 'clear_output':
         this.displays.clear();
+        forget(this.model);
         outputs.clear((message as KernelMessage.IClearOutputMsg).content.wait);
         break;
     }

@@ -12,6 +12,7 @@ import { metricsOf } from './curveScale';
 import { CurvePicture } from './curvePicture';
 import { button, element, setText } from './dom';
 import { BundleHtml } from './figures';
+import { runEnded } from './lateValues';
 import { OutputPane } from './outputPane';
 import { RankChoice } from './rankChoice';
 import { noteTable, rankTable } from './rankTable';
@@ -262,12 +263,15 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
     return this.isVisible && this.node.offsetParent === null;
   }
 
-  private told({ state, data }: IRunState): void {
+  private told({ state, data, value }: IRunState): void {
     if (!data) {
       if (state === 'gone' && this.node.dataset['is'] === 'live') {
         this.node.dataset['is'] = 'kept';
       }
       return;
+    }
+    if (state === 'over') {
+      runEnded.emit({ node: this.node, run: this.watched, value });
     }
     this.drawBundle(data, 'live');
     if (state === 'over') {

@@ -7,10 +7,11 @@ import { ask } from './pools';
 const PERIOD = 1000;
 const LONGEST = 60000;
 
-/** `live` and `over` come with a bundle; of what is `gone` nothing is known. */
+/** `live` and `over` come with a bundle; of what is `gone` nothing is known. `value`: what the cell showed below it. */
 export interface IRunState {
   state: 'live' | 'begun' | 'over' | 'gone';
   data: Record<string, unknown> | null;
+  value?: Record<string, unknown> | null | undefined;
 }
 
 /** Asks as long as the run goes on, `isSeen`, and somebody has not stopped it. */

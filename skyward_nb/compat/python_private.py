@@ -2,7 +2,7 @@
 
 Where one is missing, AttributeError: a script's executors would keep its rank waiting, its temporary folders would stay.
 
-Seen with Python 3.11 to 3.13.
+Seen with Python 3.11 to 3.14.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import msgspec
 from skyward_nb.logs.log_reader import LogLine
 from skyward_nb.pool import registry
 from skyward_nb.reports.run_logs import find_run, last_lines, log_lines
-from skyward_nb.show.kept_pictures import find_picture
+from skyward_nb.show.kept_pictures import find_picture, find_value
 from skyward_nb.show.run_progress import ask_for_picture, read_progress
 from skyward_nb.view.sgr import plain
 from skyward_nb.words.errors import OptionError
@@ -21,10 +21,14 @@ _MOST_TEXT = 4_000_000
 
 
 class RunNow(msgspec.Struct, frozen=True):
-    """A run and its bundle: `live`, or `over`; one that has `begun` has no picture yet, of what is `gone` none is kept."""
+    """A run and its bundle: `live`, or `over`; one that has `begun` has no picture yet, of what is `gone` none is kept.
+
+    `value` is the bundle of what its cell has shown below the picture, written a moment after it.
+    """
 
     state: Literal["live", "begun", "over", "gone"]
     data: dict[str, object] | None = None
+    value: dict[str, object] | None = None
 
 
 class LogPage(msgspec.Struct, frozen=True):
@@ -44,7 +48,8 @@ def run_now(pool_id: str, number: int) -> RunNow:
             picture = ask_for_picture(entry, number)
             return RunNow("live", picture.data) if picture is not None else RunNow("begun")
     try:
-        return RunNow("over", find_picture(f"{pool_id}/{number}", ()))
+        run = f"{pool_id}/{number}"
+        return RunNow("over", find_picture(run, ()), find_value(run))
     except OptionError:
         return RunNow("gone")
 

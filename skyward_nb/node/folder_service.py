@@ -29,7 +29,7 @@ def answer(ask: FolderAsk, store: BlobStore) -> Answer:
         folder = MachineFolder(copies_root(), ask.key)
         match ask:
             case FolderQuery():
-                return FolderLacks(folder.lacking(ask.entries))
+                return FolderLacks(*folder.lacking(ask.entries))
             case FolderUpdate():
                 return FolderUpdated(folder.update(ask.entries, _contents(store, ask).get))
             case FolderSearch():

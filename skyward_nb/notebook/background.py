@@ -46,6 +46,7 @@ class Background:
         self.value: object = None
         self.error: BaseException | None = None
         self.is_over: bool = False
+        self.has_ended: Callable[[], None] = lambda: None
         self._execution = execution
         self._conclude = conclude
         self._closed = closed
@@ -105,6 +106,7 @@ class Background:
                 self._ended_between = False
                 # Front ends that run notebooks by themselves miss what is shown between cells.
                 self._execution.display.draw_again()
+                self.has_ended()
             return
         self._take(None if self._ended.is_set() else _SLICE)
 
@@ -151,6 +153,7 @@ class Background:
             while self._events:
                 self._execution.watch(self._events.popleft())
             self._closed(why)
+            self.has_ended()
 
     def _end(self) -> None:
         self.is_over = True
@@ -165,6 +168,7 @@ class Background:
                 self.value = self._conclude(self._outcome)
         except (SkyError, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the handle raises it
             self.error = error
+        self.has_ended()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

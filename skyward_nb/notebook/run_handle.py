@@ -1,8 +1,17 @@
-"""`RunHandle`: a run that goes on in the background, for any cell to ask."""
+"""`RunHandle`: a run that goes on in the background, for any cell to ask.
+
+What a cell has shown of a handle says how the run is: until its end with the time at which it was so, then for good.
+"""
 
 from __future__ import annotations
 
-from typing import NoReturn, Protocol
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
+
+from IPython.core.getipython import get_ipython
+from IPython.display import display
 
 from skyward_nb.words.errors import RunGoesOn
 
@@ -13,6 +22,8 @@ class BackgroundRun(Protocol):
     value: object
     error: BaseException | None
     is_over: bool
+    has_ended: Callable[[], None]
+    """Called when it is over, and again for front ends that miss what is shown between cells."""
 
     def look(self) -> None:
         """Take what has come."""
@@ -34,17 +45,13 @@ class RunHandle:
         self.name = name
         self._where = where
         self._work = work
+        self._shown: list[Any] = []
 
     @property
     def status(self) -> str:
         """`running`, `finished`, `interrupted` or `failed`."""
         self._work.look()
-        if not self._work.is_over:
-            return "running"
-        error = self._work.error
-        if error is None:
-            return "finished"
-        return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        return _status(self._work)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run has ended, for `timeout` seconds at most; whether it has.
@@ -72,11 +79,48 @@ class RunHandle:
         raise TypeError("a run's handle works only in its notebook: send h.result() instead")
 
     def __repr__(self) -> str:
-        ways = {
-            "running": "h.status, h.wait(), h.result(), h.cancel()",
-            "finished": "h.result() is its value",
-            "failed": "h.result() raises what it raised",
-            "interrupted": "h.result() raises KeyboardInterrupt",
-        }
-        status = self.status
-        return f"<run {self.name} on {self._where}: {status}; {ways[status]}>"
+        return _spell(self.name, self._where, self.status)
+
+    def _ipython_display_(self) -> None:
+        """Show a run that goes on so that the words can change; another one is shown as any value is."""
+        if self.status != "running" or not hasattr(get_ipython(), "kernel"):
+            raise NotImplementedError
+        self._shown.append(display(_bundle(repr(self)), raw=True, display_id=True))
+        self._work.has_ended = _renewal(self.name, self._where, self._work, self._shown)
+
+
+_WAYS = {
+    "running": "h.status, h.wait(), h.result(), h.cancel()",
+    "finished": "h.result() is its value",
+    "failed": "h.result() raises what it raised",
+    "interrupted": "h.result() raises KeyboardInterrupt",
+}
+
+
+def _status(work: BackgroundRun) -> str:
+    if not work.is_over:
+        return "running"
+    if work.error is None:
+        return "finished"
+    return "interrupted" if isinstance(work.error, KeyboardInterrupt) else "failed"
+
+
+def _spell(name: str, where: str, status: str) -> str:
+    at = f" at {time.strftime('%H:%M:%S')}" if status == "running" else ""
+    return f"<run {name} on {where}: {status}{at}; {_WAYS[status]}>"
+
+
+def _bundle(words: str) -> dict[str, str]:
+    return {"text/plain": words}
+
+
+def _renewal(name: str, where: str, work: BackgroundRun, shown: list[Any]) -> Callable[[], None]:
+    """What says the end wherever the handle was shown; it holds neither handle nor value."""
+    find_work = weakref.ref(work)
+
+    def renew() -> None:
+        if (ended := find_work()) is not None:
+            for each in shown:
+                each.update(_bundle(_spell(name, where, _status(ended))), raw=True)
+
+    return renew

@@ -107,14 +107,17 @@ def parse(
 def parse_verb(verb: str, line: str, *, words: int = 0) -> ParsedOptions:
     """Read the line of a verb of `%sky`; raises `OptionError` for options that the verb does not take.
 
-    Of a verb that names a pool, a bare word is its name; `%sky down all` has a word of its own.
+    Of a verb that names a pool, a bare word is its name; `%sky down all` (or `--all`) has a word of its own.
     """
     taken = TAKES[verb]
     scopes: tuple[Scope, ...] = tuple(
         dict.fromkeys(("pool", *(BY_NAME[option].scope for option in taken)))
     )
     if verb in NAMES_A_POOL:
-        asked = parse_words(split_line(line), scopes=scopes, words=1, is_word=_is_a_name)
+        given = split_line(line)
+        if verb == "down":
+            given = ["all" if word in ("--all", "-a") else word for word in given]
+        asked = parse_words(given, scopes=scopes, words=1, is_word=_is_a_name)
         if asked.rest and (verb, asked.rest) != ("down", ("all",)):
             if asked.pool.name is not None:
                 raise OptionError("pool", f"pool= is given twice: {asked.rest[0]}")

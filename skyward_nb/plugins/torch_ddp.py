@@ -1,12 +1,4 @@
-"""A `DistributedDataParallel` that lets go of its process group last.
-
-Its reducer, when it is the last to hold a group that was destroyed, ends that group's threads while
-it holds the interpreter's lock, which such a thread may just want: it then frees what it kept of a
-backward pass. Scripts that end with `destroy_process_group()` hang there now and then (seen with
-torch 2.13: pt_gloo_runloop in `~AsyncWork`, the main thread in `~Reducer`; pytorch/pytorch#56297).
-The group's own Python object ends it without the lock. So that shall go last: attributes go in the
-order in which they were set.
-"""
+"""Which `DistributedDataParallel` models were made, for the time after a cut; each holds its process group last."""
 
 from __future__ import annotations
 
@@ -16,29 +8,27 @@ from contextlib import contextmanager
 from typing import Any
 
 from skyward_nb.plugins import torch_models
-
-_GROUP = "process_group"
+from skyward_nb.runtime.torch_groups import hold_group_last
 
 
 @contextmanager
-def groups_go_last() -> Generator[None]:
-    """Meanwhile, what is made of this class holds its group as its last attribute."""
+def models_remembered() -> Generator[None]:
+    """Meanwhile, what is made of this class is known to `torch_models`."""
     from torch.nn.parallel import DistributedDataParallel
 
     made = DistributedDataParallel.__init__
-    DistributedDataParallel.__init__ = _with_its_group_last(made)
+    DistributedDataParallel.__init__ = _remembered(made)
     try:
         yield
     finally:
         DistributedDataParallel.__init__ = made
 
 
-def _with_its_group_last(make: Callable[..., None]) -> Callable[..., None]:
+def _remembered(make: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - what it is
         make(self, *args, **kwargs)
-        if _GROUP in self.__dict__:
-            self.__dict__[_GROUP] = self.__dict__.pop(_GROUP)
+        hold_group_last(self)
         torch_models.remember(self)
 
     return __init__

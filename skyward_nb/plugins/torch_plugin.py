@@ -26,7 +26,7 @@ from skyward_nb.plugins.base import (
     own_interface,
 )
 from skyward_nb.plugins.framework_sockets import FrameworkSockets, await_listener
-from skyward_nb.plugins.torch_ddp import groups_go_last
+from skyward_nb.plugins.torch_ddp import models_remembered
 from skyward_nb.plugins.torch_forming import Forming
 from skyward_nb.plugins.torch_kept import KeptGroups
 from skyward_nb.plugins.torch_steps import steps_counted
@@ -105,7 +105,12 @@ class TorchPlugin(PlainPlugin):
             )
             limit = timedelta(seconds=float(timeout)) if timeout else None
             forming = Forming(info, store, backend, limit)
-            with forming.heeded(), groups_go_last(), steps_counted(info), ExitStack() as simulation:
+            with (
+                forming.heeded(),
+                models_remembered(),
+                steps_counted(info),
+                ExitStack() as simulation,
+            ):
                 _form(forming, KeptGroups(info, store, _wires.during))
                 del store
                 entered[self.name] = _group

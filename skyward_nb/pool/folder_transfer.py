@@ -119,13 +119,17 @@ class FolderTransfer:
         watch: Callable[[Event | None], None],
     ) -> tuple[int, int]:
         """How many bytes were sent, and how many entries were changed there."""
-        lacking, changes = set[str](), list[int]()
+        lacking, behind, changes = set[str](), list[RemoteStore](), list[int]()
 
         def ask(store: RemoteStore, tick: Tick) -> None:
             query = FolderQuery(folder.key, tuple(found.entries.values()))
-            lacking.update(store.ask_folder(query, FolderLacks, tick).contents)
+            lacks = store.ask_folder(query, FolderLacks, tick)
+            lacking.update(lacks.contents)
+            behind.extend([store] * (not lacks.is_current))
 
         _on_each(stores, ask, lambda: watch(None))
+        if not behind:
+            return 0, 0
         size = sum(
             {e.content: e.size for e in found.entries.values() if e.content in lacking}.values()
         )

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+import msgspec
 from IPython.core.getipython import get_ipython
 
 from skyward_nb.hangs.hang import StalledRun, is_a_hang, sentence
@@ -42,6 +43,7 @@ from skyward_nb.reports.run_notes import stalled
 from skyward_nb.reports.source_lines import sources
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pool_displays import PoolDisplays
+from skyward_nb.view.run_view import RankView
 
 _SIGNS_OF_PROGRESS = (
     Clear, Display, Metric, Metrics, Output, Progress, RankDone, RankPhase, ValueWanted, Yielded,
@@ -127,7 +129,9 @@ class Execution:
             words = (
                 f"rank {rank} is at a breakpoint: n, s, p NAME, w as in pdb, c to go on, q to quit"
             )
-            self.display.change(hang=words)
+            ranks = self.display.view.ranks
+            stands = {rank: msgspec.structs.replace(ranks.get(rank, RankView()), halted=True)}
+            self.display.change(hang=words, ranks={**ranks, **stands})
             self.display.show()
         answer(self.pool, wanted)
         with self._displays.lock:

@@ -27,8 +27,9 @@ _MOST_OTHERS = 3
 """The most failures that are listed with the headline of another one."""
 _MOST_TOLD = 120
 """Most characters of a message, or of a line of code, beside a headline."""
+_CUT = "…"
 _MOST_OF_OTHERS = 2000
-"""Most bytes that a note has of another message than the one that is raised."""
+"""Most bytes that a note has of a message."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def same_on_all(message: str) -> str:
 
 
 def headline_of(failures: Sequence[RankFailure], world_size: int) -> tuple[str, tuple[str, ...]]:
-    """A headline on what failed first, and notes: its place, and what else failed."""
+    """A headline on what failed first, and notes: its whole message if that is cut, its place, and what else failed."""
     alike: dict[tuple[str, str], list[RankFailure]] = {}
     for each in failures:
         alike.setdefault((each.type_name, same_on_all(_first_line(each.message))), []).append(each)
@@ -89,7 +90,9 @@ def headline_of(failures: Sequence[RankFailure], world_size: int) -> tuple[str, 
         text = f": {first.text.strip()}" if first.text else ""
         places.append(_cut(f"{first.where}, line {first.line}{text}") if first.where else "")
     headline, *rest = headlines
-    notes = [places[0]] if places[0] else []
+    message = failures[0].message.strip()
+    notes = [bounded(message, _MOST_OF_OTHERS)] if _first_line(message).endswith(_CUT) else []
+    notes += [places[0]] if places[0] else []
     told = zip(rest[:_MOST_OTHERS], places[1:], strict=False)
     notes += [f"{what} ({place})" if place else what for what, place in told]
     if (more := len(rest) - _MOST_OTHERS) > 0:
@@ -115,7 +118,7 @@ def _first_line(text: str) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_TOLD else f"{text[: _MOST_TOLD - 1].rstrip()}…"
+    return text if len(text) <= _MOST_TOLD else f"{text[: _MOST_TOLD - 1].rstrip()}{_CUT}"
 
 
 def exception_of(

@@ -9,12 +9,15 @@ from pathlib import Path
 
 from msgspec.structs import replace as replace_fields
 
+from skyward_nb.bootstrap.requirements import package_name
 from skyward_nb.cell.source import Cell
 from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.torchrun_line import TorchrunLine, read_torchrun
+from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.reports.scripts import Script, runner_cell
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 from skyward_nb.workdir.working_folder import WorkingFolder
@@ -79,7 +82,7 @@ class Torchrun(Script):
                 options.nodes, f"nodes={options.nodes} is on the line, or a default of yours"
             )
         ours = PoolOptions(nodes=self.line.nodes[1], ranks_per_node=1, framework=())
-        return options.over(ours)
+        return _with_torch(options.over(ours))
 
     def check_pool(self, spec: PoolSpec) -> None:
         """Raise `OptionError` for a pool that has too few nodes for it."""
@@ -109,3 +112,13 @@ class Torchrun(Script):
             f"{here!r}, {port}, {folder.key!r})"
         )
         return runner_cell("elastic_agent", call)
+
+
+def _with_torch(options: PoolOptions) -> PoolOptions:
+    """Options with the packages of the agents: no framework of the pool brings them. An image of one's own stays as it is."""
+    if isinstance(options.image, Image):
+        return options
+    asked = options.pip or ()
+    named = {package_name(each) for each in asked}
+    lacking = [each for each in find_plugin("torch").image if package_name(each) not in named]
+    return options.changed(pip=(*asked, *lacking)) if lacking else options

@@ -40,8 +40,8 @@ _PATIENCE = timedelta(days=7)
 _NOT_THE_USERS = (str(Path(__file__).parent.parent), "<frozen ")
 _AT_END = "this rank's code has ended, and cannot go on: where, up, down, list, p EXPRESSION and args look at it"
 _INPUT = (
-    "input() on rank {}, which has no keyboard: ask in a cell of the notebook, `answer = input()`, and "
-    "use that name in the cell for the ranks, to which it is sent"
+    "input() on a rank, which has no keyboard: ask in a cell of the notebook, `answer = input()`, and use that name in "
+    "the cell for the ranks, to which it is sent"
 )
 _BREAKPOINT = (
     "breakpoint() stopped rank {0}, and nobody can type here: `%sky debug rank={0}` looks at its frames and "
@@ -111,6 +111,7 @@ class _LivePdb(pdb.Pdb):
         )
         self.use_rawinput = False
         self.prompt = ""
+        self.has_asked: bool = False
         self._place_of = place_of
 
     def format_stack_entry(self, frame_lineno: tuple[FrameType, int], lprefix: str = ": ") -> str:
@@ -121,11 +122,24 @@ class _LivePdb(pdb.Pdb):
 
     def interaction(self, frame: FrameType | None, traceback: TracebackType | None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Read and obey lines until one has the code go on; raises KeyboardInterrupt."""
+        self.has_asked = True
         try:
             super().interaction(frame, traceback)
         except _Interrupted:
             sys.settrace(None)
             raise KeyboardInterrupt from None
+
+    def user_call(self, frame: FrameType, argument_list: None) -> None:
+        """Stop in a function that is stepped into; the parts of a cell are not called by anybody."""
+        if frame.f_code.co_name != "<module>":
+            super().user_call(frame, argument_list)
+
+    def user_return(self, frame: FrameType, return_value: object) -> None:
+        """Stop at a function's end; at that of a cell's statements, go on with its last expression."""
+        if frame.f_code.co_name == "<module>" and self.has_asked:
+            self.set_step()
+        else:  # as after a breakpoint that is the last of them
+            super().user_return(frame, return_value)
 
     def get_stack(
         self, f: FrameType | None, t: TracebackType | None
@@ -223,7 +237,7 @@ def _shown(value: object) -> str:
 
 
 def _no_input(_prompt: object = "", /) -> NoReturn:
-    raise EOFError(_INPUT.format(instance_info().pool_rank))
+    raise EOFError(_INPUT)
 
 
 def _stop(*args: object, **keywords: object) -> object:
@@ -234,5 +248,6 @@ def _stop(*args: object, **keywords: object) -> object:
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError(_BREAKPOINT.format(instance_info().pool_rank))
     _live = _live or _LivePdb(_place_of)
+    _live.has_asked = False
     _live.set_trace(sys._getframe().f_back)
     return None

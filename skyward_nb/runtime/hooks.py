@@ -1,4 +1,4 @@
-"""Loops of other packages shown as bars, and what they log as metrics, with no change to user code.
+"""Loops of other packages shown as bars, what they log as metrics, and groups of torch that end, with no change to user code.
 
 `installed` patches packages when they are imported, and those that are already, at once. It owns how
 that is done and undone; which methods of which package is said by the modules in `_HOOKS`, which are
@@ -33,6 +33,7 @@ _HOOKS = {
     keras_private.SAVING: "keras_on_jax",
     "transformers.trainer_callback": "transformers_bars",
     "transformers.trainer": "transformers_bars",
+    "torch.nn.parallel.distributed": "torch_groups",
 }
 _MISSING = object()
 _told: set[str] = set()

@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from skyward_nb.compat.torch_private import COMPILER
 from skyward_nb.runtime.script_runner import run
 from skyward_nb.system.distributions import distribution_of, lacked_module
 from skyward_nb.system.traceback_filter import without_frames
@@ -38,11 +39,13 @@ MODULES = (
     "torch.distributed.run",
     "torch.nn.parallel.distributed",
     "torch.optim",
+    COMPILER,
 )
-"""What a worker, or an agent, imports."""
+"""What an agent imports, and a worker up to the end of its first step."""
 _POOL = "SKYWARD_POOL"
 _READ_BY_IMPORTS = ("PYTHON", "LD_", "TORCH_", "PYTORCH_", "KMP_")
-_READ_LATER = ("TORCH_NCCL_ASYNC_ERROR_HANDLING",)
+_READ_LATER = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "KMP_DUPLICATE_LIB_OK")
+"""Set by agents, and by threadpoolctl in a rank that has torch loaded, whatever the forge has."""
 _PAUSE = 0.02
 
 

@@ -211,6 +211,8 @@ class WidgetCanvas:
 
     def _end(self, view: RunView) -> None:
         data, cell = _last(view), self._cell
+        if cell is not None and view.run:
+            cell.keep_value_of(view.run)
         is_taken_back = self._live is not None and cell is not None and cell.take_back()
         handle = None if is_taken_back else self._handle
         self._handle = _published(data, handle, cell.mark() if cell else {})

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any, cast
 
+from skyward_nb.show.kept_pictures import keep_value
+
 _SHOWN = {"stream", "display_data", "execute_result", "error", "input_request", "clear_output"}
 """What leaves something in a cell, or takes something away; a front end keeps what was typed in, too."""
 _MOST_CELLS = 64
@@ -26,6 +28,7 @@ class CellOutputs:
         self._lock = threading.RLock()
         # What the running cell showed before this is not known.
         self._counts = {self.cell: 1}
+        self._value_of = ("", "")
         kernel.session.send = self._count_and_send
         os.register_at_fork(after_in_child=self._in_child)
 
@@ -54,6 +57,10 @@ class CellOutputs:
         """How much the running cell has shown."""
         return self._counts.get(self.cell, 0)
 
+    def keep_value_of(self, run: str, cell: str) -> None:
+        """What this cell shows as its value from now on is kept as the value of this run."""
+        self._value_of = cell, run
+
     def clear_if(self, cell: str, count: int) -> bool:
         """Have the next output take the place of all that the running cell has shown, if it is this cell, and so much."""
         for stream in (sys.stdout, sys.stderr):  # what was printed counts, too
@@ -74,7 +81,12 @@ class CellOutputs:
             self._counts[cell] = self._counts.pop(cell, 0) + 1
             if len(self._counts) > _MOST_CELLS:
                 del self._counts[next(iter(self._counts))]
-            return self._send(stream, what, *args, **options)
+            sent = self._send(stream, what, *args, **options)
+        of_cell, run = self._value_of
+        if kind == "execute_result" and run and of_cell == cell and isinstance(what, dict):
+            message = cast("Mapping[str, Any]", what)
+            keep_value(run, message.get("content", {}).get("data"))
+        return sent
 
     def _in_child(self) -> None:
         """A forked child has the lock as it was."""

@@ -1,6 +1,7 @@
 """The last pictures of runs on disk, beside their logs: `%sky show` draws them again, in any notebook.
 
 <log root>/<pool id>/7.picture    the bundle of run 7, as JSON
+<log root>/<pool id>/7.value      the bundle of its cell's value, where JupyterLab ran it
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from skyward_nb.words.errors import OptionError
 MOST_PICTURES = 500
 MOST_BYTES = 500_000_000
 _SWEEP_PICTURES = 64
+_MOST_OF_A_VALUE = 1_000_000
+_VALUE = ".value"
 _kept = 0
 
 
@@ -29,16 +32,34 @@ def keep(run: str, data: dict[str, object]) -> None:
     """
     global _kept
     with contextlib.suppress(OSError, RuntimeError):
-        path = _path(run)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = path.with_suffix(f".new{os.getpid()}")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(data))
-        new.replace(path)
+        _write(_path(run), msgspec.json.encode(data))
         if _kept % _SWEEP_PICTURES == 0:
             sweep(MOST_PICTURES, MOST_BYTES)
         _kept += 1
+
+
+def keep_value(run: str, data: object) -> None:
+    """Keep how a cell showed its value below the picture of its run, which is kept; nothing of a very large one."""
+    with contextlib.suppress(OSError, RuntimeError):
+        path = _path(run)
+        if path.exists() and len(text := msgspec.json.encode(data)) <= _MOST_OF_A_VALUE:
+            _write(path.with_suffix(_VALUE), text)
+
+
+def find_value(run: str) -> dict[str, object] | None:
+    """The bundle of the value of `default-3fa2b1/7`; None where there is none."""
+    with contextlib.suppress(OSError, RuntimeError, msgspec.DecodeError):
+        return from_json(_path(run).with_suffix(_VALUE).read_bytes(), dict[str, object])
+    return None
+
+
+def _write(path: Path, text: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = path.with_suffix(f".new{os.getpid()}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)
+    new.replace(path)
 
 
 def find_picture(run: str, pool_ids: Collection[str]) -> dict[str, object]:
@@ -71,6 +92,7 @@ def sweep(most: int, most_bytes: int) -> None:
             return
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
+            path.with_suffix(_VALUE).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # a folder that is not empty stays
             path.parent.rmdir()
         size, count = size - bytes_, count - 1

@@ -39,6 +39,10 @@ class LabCell:
         """The kept picture and the widgets were shown now."""
         self._is_alone = self._outputs.count() == _LIVE
 
+    def keep_value_of(self, run: str) -> None:
+        """Keep what the cell shows as its value, for pages that see it too late."""
+        self._outputs.keep_value_of(run, self._request)
+
     def take_back(self) -> bool:
         """Have the next output take their place; whether that can be: the cell runs, and has shown nothing else."""
         return (

@@ -163,9 +163,10 @@ class FolderQuery(msgspec.Struct, frozen=True, tag=True):
 
 
 class FolderLacks(msgspec.Struct, frozen=True, tag=True):
-    """The digests of these contents have to be sent."""
+    """The digests of these contents have to be sent; the copy `is_current` where nothing has to be changed."""
 
     contents: tuple[str, ...]
+    is_current: bool = False
 
 
 class FolderUpdate(msgspec.Struct, frozen=True, tag=True):

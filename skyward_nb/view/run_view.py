@@ -61,7 +61,8 @@ class RankView(msgspec.Struct, frozen=True):
     `told` is when its loops last went on, on that clock. Not in `bars` are as many finished loops as
     `bars_done` counts, and those that go on whose numbers are in `bars_hidden`.
     `peak` is the most bytes of memory that were seen; it `logs_more` when metrics are left out.
-    `waits` are the shares of its last windows of time that it waited in collectives.
+    `waits` are the shares of its last windows of time that it waited in collectives. One that was `halted` has stood
+    at a breakpoint.
     """
 
     state: RankState = "running"
@@ -76,6 +77,7 @@ class RankView(msgspec.Struct, frozen=True):
     telemetry: Telemetry | None = None
     peak: int = 0
     waits: tuple[float, ...] = ()
+    halted: bool = False
     ended: float | None = None
 
 

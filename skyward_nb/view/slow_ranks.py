@@ -21,7 +21,9 @@ _LEAST = 0.02
 
 
 def slow_in(ranks: Mapping[int, RankView]) -> dict[int, float]:
-    """The slow ranks of a run, as `slow_ranks` has them."""
+    """The slow ranks of a run, as `slow_ranks` has them; none where ranks stood at a breakpoint, or waited for one."""
+    if any(now.halted for now in ranks.values()):
+        return {}
     return slow_ranks({rank: now.waits for rank, now in ranks.items()})
 
 

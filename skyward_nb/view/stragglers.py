@@ -39,13 +39,13 @@ def behind(ranks: Mapping[int, RankView]) -> dict[int, str]:
 
 
 def imbalance(ranks: Mapping[int, RankView], began: float) -> str:
-    """A sentence on ranks that took well longer than the others to the end; else nothing."""
+    """A sentence on ranks that took well longer than the others to the end; nothing where one stood at a breakpoint."""
     took = {
         rank: now.ended - began
         for rank, now in ranks.items()
         if now.ended is not None and now.state == "done"
     }
-    if len(took) < 2:
+    if len(took) < 2 or any(now.halted for now in ranks.values()):
         return ""
     usual = statistics.median_low(took.values())
     slow = [rank for rank, s in took.items() if s > usual * _LONGER and s - usual > 1]

@@ -42,14 +42,16 @@ class MachineFolder:
 
     # ── brought up to date ──────────────────────────────────────────────────────────────
 
-    def lacking(self, entries: Iterable[FolderEntry]) -> tuple[str, ...]:
-        """The digests of contents that have to be sent for these entries."""
+    def lacking(self, entries: Iterable[FolderEntry]) -> tuple[tuple[str, ...], bool]:
+        """The digests of contents that have to be sent for these entries; and whether the copy is as they are."""
         now = _checked(entries)
         with self._locked():
             sent = self._sent()
-            files = [each for each in changes(sent, now, self._is_there).written if each.content]
+            found = changes(sent, now, self._is_there)
+            files = [each for each in found.written if each.content]
             here = self._contents_here(sent, files)
-            return tuple(dict.fromkeys(each.content for each in files if each.content not in here))
+            wanted = dict.fromkeys(each.content for each in files if each.content not in here)
+            return tuple(wanted), not (found.written or found.removed)
 
     def update(self, entries: Iterable[FolderEntry], contents: Contents) -> int:
         """Have these entries in the copy, and no others that were sent before; how many were changed for that."""
@@ -90,7 +92,7 @@ class MachineFolder:
     def _is_there(self, entry: FolderEntry) -> bool:
         """Whether something of its kind is at its place."""
         try:
-            mode = self._place(entry).lstat().st_mode
+            mode = os.lstat(os.path.join(self.path, entry.name)).st_mode  # noqa: PTH118 - for each
         except OSError:
             return False
         is_kind = {"file": stat.S_ISREG, "link": stat.S_ISLNK, "folder": stat.S_ISDIR}

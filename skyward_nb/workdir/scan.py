@@ -214,13 +214,13 @@ def _read(
 
 def _opened(root: Path, entry: FolderEntry) -> FileIO | None:
     """A file, open; None for one that is gone."""
-    path = root / entry.name
+    path = os.path.join(root, entry.name)  # noqa: PTH118 - for each file
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise _unreadable(os.fspath(path), error) from None
+        raise _unreadable(path, error) from None
     file = FileIO(handle)
     file.name = path
     return file

@@ -26,6 +26,11 @@ class Target:
 TARGETS = {
     "warm cell x = 1, 4 ranks": Target("≤ 0.7 × the best peer", ratio=0.7),
     "nothing running → one DDP step": Target("≤ 0.3 × torchrun", ratio=0.3, to="torchrun"),
+    "torchrun on a warm pool → first step, 4 workers": Target(
+        "≤ 0.4 × torchrun", ratio=0.4, to="torchrun"
+    ),
+    "2,000 small files to a host, first time": Target("≤ 1.5 × rsync -a", ratio=1.5, to="rsync"),
+    "2,000 small files to a host, unchanged": Target("≤ 0.3 s", seconds=0.3),
     "restart → torch ready, 4 ranks": Target("≤ 0.2 s", seconds=0.2),
     "restart → jax ready, 4 ranks": Target("≤ 1 s", seconds=1.0),
     "new pool → first result": Target("≤ 1 s", seconds=1.0),

@@ -51,10 +51,15 @@ def sharded(model: nn.Sequential) -> nn.Module:
 
 
 def main() -> None:
-    """Under torchrun: one step and out, or train whenever a line comes on the pipe."""
+    """Under torchrun: one step and out, which it may tell a pipe, or train whenever a line comes on the pipe."""
     dist.init_process_group("gloo")
     if len(sys.argv) == 1:
         one_step()
+    elif sys.argv[1] == "told":
+        one_step()
+        if dist.get_rank() == 0:
+            with open(sys.argv[2], "w") as told:
+                told.write("stepped\n")
     else:
         _serve(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])
     dist.destroy_process_group()

@@ -61,9 +61,10 @@ class Notebook:
 
 
 def left_on(host: Host) -> list[str]:
-    """What of pools a host still has: processes, sockets, values. Packages and environments stay."""
+    """What of pools a host still has: processes, sockets, values. Packages, environments and folders of scripts stay."""
     running = [words for words in host.processes().values() if "skyward" in words]
-    kept = r"-path '*/skyward_nb/code*' -o -path '*/skyward_nb/envs*' -o -path '*/skyward_nb/uv*'"
+    stays = ("code", "envs", "uv", "folders")
+    kept = " -o ".join(f"-path '*/skyward_nb/{each}*'" for each in stays)
     folders = "/tmp /var/tmp /dev/shm /run/user /home/ann/.cache/skyward_nb"
     # Each folder is a file system of the host's own; what this machine lends it there is another (-xdev).
     found = host.run(f"find {folders} -xdev -not \\( {kept} \\) -not -type d 2>/dev/null || true")

@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from docs.blocks import ROOT, blocks_of, not_shown
-from jupyter_client.manager import KernelManager
-from kernels import Kernel
+from docs.blocks import ROOT
+from gate.page_cells import run_page
 
 import skyward_nb
 
@@ -38,26 +37,6 @@ def build_wheel(folder: Path) -> Path:
     subprocess.run([*command, str(ROOT)], check=True, timeout=280)
     (wheel,) = folder.glob("*.whl")
     return wheel
-
-
-def run_page(page: str, python: Path) -> None:
-    """Run the cells of a page in a kernel of this Python."""
-    manager = KernelManager(kernel_name="python3")
-    manager.kernel_spec.argv[0] = str(python)
-    manager.start_kernel(cwd=str(python.parent))
-    kernel = Kernel(manager)
-    try:
-        for block in blocks_of(page):
-            if block.language == "python" and not block.not_run:
-                ran = kernel.run(block.code, timeout=120)
-                assert ran.status == "ok", ran.traceback
-                assert not_shown(block.shows, f"{ran.picture}\n{ran.stdout}\n{ran.result}") == []
-        where = kernel.run("skyward_nb = __import__('skyward_nb'); skyward_nb.__file__").result
-        assert str(python.parents[1]) in where
-    finally:
-        kernel.client.stop_channels()
-        manager.shutdown_kernel()
-        manager.cleanup_resources()
 
 
 @pytest.mark.extensive

@@ -110,6 +110,7 @@ class Town:
             f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
             "--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.96.0.0/24",
             "--feature-gates=TTLAfterFinished=true", "--kubelet-preferred-address-types=InternalIP",
+            "--default-not-ready-toleration-seconds=20", "--default-unreachable-toleration-seconds=20",
         )  # fmt: skip
         for number, node in enumerate(NODES, 1):
             self._begin_containerd(node, number)
@@ -119,7 +120,7 @@ class Town:
             "controllers", BIN / "kube-controller-manager", config, f"--service-account-private-key-file={key}",
             f"--root-ca-file={self.folder}/certs/apiserver.crt", "--leader-elect=false",
             "--feature-gates=TTLAfterFinished=true", "--bind-address=127.0.0.1", "--port=0",
-            "--pod-eviction-timeout=20s", "--node-monitor-grace-period=20s",
+            "--node-monitor-grace-period=20s",
         )  # fmt: skip
         self._begin("scheduler", BIN / "kube-scheduler", config, "--leader-elect=false", "--bind-address=127.0.0.1",
                     "--port=0")  # fmt: skip

@@ -350,6 +350,24 @@ def test_a_run_in_two_tabs_and_after_a_reload(runner, gate):
     runner.console_errors.clear()
 
 
+@pytest.mark.extensive
+def test_a_tab_that_opens_what_was_saved_in_mid_run_has_the_value_too(runner, gate):
+    cell = runner.add_cell(f"{WAITS}sky.rank() * 11")
+    runner.run_cell(cell, wait=False)
+    runner.output(cell).locator(".sky-record[data-is='live']").wait_for()
+    runner.save()
+    gate.touch()
+    runner.wait_idle()
+    other = runner.in_another_tab()
+    other.output(cell).get_by_text("[1] 11").wait_for()
+    assert other.output_text(cell).count("[1] 11") == 1
+    other.screenshot("opened-after-the-end")
+    # The page that ran it got it of the kernel.
+    other.page.close()
+    runner.page.bring_to_front()
+    assert runner.output_text(cell).count("[1] 11") == 1
+
+
 def test_a_line_that_failed_is_marked_until_the_next_run(runner):
     cell = runner.add_cell(FAILS)
     runner.run_cell(cell)

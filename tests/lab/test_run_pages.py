@@ -13,7 +13,7 @@ from skyward_nb.pool import registry
 from skyward_nb.pool.registry import PoolEntry
 from skyward_nb.protocol.events import Output
 from skyward_nb.show.canvas import bundle
-from skyward_nb.show.kept_pictures import keep
+from skyward_nb.show.kept_pictures import keep, keep_value, sweep
 from skyward_nb.show.run_progress import ProgressFile
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.spec import PoolSpec
@@ -27,7 +27,7 @@ def folders(tmp_path, monkeypatch):
     monkeypatch.setenv("SKYWARD_LOG_DIR", str(tmp_path / "logs"))
 
 
-def test_a_run_is_gone_or_begun_or_live_or_over():
+def test_a_run_is_gone_or_begun_or_live_or_over(tmp_path):
     assert run_now(POOL, 7).state == "gone"
     spec = PoolSpec(name="far", provider="ssh", nodes=2)
     registry.enter(PoolEntry(pool_id=POOL, spec=spec, notebook="", started=0.0))
@@ -46,7 +46,14 @@ def test_a_run_is_gone_or_begun_or_live_or_over():
     assert set(registry.progress_file(entry).parent.iterdir()) < before
     keep(f"{POOL}/7", bundle(replace(views.finished(), run=f"{POOL}/7")))
     over = run_now(POOL, 7)
-    assert (over.state, over.data[MIME]["over"]) == ("over", True)
+    assert (over.state, over.data[MIME]["over"], over.value) == ("over", True, None)
+    keep_value(f"{POOL}/7", {"text/plain": "[0-3] 5"})
+    assert run_now(POOL, 7).value == {"text/plain": "[0-3] 5"}
+    keep_value(f"{POOL}/8", {"text/plain": "of a run that has no picture"})
+    keep_value(f"{POOL}/7", {"text/plain": "x" * 2_000_000})
+    assert run_now(POOL, 7).value == {"text/plain": "[0-3] 5"}
+    sweep(0, 0)
+    assert not list(tmp_path.glob("logs/*"))
     assert run_now("../far-3fa2b1", 7).state == "gone"
 
 

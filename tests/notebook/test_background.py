@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
@@ -18,7 +19,7 @@ nbformat = Later("nbformat")
 def test_a_run_in_the_background(notebook, slow):
     began = notebook.run(f"%%sky_remote nodes=2 detach out=h\n{slow}")
     assert began.status == "ok"
-    assert "running" in began.result
+    assert re.search(r": running at \d\d:\d\d:\d\d; h.status, ", began.result)
     assert notebook.run("1 + 1").result == "2"
     assert notebook.run("h.status").result == "'running'"
     busy = notebook.run("%%sky_remote\n1")
@@ -29,6 +30,11 @@ def test_a_run_in_the_background(notebook, slow):
     assert ran.result == "(True, 'finished', 'the end')"
     (picture,) = [data["text/plain"] for data in ran.others if "finished" in data["text/plain"]]
     assert said(picture) == LINES
+    # What the cell saves says how the run ended.
+    (shown,) = ran.handles
+    assert shown.startswith("<run default-")
+    assert shown.endswith(" on 2 ranks: finished; h.result() is its value>")
+    assert notebook.run("h").result == shown
     assert notebook.run("%%sky_remote\nkept").result == "[0-1] 5"
 
 

@@ -1,5 +1,6 @@
 """Code on ranks that asks for a keyboard, and pdb over the frames of a rank that stopped."""
 
+import sys
 import time
 
 import pytest
@@ -22,6 +23,10 @@ def step(batch, mark):
     return scale
 step(sky.rank() + 4, {!r})
 """
+
+
+# A breakpoint stops after its line, or at it, as pdb has it from Python 3.13 on.
+TO_THE_NEXT_LINE = ["n"] if sys.version_info >= (3, 13) else []
 
 
 @pytest.fixture(scope="module")
@@ -108,20 +113,29 @@ step(sky.rank() + 4)
 """
     message = notebook.begin(code)
     shown = []
-    for line in ("p scale", "w", "scale = 7", "n", "up", "c"):
+    for line in (*TO_THE_NEXT_LINE, "p scale", "w", "scale = 7", "n", "up", "c"):
         shown.append(notebook.client.get_stdin_msg(timeout=60)["content"]["prompt"])
         if line == "w":
             time.sleep(6)  # longer than the run may take, and than a machine may be silent
         notebook.client.input(line)
     ran = notebook.finish(message)
-    assert shown == ["rank 1> "] * 6
+    assert shown == ["rank 1> "] * (6 + len(TO_THE_NEXT_LINE))
     assert ran.result == "[0] 41\n[1] 8"
     assert "(7)step()\n-> scale += 1\n50\n" in ran.stdout
     assert "forge" not in ran.stdout
     assert "has not answered" not in ran.picture
+    assert "as long as the others" not in ran.picture, "a person took that time"
     assert notebook.run("%%sky_remote\nsky.rank()").result == "[0] 0\n[1] 1", (
         "nothing is traced any more"
     )
+
+
+def test_stepping_goes_from_a_cells_statements_to_its_value(notebook):
+    code = "%%sky_remote ranks=1\nbreakpoint()\nx = 2\nx + 1"
+    _, ran = typed(notebook, code, *TO_THE_NEXT_LINE, "n", "p x", "n")
+    assert ran.result == "[1] 3"
+    assert "(4)<module>()\n-> x + 1\n2\n" in ran.stdout
+    assert "--" not in ran.stdout
 
 
 def test_all_ranks_at_a_breakpoint_are_asked_in_turn(notebook):
@@ -166,11 +180,10 @@ def test_where_nobody_can_type_a_breakpoint_says_what_to_do(notebook):
 
 
 def test_input_says_where_to_ask(notebook):
-    ran = notebook.run("%%sky_remote ranks=1\nname = input('Your name? ')")
+    ran = notebook.run("%%sky_remote\nname = input('Your name? ')")
     assert ran.error[0] == "EOFError"
-    assert (
-        "input() on rank 1, which has no keyboard: ask in a cell of the notebook" in ran.traceback
-    )
+    assert ran.traceback.count("which has no keyboard: ask in a cell of the notebook") == 1
+    assert "raised on ranks 0-1 of 2, Cell In[" in ran.traceback
 
 
 def test_an_error_of_the_notebook_is_debugged_by_ipython(notebook):

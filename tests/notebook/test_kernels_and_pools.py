@@ -67,7 +67,7 @@ def test_two_pools_side_by_side(fresh):
     fresh.run("%%sky_remote pool=b\nname = 'b'")
     assert fresh.run("%%sky_remote pool=a\nname").result == "[0-1] 'a'"
     assert fresh.run("%%sky_remote pool=b\nname").result == "[0] 'b'"
-    assert "pool a is down" in fresh.run("%sky down all").stdout
+    assert "pool a is down" in fresh.run("%sky down --all").stdout
 
 
 def test_processes_a_cell_started_go_with_the_pool(fresh):

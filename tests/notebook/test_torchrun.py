@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+
 import pytest
 from kernels import ready
 from later import needs
@@ -11,15 +15,19 @@ from tiers import few
 WORKER = """\
 import json, os, signal, sys, time
 from pathlib import Path
-rank, attempt = os.environ['RANK'], os.environ['TORCHELASTIC_RESTART_COUNT']
-snapshot = Path(f'snapshot-{rank}')
-first = int(snapshot.read_text()) if snapshot.exists() else 0
-for epoch in range(first, 3):
+rank = os.environ['RANK']
+snapshots = [Path(f'snapshot-{each}') for each in range(4)]
+own = snapshots[int(rank)]
+def reached(path):
+    return int(path.read_text()) if path.exists() else 0
+for epoch in range(reached(own), 3):
     print('epoch', epoch, 'worker', rank, 'of', os.environ['WORLD_SIZE'], sys.argv, flush=True)
-    snapshot.write_text(str(epoch + 1))
-    if epoch == 1 and rank == '2' and '--killed' in sys.argv:
-        os.kill(os.getpid(), signal.SIGKILL)
-    while epoch == 1 and '--killed' in sys.argv and attempt == '0':
+    own.with_suffix('.new').write_text(str(epoch + 1))
+    own.with_suffix('.new').replace(own)  # a worker may be stopped between any two lines
+    # The first attempt ends here: a node that restarts because another one does counts no attempt.
+    while epoch == 1 and '--killed' in sys.argv:
+        if rank == '2' and all(reached(each) == 2 for each in snapshots):
+            os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.05)
 """
 FAILS = """\
@@ -31,6 +39,27 @@ if sky.rank() == 1:
     sys.exit(3)
 time.sleep(60)
 """
+LOGS = """\
+import os, signal, sys, time
+from pathlib import Path
+rank, attempt = os.environ['RANK'], os.environ['TORCHELASTIC_RESTART_COUNT']
+words = [os.environ[name] for name in ('ROLE_NAME', 'ROLE_RANK', 'ROLE_WORLD_SIZE', 'TORCHELASTIC_MAX_RESTARTS')]
+print('worker', rank, 'attempt', attempt, *words)
+print('error of', rank, file=sys.stderr)
+Path(f'logs/said-{attempt}-{rank}').touch()
+while attempt == '0':
+    time.sleep(0.02)
+    if rank == '1' and Path('logs/said-0-0').exists():
+        sys.exit(3)
+"""
+OPTIONS = {
+    "static": "--nnodes=1 --node-rank=0 --master-addr=localhost --redirects=1:3 --tee=0:3",
+    "standalone": "--standalone -r 3 -t 1:3 --local-ranks-filter=0",
+}
+"""Two ways to say it, with what both have."""
+BOTH = (
+    "--nproc-per-node=2 --max-restarts=1 --role=trainer --log-dir=logs --start-method=spawn logs.py"
+)
 
 pytestmark = [pytest.mark.torch, needs("torch")]
 
@@ -40,6 +69,7 @@ def notebook(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
     (folder / "main.py").write_text(WORKER)
     (folder / "fails.py").write_text(FAILS)
+    (folder / "logs.py").write_text(LOGS)
     (folder / "hello.py").write_text(
         "import sys\nprint(__name__, sys.argv[1:])\nif 'x' in sys.argv: 1 / 0\n"
     )
@@ -86,6 +116,56 @@ def test_what_a_worker_raised_is_one_error(notebook):
     )
     assert "elastic_agent" not in ran.traceback
     assert "WorkersFailed on rank 0 of 2: worker 1: ValueError: boom" in ran.picture
+
+
+def logs_of(folder):
+    """The files below `--log-dir`, by their paths in the folder of the one run; the files of workers go."""
+    logs = folder / "logs"
+    found = {
+        str(path.relative_to(logs)).partition("/")[2]: path.read_text()
+        for path in logs.rglob("*.log")
+    }
+    shutil.rmtree(logs)
+    return found
+
+
+def shown(text):
+    """The lines of workers on a console, without the rank that a picture has before them."""
+    lines = (line.removeprefix("[0] ") for line in text.splitlines())
+    return sorted(
+        line for line in lines if "worker" in line.split(":")[-1][:6] or "error of" in line
+    )
+
+
+def logs_of_ours(notebook, how):
+    (notebook.folder / "logs").mkdir()
+    ran = notebook.run(f"%sky torchrun {OPTIONS[how]} {BOTH}")
+    assert ran.status == "ok", f"{ran.traceback}{ran.picture}"
+    return shown(ran.picture), logs_of(notebook.folder)
+
+
+def test_roles_logs_and_restarts(notebook):
+    console, logs = logs_of_ours(notebook, "static")
+    said = "worker {0} attempt {1} trainer {0} 2 1\n".format
+    assert logs == {
+        f"attempt_{attempt}/{rank}/{name}.log": text
+        for attempt in (0, 1)
+        for rank in (0, 1)
+        for name, text in (("stdout", said(rank, attempt)), ("stderr", f"error of {rank}\n"))
+    }
+    tee = [f"[trainer0]:{said(0, attempt).strip()}" for attempt in (0, 1)]
+    assert console == ["[trainer0]:error of 0"] * 2 + tee
+
+
+@pytest.mark.extensive
+@pytest.mark.parametrize("how", OPTIONS)
+def test_logs_and_console_are_those_of_torchrun_itself(notebook, how):
+    ours = logs_of_ours(notebook, how)
+    (notebook.folder / "logs").mkdir()
+    words = [sys.executable, "-m", "torch.distributed.run", *OPTIONS[how].split(), *BOTH.split()]
+    ran = subprocess.run(words, cwd=notebook.folder, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert ours == (shown(ran.stdout + ran.stderr), logs_of(notebook.folder))
 
 
 @pytest.mark.parametrize(

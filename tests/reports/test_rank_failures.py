@@ -71,6 +71,16 @@ def test_a_headline_is_of_what_failed_first(store):
     assert more == "2 more, each told below"
 
 
+def test_a_message_that_is_cut_in_the_headline_stands_whole_below_it(store):
+    advice = (
+        "input() on rank 0, which has no keyboard: " + "ask in a cell " * 20 + "to which it is sent"
+    )
+    headline, notes = headline_of(failures_of([end(0, EOFError(advice), store)]), 2)
+    assert headline.startswith("EOFError on rank 0 of 2: input() on rank 0, which has no")
+    assert headline.endswith("…")
+    assert notes == (advice, "Cell In[3], line 7: raise ValueError(x)")
+
+
 def test_a_headline_puts_ranks_together_whose_messages_begin_alike(store):
     failed = [
         end(rank, ValueError(f"it failed in: x\npeer {rank} closed"), store) for rank in (0, 1)

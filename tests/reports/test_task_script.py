@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import UNSET
 
 pytest.importorskip("yaml")
 
@@ -11,7 +12,9 @@ from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.option_line import parse
 from skyward_nb.reports.task_script import TaskScript
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
+from skyward_nb.words.volume import Volume
 from skyward_nb.workdir import scan as scanning
 
 
@@ -64,3 +67,16 @@ def test_large_and_linked_mounts_are_sent_where_that_is_asked_for(tmp_path, monk
     assert sent(folder="all") == [[b"large"], [b"large"]]
     mounted = {target: each.only for target, each in script._mounted(spec)}
     assert mounted == {"/d": "", "/f": "large"}, "the link on nodes leads to the name it has there"
+
+
+def test_a_bucket_is_a_volume_of_rented_machines_and_is_named_elsewhere(tmp_path):
+    (tmp_path / "t.yaml").write_text("run: echo\nfile_mounts: {/data: s3://bucket/iris}")
+    script = TaskScript.of_file([str(tmp_path / "t.yaml")])
+    script.check()
+    rented = script.for_new_pool(PoolOptions(provider="aws"))
+    assert rented.volumes == (Volume(bucket="bucket", mount="/data", prefix="iris"),)
+    assert [*script.notes(PoolSpec(name="p", volumes=rented.volumes))] == []
+    assert script.for_new_pool(PoolOptions(provider="ssh")).volumes is UNSET
+    assert [*script.notes(PoolSpec(name="p", provider="ssh"))] == [
+        "left out of t.yaml: file_mounts./data (S3 is for rented machines)"
+    ]

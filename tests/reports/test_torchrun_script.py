@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import UNSET
 
 from skyward_nb.reports.torchrun import Torchrun
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
@@ -29,3 +31,17 @@ def test_a_new_pool_has_a_rank_for_each_node():
     script = Torchrun.of_line(["--nnodes=1:4", "main.py"], "skyward-nb torchrun")
     made = script.for_new_pool(PoolOptions())
     assert (made.nodes, made.ranks_per_node, script.fewest) == (4, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "pip"),
+    [
+        ({}, ("torch>=2.6", "numpy>=2")),
+        ({"pip": ("six", "NumPy")}, ("six", "NumPy", "torch>=2.6")),
+        ({"image": Image(interpreter="/opt/python")}, UNSET),
+    ],
+)
+def test_a_new_pool_has_the_package_of_the_agents(options, pip):
+    """On other machines nothing else would install it: no framework is entered on ranks."""
+    script = Torchrun.of_line(["main.py"], "skyward-nb torchrun")
+    assert script.for_new_pool(PoolOptions(**options)).pip == pip

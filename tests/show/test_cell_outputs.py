@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from skyward_nb.show.cell_outputs import CellOutputs
+from skyward_nb.show.kept_pictures import find_value, keep
 from skyward_nb.show.kernel_status import BusyStatus
 from skyward_nb.show.lab_cell import LabCell
 
@@ -140,6 +141,21 @@ def test_a_kernel_is_watched_once_and_left_as_it_was():
     assert kernel.session.send == send
     CellOutputs.forget(None)
     assert CellOutputs.in_lab(None) is None
+
+
+def test_what_a_cell_shows_as_its_value_is_kept_as_that_of_its_run(monkeypatch, tmp_path):
+    monkeypatch.setenv("SKYWARD_LOG_DIR", str(tmp_path))
+    keep("far-3fa2b1/7", {"text/plain": "a picture"})
+    kernel = Kernel()
+    _, cell = a_cell(kernel)
+    value = {"msg_type": "execute_result", "content": {"data": {"text/plain": "[0-1] 5"}}}
+    kernel.session.send("iopub", value | {"parent_header": {"msg_id": "second"}})
+    assert find_value("far-3fa2b1/7") is None, "of before the run's end"
+    cell.keep_value_of("far-3fa2b1/7")
+    kernel.session.send("iopub", value | {"parent_header": {"msg_id": "third"}})
+    assert find_value("far-3fa2b1/7") is None, "of another cell"
+    kernel.session.send("iopub", value | {"parent_header": {"msg_id": "second"}})
+    assert find_value("far-3fa2b1/7") == {"text/plain": "[0-1] 5"}
 
 
 def test_a_mark_names_the_cell_and_the_widget():

@@ -61,7 +61,8 @@ class Scene:
                     found.append(process)
         assert found, words
         for process in found:
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with one before it
+                process.kill()
 
 
 def cancelled(scene):
@@ -343,4 +344,6 @@ def pytest_configure(config):
         assert re.search(r"\d+ passed", said)
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    assert not [p for p in psutil.process_iter(["uids"]) if p.info["uids"].real == user.pw_uid]
+    until(
+        lambda: not [p for p in psutil.process_iter(["uids"]) if p.info["uids"].real == user.pw_uid]
+    )

@@ -41,6 +41,6 @@ def test_runs_to_its_end(cluster, tmp_path, monkeypatch, gallery):
     assert ran.returncode == 0, ran.stdout[-3000:]
     page = nbformat.read(tmp_path / "build" / NOTEBOOK.name, as_version=4)
     told = "".join(str(cell.get("outputs", "")) for cell in page.cells)
-    assert "#SBATCH" in told
+    assert "sbatch --parsable" in told
     assert "c1: " in told and "c2: " in told
     gallery(tmp_path / "build" / NOTEBOOK.name)

@@ -35,6 +35,7 @@ class Town:
         self.folder = folder
         self.options = options
         self.is_root = os.getuid() == 0
+        self.uses_cgroups = self.is_root and _V1.exists()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         for name in ("state", "run", "log", "spool-c1", "spool-c2", "munge", "gpus"):
             (folder / name).mkdir(parents=True)
@@ -58,7 +59,6 @@ class Town:
 
     def _write(self) -> None:
         here, folder, user = socket.gethostname().partition(".")[0], self.folder, _user()
-        uses_cgroups = self.is_root and _V1.exists()
         gres = " Gres=gpu:a100:2" * self.has_gpus
         lines = f"""
             ClusterName=town
@@ -70,7 +70,7 @@ class Town:
             AuthInfo=socket={folder}/munge/socket
             CredType=cred/munge
             MpiDefault=none
-            ProctrackType=proctrack/{"cgroup" if uses_cgroups else "linuxproc"}
+            ProctrackType=proctrack/{"cgroup" if self.uses_cgroups else "linuxproc"}
             TaskPlugin=task/none
             SwitchType=switch/none
             SchedulerType=sched/backfill
@@ -107,7 +107,7 @@ class Town:
         device = f"NodeName=c[1-2] Name=gpu Type=a100 File={folder}/gpus/g[0-1]\n"
         (folder / "gres.conf").write_text(device * self.has_gpus)
         cgroup = "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n"
-        (folder / "cgroup.conf").write_text(cgroup * uses_cgroups)
+        (folder / "cgroup.conf").write_text(cgroup * self.uses_cgroups)
 
     # ── its daemons ─────────────────────────────────────────────────────────────────────
 
@@ -170,6 +170,21 @@ class Town:
                 process.kill()
                 process.wait()
         self._running.clear()
+        for pid in self._of_steps():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _of_steps(self) -> list[int]:
+        """Slurm's own processes of steps, which try for minutes to tell a controller that has ended: by their log."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                log = (place / "fd" / "3").readlink()
+                if log.is_relative_to(self.folder / "log") and (
+                    place / "cmdline"
+                ).read_bytes().startswith(b"slurmstepd"):
+                    found.append(int(place.name))
+        return found
 
     # ── its commands ────────────────────────────────────────────────────────────────────
 

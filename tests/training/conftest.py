@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from cluster.conftest import hosts, kernel_of_module, notebook, towns
 
+__all__ = ["hosts", "kernel_of_module", "notebook", "towns"]  # fixtures
 PROGRAMS = Path(__file__).parent / "programs"
 _LOSS = re.compile(r"epoch (\d+) loss ([\d.]+)")
 

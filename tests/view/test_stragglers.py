@@ -1,9 +1,11 @@
 """Ranks that are behind, or took longer."""
 
 import pytest
+from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Progress
 from skyward_nb.view.run_view import RankView
+from skyward_nb.view.slow_ranks import slow_in
 from skyward_nb.view.stragglers import behind, current, imbalance
 
 
@@ -55,6 +57,14 @@ def test_the_outermost_loop_that_goes_on_counts():
 def test_a_rank_that_took_longer_is_named():
     done = {rank: RankView(state="done", ended=10.0 + took) for rank, took in enumerate((4, 5, 9))}
     assert imbalance(done, 10.0) == "rank 2 took 1.8 times as long as the others (9.0 s, 5.0 s)"
+
+
+def test_time_at_a_breakpoint_is_nobodys_slowness():
+    done = {rank: RankView(state="done", ended=10.0 + took) for rank, took in enumerate((4, 5, 9))}
+    assert imbalance({**done, 1: replace(done[1], halted=True)}, 10.0) == ""
+    waits = {0: RankView(waits=(0.9,) * 9), 1: RankView(waits=(0.0,) * 9)}
+    assert slow_in(waits)
+    assert slow_in({**waits, 1: replace(waits[1], halted=True)}) == {}
 
 
 def test_short_runs_and_small_differences_are_nothing_to_tell():

@@ -34,7 +34,7 @@ class Pair:
 
     def send(self) -> list[str]:
         found = scan(self.here)
-        lacking = self.machine.lacking(found.entries.values())
+        lacking, is_current = self.machine.lacking(found.entries.values())
         contents, sent = {}, []
         for parts, data in [*found.contents(lacking, self.most, lambda: None)]:
             whole, at = b"".join(data), 0
@@ -43,6 +43,7 @@ class Pair:
                 at += size
                 sent.append(os.fsdecode(each.path))
         self.changes = self.machine.update(found.entries.values(), contents.get)
+        assert not (is_current and (lacking or self.changes))
         return sent
 
     def files(self) -> dict[str, str]:
@@ -220,7 +221,7 @@ def test_a_content_that_did_not_come_changes_nothing(pair):
 def test_a_file_that_changes_while_it_is_sent(pair, monkeypatch):
     path = pair.write("log", "1")
     found = scan(pair.here)
-    lacking = pair.machine.lacking(found.entries.values())
+    lacking, _ = pair.machine.lacking(found.entries.values())
     path.write_text("12")
     ((parts, data),) = found.contents(lacking, 1 << 20, lambda: None)
     assert data == [b"12"] and found.packed(parts) == ((digest_of([b"12"]), 2),)

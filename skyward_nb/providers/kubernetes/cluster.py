@@ -26,6 +26,7 @@ from skyward_nb.words.decoding import from_json
 
 _LIMIT = 40.0
 _REQUEST = "--request-timeout=30s"
+"""Not within a pod: with this flag, kubectl asks localhost:8080 there (kubernetes#93474)."""
 _NO_PROGRAM = 127
 
 
@@ -88,7 +89,7 @@ class KubernetesCluster:
 
     async def server(self) -> ServerVersion:
         """The version of the cluster; raises `ClusterRefused`, `ClusterSilent`."""
-        ran = self._checked(await self._run(["version", "-o", "json", _REQUEST]))
+        ran = self._checked(await self._run(["version", "-o", "json"]))
         try:
             found = from_json(ran.out, _Versions).server_version
         except msgspec.MsgspecError:
@@ -99,7 +100,7 @@ class KubernetesCluster:
 
     async def create(self, manifest: str) -> str:
         """Create a Job; its namespace. Raises `ClusterRefused`, `ClusterSilent`."""
-        words = ["create", "-f", "-", "-o", "json", _REQUEST]
+        words = ["create", "-f", "-", "-o", "json"]
         ran = self._checked(await self._run(words, manifest.encode()))
         try:
             return from_json(ran.out, _Created).metadata.namespace
@@ -112,9 +113,7 @@ class KubernetesCluster:
     async def look(self, pool_id: str) -> JobView:
         """The pool's Job and pods. Raises `ClusterRefused`, `ClusterSilent`."""
         label = f"{LABEL}={job_name(pool_id)}"
-        ran = self._checked(
-            await self._run(["get", "jobs,pods", "-l", label, "-o", "json", _REQUEST])
-        )
+        ran = self._checked(await self._run(["get", "jobs,pods", "-l", label, "-o", "json"]))
         try:
             return read_view(ran.out)
         except msgspec.MsgspecError as error:
@@ -129,7 +128,7 @@ class KubernetesCluster:
         # A namespace may have thousands of events: the server chooses.
         which = f"--field-selector=involvedObject.name={name}"
         try:
-            ran = self._checked(await self._run(["get", "events", which, "-o", "json", _REQUEST]))
+            ran = self._checked(await self._run(["get", "events", which, "-o", "json"]))
             return read_events(ran.out)
         except (ClusterRefused, ClusterSilent, msgspec.MsgspecError):
             return []
@@ -137,18 +136,19 @@ class KubernetesCluster:
     async def room(self, gpu_key: str) -> NodeRoom | None:
         """What nodes have; None where they may not be seen."""
         try:
-            ran = self._checked(await self._run(["get", "nodes", "-o", "json", _REQUEST]))
+            ran = self._checked(await self._run(["get", "nodes", "-o", "json"]))
             return read_room(ran.out, gpu_key)
         except (ClusterRefused, ClusterSilent, msgspec.MsgspecError):
             return None
 
     async def delete(self, pool_id: str) -> None:
         """Delete the pool's Job, if it is there, and with it its pods; raises `ClusterRefused`, `ClusterSilent`."""
-        words = ["delete", "job", job_name(pool_id), "--ignore-not-found", "--wait=false", _REQUEST]
+        words = ["delete", "job", job_name(pool_id), "--ignore-not-found", "--wait=false"]
         self._checked(await self._run(words))
 
     async def _run(self, words: Sequence[str], data: bytes = b"") -> ScriptResult:
-        command = shlex.join(kubectl(self.context, self.namespace, words))
+        limit = [_REQUEST] if self.context else []
+        command = shlex.join(kubectl(self.context, self.namespace, [*words, *limit]))
         try:
             return await self._shell.run(f"exec {command}", data=data, limit=_LIMIT)
         except ShellGone as gone:

@@ -20,7 +20,12 @@ from skyward_nb.providers.slurm.batch_script import (
     batch_script,
     step_script,
 )
-from skyward_nb.providers.slurm.controller import SlurmController, SlurmRefused, SlurmSilent
+from skyward_nb.providers.slurm.controller import (
+    SlurmController,
+    SlurmRefused,
+    SlurmSilent,
+    SlurmUnasked,
+)
 from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.job_states import (
     JobState,
@@ -153,8 +158,9 @@ class Allocation:
         """Submit the job; its id. Raises `SlurmRefused`, `SlurmSilent`: it may appear later then."""
         try:
             return await self.controller.submit(self.record.pool_id, words, script)
-        except SlurmSilent:
-            self._note(replace(self.record, lost=time.time()))
+        except SlurmSilent as silent:
+            if not isinstance(silent, SlurmUnasked):
+                self._note(replace(self.record, lost=time.time()))
             raise
 
     def _note(self, record: JobRecord) -> None:
@@ -253,7 +259,8 @@ class Allocation:
         pool_id, found = self.record.pool_id, False
         if self.record.is_current:
             return False
-        for job in dict.fromkeys((self.record.job, self.record.before or self.record.job)):
+        # The last one by its name: the answer to its submission may have been lost.
+        for job in dict.fromkeys((self.record.job, self.record.before, "")):
             state = await self.controller.look(pool_id, job)
             if state is not None and (state.waits or state.runs):
                 await self.controller.cancel(pool_id, job)
@@ -265,31 +272,34 @@ class Allocation:
 
     async def give_up(self) -> None:
         """End a job that was to take the place of another one, of which the record is again."""
-        before, job = self.record.before, self.record.job
         try:
-            if job:
-                await self.controller.cancel(self.record.pool_id, job)
-            else:
-                # Its answer may have been lost: of those with the pool's name, all but the earlier one.
-                for found, pool_id in await self.controller.named():
-                    if pool_id == self.record.pool_id and found != before:
-                        await self.controller.cancel(pool_id, found)
+            await self._cancel_all_but(self.record.before)
         except SlurmSilent as silent:
             warnings.warn(
-                f"Slurm did not confirm the end of job {job or 'of its name'}: {silent}. It ends by itself, "
+                f"Slurm did not confirm the end of job {self.record.job or 'of its name'}: {silent}. It ends by itself, "
                 "and with the pool.",
                 stacklevel=2,
             )
+
+    def keep(self, given_up: Allocation) -> None:
+        """Write down that this job stays the pool's; one that was given up may still appear, if its answer was lost."""
+        self._note(replace(self.record, lost=max(self.record.lost, given_up.record.lost)))
 
     async def end_before(self) -> str:
         """End the job whose place this one has taken; its name, if Slurm does not confirm that."""
         before = self.record.before
         try:
-            await self.controller.cancel(self.record.pool_id, before)
+            await self._cancel_all_but(self.record.job)
         except SlurmSilent:
             return f"job {before}"
         self._note(replace(self.record, before=""))
         return ""
+
+    async def _cancel_all_but(self, kept: str) -> None:
+        """Cancel the pool's other jobs, also those whose submission was not answered; raises `SlurmSilent`."""
+        for found, pool_id in await self.controller.named():
+            if pool_id == self.record.pool_id and found != kept:
+                await self.controller.cancel(pool_id, found)
 
     async def _gone(self, limit: float, is_gone: Callable[[JobState], bool]) -> JobState | None:
         """Wait until the job has gone; else its state after `limit` seconds. Raises `SlurmSilent`."""

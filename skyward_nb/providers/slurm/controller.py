@@ -29,6 +29,10 @@ class SlurmSilent(EngineFault):
     """Slurm's controller did not answer, which passes; the text has its words."""
 
 
+class SlurmUnasked(SlurmSilent):
+    """A job was not submitted, as the login node has no room for what it will say."""
+
+
 class SlurmRefused(EngineFault):
     """Slurm has refused a job, in these words."""
 
@@ -50,7 +54,9 @@ class SlurmController:
         command = f'mkdir -p "$folder" || exit {_NO_FOLDER}\nexec sbatch --output="$output" {shlex.join(words)}'
         ran = await self._run(output + command, script.encode())
         if ran.code:
-            if ran.code == _NO_FOLDER or _is_silent(ran.err):
+            if ran.code == _NO_FOLDER:
+                raise SlurmUnasked(_said(ran))
+            if _is_silent(ran.err):
                 raise SlurmSilent(_said(ran))
             raise SlurmRefused(_said(ran))
         return ran.out.decode().strip().splitlines()[-1].partition(";")[0]

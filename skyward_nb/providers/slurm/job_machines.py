@@ -61,7 +61,7 @@ async def replaced(
         await readied(machines)
     except BaseException:
         await asyncio.shield(allocation.give_up())
-        record.write()
+        lost[0].allocation.keep(allocation)
         raise
     if left := await asyncio.shield(allocation.end_before()):
         tell(Remark(f"{left} may still run; it ends by itself, and with the pool"))

@@ -35,7 +35,7 @@ class Trainer:
             found = torch.load(self.snapshot, weights_only=True)
             model.load_state_dict(found["model"])
             self.epoch = found["epoch"]
-            print(f"resumed at epoch {self.epoch}", flush=True)
+            print(f"resumed at epoch {self.epoch} as rank {dist.get_rank()}", flush=True)
         self.model = DistributedDataParallel(model)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=settings.trainer.rate)
 
@@ -56,11 +56,14 @@ class Trainer:
                     f"epoch {self.epoch} loss {total.item() / self.world / len(self.batches):.6f}",
                     flush=True,
                 )
+            if os.environ.get("LOCAL_RANK", "0") == "0":
                 self._save()
+            dist.barrier()  # no rank begins an epoch that another one cannot resume at
             self.epoch += 1
 
     def _save(self) -> None:
-        new = self.snapshot.with_suffix(".new")
+        """One of each machine does: machines may have no folder together."""
+        new = self.snapshot.with_suffix(f".{dist.get_rank()}")
         torch.save({"model": self.model.module.state_dict(), "epoch": self.epoch + 1}, new)
         new.replace(self.snapshot)
 
