@@ -162,7 +162,7 @@ class Rank:
 
     def _state_kept(self, command: KeepState) -> StateKept:
         """Keep the state of models for those that come after this rank; it has none if it cannot be read."""
-        words = ""
+        words: str | None
         try:
             words = self._frameworks.keep_state(
                 self._store.memory, command.generation, self._namespace.name_of

@@ -75,10 +75,12 @@ class RankFrameworks:
         """Whether objects of users are in the midst of work with other ranks, after a run that failed."""
         return any(plugin.leaves_open() for plugin in self.plugins)
 
-    def keep_state(self, folder: Path, generation: int, name_of: Callable[[object], str]) -> str:
-        """Keep the state of models for the ranks of this generation; in words, or "" if there is none."""
+    def keep_state(
+        self, folder: Path, generation: int, name_of: Callable[[object], str]
+    ) -> str | None:
+        """Keep the state of models for the ranks of this generation; what plugins say to that."""
         found = [plugin.keep_state(folder, generation, name_of) for plugin in self.plugins]
-        return "; ".join(filter(None, found))
+        return None if None in found else "; ".join(filter(None, found))
 
     def regained(self) -> dict[str, str]:
         """By framework, what users made for the groups before and goes on in these, in words."""

@@ -95,10 +95,13 @@ class Plugin(Protocol):
         """Whether objects of users are in the midst of work with other ranks, after a run that failed."""
         ...
 
-    def keep_state(self, folder: Path, generation: int, name_of: Callable[[object], str]) -> str:
+    def keep_state(
+        self, folder: Path, generation: int, name_of: Callable[[object], str]
+    ) -> str | None:
         """Keep the state of models for ranks begun in this generation, as one has died; in words, or "" if there is none.
 
-        `folder` is this machine's for values; `name_of` says which name a cell gave an object, or "".
+        `folder` is this machine's for values; `name_of` says which name a cell gave an object, or "". None:
+        what is here is not whole, and another rank is to be asked.
         """
         ...
 
@@ -154,7 +157,9 @@ class PlainPlugin:
         """Nothing is."""
         return False
 
-    def keep_state(self, folder: Path, generation: int, name_of: Callable[[object], str]) -> str:
+    def keep_state(
+        self, folder: Path, generation: int, name_of: Callable[[object], str]
+    ) -> str | None:
         """It keeps none."""
         del folder, generation, name_of
         return ""

@@ -134,7 +134,9 @@ class TorchPlugin(PlainPlugin):
         """Whether a model is in the midst of a forward or backward pass."""
         return torch_models.are_unfinished()
 
-    def keep_state(self, folder: Path, generation: int, name_of: Callable[[object], str]) -> str:
+    def keep_state(
+        self, folder: Path, generation: int, name_of: Callable[[object], str]
+    ) -> str | None:
         """That of DDP models, their optimizers and schedules."""
         return rescue(folder, generation, name_of)
 

@@ -7,6 +7,7 @@ model under `fully_shard` a part went with the rank that died: that is written d
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,15 @@ _SHARE = 2
 """The part of the free memory that kept state may take is one of so many."""
 
 
-def rescue(folder: Path, generation: int, name_of: Callable[[object], str]) -> str:
+def rescue(folder: Path, generation: int, name_of: Callable[[object], str]) -> str | None:
     """Keep what there is for ranks that are begun in this generation; in words what to do then, or "".
 
-    `name_of` is the name that a cell gave an object, or "".
+    `name_of` is the name that a cell gave an object, or "". None: parameters may be half-stepped here.
     """
     here = kept_state.here
     if here is None or common_step.is_within_step:
-        return ""  # half of its parameters may have been stepped: another rank is asked
+        return None
+    gc.collect()  # models that a cell has made anew since
     models, shards = torch_models.replicas_with_holders(), torch_models.count_sharded()
     rank = instance_info().rank
     if not models and not shards:

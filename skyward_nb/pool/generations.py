@@ -119,7 +119,9 @@ class Generations:
             match event:
                 case SigInt():
                     return ""
-                case StateKept(generation=number, words=words) if number == coming and words:
+                case StateKept(generation=number, words=words) if (
+                    number == coming and words is not None
+                ):
                     return words
                 case StateKept() | RankLost() if event.rank == asked[0]:
                     del asked[0]

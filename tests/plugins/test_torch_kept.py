@@ -319,7 +319,8 @@ def test_fifty_groups_in_turn(two):
 
 def test_a_training_goes_on_where_living_ranks_were_when_one_died(two):
     make = "ddp = DDP(net())\nt = Training(ddp)\nfast = t.optimizer\nslow = t.schedule\n"
-    does(two, f"{make}\nassert not sky.rejoin(ddp, fast, slow)\nt.run(4)")
+    two.restart(lambda _: None)
+    does(two, f"{TRAINING}{make}\nassert not sky.rejoin(ddp, fast, slow)\nt.run(4)")
     outcome = ended(two, "if rank: os.kill(os.getpid(), 9)\nt.run(6)")
     assert outcome.lost.keys() == {1}
     assert outcome.kept == (
