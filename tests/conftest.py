@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,6 +96,8 @@ def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
     os.environ["SKYWARD_STATE_DIR"] = str(tmp_path_factory.mktemp("state"))
     yield root
+    if "kernels" in sys.modules:
+        sys.modules["kernels"].end_waiting()
     for left in root.glob("*"):
         raise AssertionError(f"left behind: {left}")
     for empty in (root, folders.store_root()):

@@ -6,6 +6,7 @@ import json
 import os
 import queue
 import re
+import shutil
 import tempfile
 import threading
 import time
@@ -16,9 +17,10 @@ from datetime import datetime
 from pathlib import Path
 
 from jupyter_client.manager import KernelManager
-from leaks import leaves_nothing
+from leaks import GO_ON, leaves_nothing
 from waiting import until
 
+_HEAVY = ("jax", "keras", "sklearn", "tensorflow", "torch", "transformers")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _TO_THE_WAIT = 0.2
 """Seconds from what a rank says before it waits until it does."""
@@ -56,6 +58,18 @@ import gc as _gc, os as _os, sys as _sys
 get_ipython().as_it_was = _os.getcwd(), dict(_os.environ), list(_sys.path)
 _gc.freeze()
 del _gc, _os, _sys
+"""
+_FITTED = """
+%unload_ext skyward_nb
+def _fit():
+    import os
+    os.chdir({folder!r})
+    for name in {gone!r}:
+        os.environ.pop(name, None)
+    os.environ.update({set!r})
+_fit()
+del _fit
+%load_ext skyward_nb
 """
 # What is there before and after a test is frozen: `%reset` collects garbage, and need not look at it.
 _WIPE = """
@@ -124,6 +138,7 @@ class Ran:
     """How often its outputs were taken back."""
 
     own: set[str] = field(default_factory=set)
+    expressions: dict[str, dict] = field(default_factory=dict)
 
     def hear(self, kind: str, content: dict) -> str:
         """Take a message; returns what a display or widget shows by it, as text."""
@@ -184,8 +199,9 @@ class Ran:
 class Kernel:
     """One running kernel and its client."""
 
-    def __init__(self, manager: KernelManager) -> None:
+    def __init__(self, manager: KernelManager, env: dict[str, str] | None = None) -> None:
         self.manager = manager
+        self._env = dict(os.environ) if env is None else env
         self._connect()
 
     def _connect(self) -> None:
@@ -233,6 +249,7 @@ class Kernel:
         ) != message:
             """An answer to something else, such as what the kernel is."""
         ran.status = reply["content"]["status"]
+        ran.expressions = reply["content"].get("user_expressions", {})
         return ran
 
     def run(self, code: str, timeout: float = 60, *, on_update=None) -> Ran:
@@ -300,7 +317,7 @@ class Kernel:
     def restart(self, *, by_kill: bool = False) -> str:
         """Restart it as a front end does, or have it killed first; what the extension says then."""
         self.client.stop_channels()
-        self.manager.restart_kernel(now=by_kill)
+        self.manager.restart_kernel(now=by_kill, env=self._env)
         self._connect()
         return self.run("%load_ext skyward_nb").stdout
 
@@ -320,55 +337,115 @@ class Kernel:
         else:
             assert ran.status == "ok", ran
 
+    def fit(self, env: dict[str, str]) -> None:
+        """Give it the folder of this process, and this environment."""
+        more = {name: text for name, text in env.items() if self._env.get(name) != text}
+        code = _FITTED.format(folder=str(Path.cwd()), gone={*self._env} - {*env}, set=more)
+        for each in (code, _REMEMBER):
+            ran = self._run_unseen(each)
+            assert ran.status == "ok", ran
+        self._env = env
 
-_RUNNING: list[Kernel] = []
+    def begins_anew(self) -> bool:
+        """Whether it is as it began, for other tests; one that has died or has imported much is not."""
+        if not self.manager.is_alive():
+            return False
+        self.wipe()
+        told = self.client.execute(
+            "",
+            silent=True,
+            user_expressions={"much": f"set({_HEAVY}) & set(__import__('sys').modules)"},
+        )
+        return self.finish(told).expressions["much"]["data"]["text/plain"] == "set()"
 
 
-@contextmanager
-def _leaves_kernels() -> Iterator[None]:
-    """Afterwards nothing is left but kernels that go on, also where they were restarted meanwhile."""
-    with leaves_nothing() as before:
-        yield
-        before.update(f"child {each.pid}" for each in _RUNNING)
+_running: list[Kernel] = []
+_waiting: list[Kernel] = []
+GO_ON.append(lambda: {f"child {each.pid}" for each in _running})
 
 
 @contextmanager
 def kernel(*, kernel_name: str = "python3", **env: str) -> Iterator[Kernel]:
-    """A kernel with the extension loaded; shut down as a front end does it."""
+    """A new kernel with the extension loaded; shut down as a front end does it."""
+    running = _begin(kernel_name, {**os.environ, **env})
+    try:
+        yield running
+    finally:
+        _end(running)
+
+
+def _begin(kernel_name: str, env: dict[str, str]) -> Kernel:
     # Its sockets are files: a port that is free now may be another's when the kernel takes it.
-    with tempfile.TemporaryDirectory(prefix="sky-kernel-") as folder:
-        manager = KernelManager(
-            kernel_name=kernel_name,
-            transport="ipc",
-            ip=f"{folder}/ipc",
-            connection_file=f"{folder}/kernel.json",
-            shutdown_wait_time=_TO_ITS_END,
-        )
-        manager.start_kernel(env={**os.environ, **env})
-        running = Kernel(manager)
-        _RUNNING.append(running)
-        try:
-            assert running.run("%load_ext skyward_nb").status == "ok"
-            yield running
-        finally:
-            _RUNNING.remove(running)
-            running.client.stop_channels()
-            manager.shutdown_kernel()
-            manager.cleanup_resources()
+    folder = tempfile.mkdtemp(prefix="sky-kernel-")
+    manager = KernelManager(
+        kernel_name=kernel_name,
+        transport="ipc",
+        ip=f"{folder}/ipc",
+        connection_file=f"{folder}/kernel.json",
+        shutdown_wait_time=_TO_ITS_END,
+    )
+    manager.start_kernel(env=env)
+    running = Kernel(manager, env)
+    _running.append(running)
+    try:
+        assert running.run("%load_ext skyward_nb").status == "ok"
+    except BaseException:
+        _end(running)
+        raise
+    return running
+
+
+def _end(running: Kernel) -> None:
+    _running.remove(running)
+    running.client.stop_channels()
+    running.manager.shutdown_kernel()
+    running.manager.cleanup_resources()
+    shutil.rmtree(Path(running.manager.connection_file).parent)
+
+
+@contextmanager
+def _lent(**env: str) -> Iterator[Kernel]:
+    """A kernel as it begins, but for modules that other tests have imported in it; no framework is among them."""
+    env = {**os.environ, **env}
+    if _waiting:
+        running = _waiting.pop()
+        running.fit(env)
+    else:
+        running = _begin("python3", env)
+    try:
+        yield running
+    except BaseException:
+        _end(running)
+        raise
+    if running.begins_anew():
+        _waiting.append(running)
+    else:
+        _end(running)
+
+
+def end_waiting() -> None:
+    """End what waits for another test."""
+    while _waiting:
+        _end(_waiting.pop())
 
 
 @contextmanager
 def wiped(running: Kernel) -> Iterator[Kernel]:
     """A kernel that several tests use, for one of them: nothing is left of what was started in it."""
-    with _leaves_kernels():
+    with leaves_nothing():
         yield running
         running.wipe()
 
 
 @contextmanager
 def ready(*cells: str, timeout: float = 100, **env: str) -> Iterator[Kernel]:
-    """A kernel in which these cells have run well; nothing is left of what was started in it."""
-    with _leaves_kernels(), kernel(**env) as running:
+    """A kernel in which these cells have run well; nothing is left of what was started in it.
+
+    It is one that other tests may have had, unless it is to be another from its start: by its name, or
+    by what Python reads when it starts.
+    """
+    is_another = any(name == "kernel_name" or name.startswith("PYTHON") for name in env)
+    with leaves_nothing(), kernel(**env) if is_another else _lent(**env) as running:
         for each in cells:
             ran = running.run(each, timeout)
             assert ran.status == "ok", ran

@@ -13,6 +13,9 @@ import psutil
 from skyward_nb.providers import folders
 from skyward_nb.system import processes
 
+GO_ON: list[Callable[[], set[str]]] = []
+"""What is meant to outlive a test, by those who will end it, as `traces` names it."""
+
 
 def ours() -> set[int]:
     """Processes that run this package's agent, forge or ranks for these tests.
@@ -44,9 +47,14 @@ def gone_within(
 ) -> set[str]:
     """What is still left after `seconds` of what was not there `before`, and is not `kept`."""
     until = time.monotonic() + seconds
-    while (left := traces() - before - kept()) and time.monotonic() < until:
+    while (left := traces() - before - kept() - going_on()) and time.monotonic() < until:
         time.sleep(0.05)
     return left
+
+
+def going_on() -> set[str]:
+    """What is meant to outlive the test."""
+    return set[str]().union(*(each() for each in GO_ON))
 
 
 @contextmanager

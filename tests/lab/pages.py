@@ -69,8 +69,14 @@ def missing() -> str:
 
 
 def chromium() -> str | None:
-    """Chromium, or what is built from it, where it is installed."""
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    """Chromium, or what is built from it, where it is installed; first of all what draws no window of a browser."""
+    names = (
+        "chromium-headless-shell",
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+        "google-chrome-stable",
+    )
     return next(filter(None, map(shutil.which, names)), None)
 
 
