@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from skyward_nb.runtime.parallelize import full_state, parallelize
     from skyward_nb.runtime.preempt import on_preempt
     from skyward_nb.runtime.progress import log, progress
+    from skyward_nb.runtime.rejoin import rejoin
     from skyward_nb.runtime.sampler import DistributedSampler as DistributedSampler
     from skyward_nb.runtime.shard import shard
     from skyward_nb.runtime.sync import barrier, data_place, mesh
@@ -149,6 +150,7 @@ _HOMES = {
     "parallelize": "runtime.parallelize",
     "progress": "runtime.progress",
     "rank": "runtime.instance",
+    "rejoin": "runtime.rejoin",
     "run": "functions.script_calls",
     "shard": "runtime.shard",
     "silent": "functions.function_marks",
@@ -231,6 +233,7 @@ __all__ = [
     "plugins",
     "progress",
     "rank",
+    "rejoin",
     "run",
     "shard",
     "silent",

@@ -133,6 +133,8 @@ class Agent:
                 self._ranks.kill(command)
             case commands.Reform():
                 self._ranks.reform(command, data, self._ports)
+            case commands.KeepState():
+                self._ranks.keep_state(command, data)
             case commands.Sample():
                 # The answer to the one before is the answer to this one, too.
                 if self._sampling is None or self._sampling.done():

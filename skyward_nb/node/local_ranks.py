@@ -20,8 +20,23 @@ from skyward_nb.node.reserved_ports import ReservedPorts
 from skyward_nb.node.run_record import RunRecord
 from skyward_nb.node.stack_pipe import STACK_SIGNAL
 from skyward_nb.node.telemetry import RankProcess, Sampler
-from skyward_nb.protocol.commands import Interrupt, Kill, MachineReclaimed, Reform, Reserve, Run
-from skyward_nb.protocol.events import NotKilled, RankLost, ReclaimNotice, RunInterrupted, Stack
+from skyward_nb.protocol.commands import (
+    Interrupt,
+    KeepState,
+    Kill,
+    MachineReclaimed,
+    Reform,
+    Reserve,
+    Run,
+)
+from skyward_nb.protocol.events import (
+    NotKilled,
+    RankLost,
+    ReclaimNotice,
+    RunInterrupted,
+    Stack,
+    StateKept,
+)
 from skyward_nb.protocol.frames import frame
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.rank_limits import spell_excess
@@ -123,6 +138,15 @@ class LocalRanks:
                 connection.control(frame(Reserve(order.generation)), (rendezvous.fileno(),))
                 rendezvous.close()
             connection.send(data)
+
+    def keep_state(self, command: KeepState, data: bytes) -> None:
+        """Have these ranks keep the state of their models; one that is gone has none."""
+        for rank in self._here(command.ranks):
+            connection = self._by_rank.get(rank)
+            if connection is None or connection.asked_to_end or connection.how is not None:
+                self._outbox.tell(StateKept(command.generation, rank))
+            else:
+                connection.send(data)
 
     def forked(self, word: RankForked) -> None:
         """Note a rank's process, and send it the signal that waited for it."""

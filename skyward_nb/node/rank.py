@@ -33,10 +33,10 @@ from skyward_nb.node.uplink import Uplink
 from skyward_nb.pickling import reducers
 from skyward_nb.plugins.base import RankContext
 from skyward_nb.plugins.connection_gate import UnsafeServer
-from skyward_nb.protocol.commands import PluginUse, Reform, Run
-from skyward_nb.protocol.events import RankDone, RankPhase, RankReady, RankRefused
+from skyward_nb.protocol.commands import KeepState, PluginUse, Reform, Run
+from skyward_nb.protocol.events import RankDone, RankPhase, RankReady, RankRefused, StateKept
 from skyward_nb.protocol.message_parts import Packed, Rejected
-from skyward_nb.runtime import debugging, event_sink, hooks, remote_generators
+from skyward_nb.runtime import debugging, event_sink, hooks, kept_state, remote_generators
 from skyward_nb.runtime.common_step import common_step
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.errors import spell_size
@@ -77,6 +77,7 @@ class Rank:
         self._namespace = RankNamespace(rank, shell, store)
         self._results = ResultPacker(self._uplink, self._mailbox, store)
         event_sink.connect(self._uplink.emit)
+        kept_state.begin(store.memory, place.info.generation)
         self._generators = GeneratorChannel(rank, self._uplink, self._mailbox, store)
         remote_generators.connect(self._generators)
         shell.connect(rank, self._uplink.emit)
@@ -109,6 +110,8 @@ class Rank:
                     self._uplink.emit(self._ended(command))
                 elif isinstance(command, Reform):
                     going_on = self._reform(command)
+                elif isinstance(command, KeepState):
+                    self._uplink.emit(self._state_kept(command))
             if not going_on:
                 return
             # Peers are going, too: a framework's orderly farewell would wait for them.
@@ -156,6 +159,20 @@ class Rank:
             return False
         self._frameworks.move(before, info)
         return self._enter()
+
+    def _state_kept(self, command: KeepState) -> StateKept:
+        """Keep the state of models for those that come after this rank; it has none if it cannot be read."""
+        words: str | None
+        try:
+            words = self._frameworks.keep_state(
+                self._store.memory, command.generation, self._namespace.name_of
+            )
+        except Exception as error:  # noqa: BLE001 - a user's `state_dict` may raise anything
+            words = (
+                f"the state of models could not be kept ({type(error).__name__}: {error}): load the "
+                "last checkpoint"
+            )
+        return StateKept(command.generation, self.info.rank, words)
 
     # ── one run ─────────────────────────────────────────────────────────────────────────
 

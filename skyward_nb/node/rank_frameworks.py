@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
 from skyward_nb.plugins.base import Plugin, RankContext
 from skyward_nb.plugins.plugin_table import find_plugin
@@ -73,6 +74,13 @@ class RankFrameworks:
     def leave_open(self) -> bool:
         """Whether objects of users are in the midst of work with other ranks, after a run that failed."""
         return any(plugin.leaves_open() for plugin in self.plugins)
+
+    def keep_state(
+        self, folder: Path, generation: int, name_of: Callable[[object], str]
+    ) -> str | None:
+        """Keep the state of models for the ranks of this generation; what plugins say to that."""
+        found = [plugin.keep_state(folder, generation, name_of) for plugin in self.plugins]
+        return None if None in found else "; ".join(filter(None, found))
 
     def regained(self) -> dict[str, str]:
         """By framework, what users made for the groups before and goes on in these, in words."""

@@ -158,6 +158,11 @@ class RankNamespace:
             found.append(Variable(name, kind, size, more, self._cells.get(name, -1)))
         return tuple(found)
 
+    def name_of(self, value: object) -> str:
+        """The name that a cell gave this object, or ""."""
+        namespace = self._shell.user_ns
+        return next((name for name in self._names() if namespace.get(name) is value), "")
+
     def _names(self) -> list[str]:
         """Names that code bound: no modules, none of IPython's own."""
         hidden = self._shell.user_ns_hidden

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from skyward_nb.plugins.connection_gate import UnsafeServer
@@ -50,6 +52,8 @@ class Plugin(Protocol):
     """
     stays: bool
     """Whether what listens there goes on when the ranks form a new group, and so its ports stay."""
+    keeps_state: bool
+    """Whether `keep_state` may have anything."""
     hidden: str
     """What of it waits for peers in native code and leaves no frame that would tell; "" if nothing."""
 
@@ -91,6 +95,16 @@ class Plugin(Protocol):
         """Whether objects of users are in the midst of work with other ranks, after a run that failed."""
         ...
 
+    def keep_state(
+        self, folder: Path, generation: int, name_of: Callable[[object], str]
+    ) -> str | None:
+        """Keep the state of models for ranks begun in this generation, as one has died; in words, or "" if there is none.
+
+        `folder` is this machine's for values; `name_of` says which name a cell gave an object, or "". None:
+        what is here is not whole, and another rank is to be asked.
+        """
+        ...
+
     def regained(self) -> str:
         """What users made for the groups before and goes on in these, in words; "" if nothing does."""
         ...
@@ -113,6 +127,7 @@ class PlainPlugin:
     modules: tuple[str, ...]
     serves: bool = False
     stays: bool = False
+    keeps_state: bool = False
     hidden: str = ""
 
     def options(self, spec: PoolSpec, variant: str) -> dict[str, str]:
@@ -141,6 +156,13 @@ class PlainPlugin:
     def leaves_open(self) -> bool:
         """Nothing is."""
         return False
+
+    def keep_state(
+        self, folder: Path, generation: int, name_of: Callable[[object], str]
+    ) -> str | None:
+        """It keeps none."""
+        del folder, generation, name_of
+        return ""
 
     def regained(self) -> str:
         """Nothing goes on."""

@@ -130,6 +130,16 @@ def _say_once(module: Any, what: str) -> None:
     handle = module.register_forward_pre_hook(say, prepend=True)
 
 
+def replicas_with_holders() -> list[tuple[Any, list[Any]]]:
+    """DDP models in the order in which they were made, each with its optimizers and their schedules."""
+    return [(ddp, _holders_of(ddp)) for ddp in sorted(_made, key=_made.__getitem__)]
+
+
+def count_sharded() -> int:
+    """How many modules are fully sharded."""
+    return len(_sharded())
+
+
 # ── what there is ───────────────────────────────────────────────────────────────────────
 
 
@@ -204,14 +214,19 @@ def _make_equal(ddp: Any) -> None:
             dist.broadcast(whole, first, group)
             if whole is not here:
                 here.copy_(whole)
-    optimizers = _optimizers_of([ddp])
-    holders = [*optimizers, *(each for one in optimizers for each in _schedules_of(one))]
+    holders = _holders_of(ddp)
     is_first = dist.get_rank() == first
     told: list[Any] = [[each.state_dict() for each in holders] if is_first else None]
     dist.broadcast_object_list(told, first, group)
     if not is_first and len(told[0]) == len(holders):
         for holder, state in zip(holders, told[0], strict=True):
             holder.load_state_dict(state)
+
+
+def _holders_of(ddp: Any) -> list[Any]:
+    """The optimizers of a model, and their schedules."""
+    optimizers = _optimizers_of([ddp])
+    return [*optimizers, *(each for one in optimizers for each in _schedules_of(one))]
 
 
 def _schedules_of(optimizer: Any) -> list[Any]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import torch_private
@@ -29,6 +30,7 @@ from skyward_nb.plugins.framework_sockets import FrameworkSockets, await_listene
 from skyward_nb.plugins.torch_ddp import models_remembered
 from skyward_nb.plugins.torch_forming import Forming
 from skyward_nb.plugins.torch_kept import KeptGroups
+from skyward_nb.plugins.torch_rescue import rescue
 from skyward_nb.plugins.torch_steps import steps_counted
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.process_group import entered
@@ -136,6 +138,12 @@ class TorchPlugin(PlainPlugin):
     def leaves_open(self) -> bool:
         """Whether a model is in the midst of a forward or backward pass."""
         return torch_models.are_unfinished()
+
+    def keep_state(
+        self, folder: Path, generation: int, name_of: Callable[[object], str]
+    ) -> str | None:
+        """That of DDP models, their optimizers and schedules."""
+        return rescue(folder, generation, name_of)
 
     def regained(self) -> str:
         """What of earlier groups goes on."""
@@ -310,4 +318,6 @@ def _listening(descriptor: int | None) -> int | None:
     return reserved.detach()
 
 
-PLUGIN = TorchPlugin("torch", image=("torch>=2.6", "numpy>=2"), modules=("torch",))
+PLUGIN = TorchPlugin(
+    "torch", image=("torch>=2.6", "numpy>=2"), modules=("torch",), keeps_state=True
+)

@@ -11,14 +11,24 @@ from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.reachability import MachinesUnreachable, meet
 from skyward_nb.pool.state import PoolState, SigInt
-from skyward_nb.protocol.commands import Command, Fork, PluginUse, Reform, Reserve
-from skyward_nb.protocol.events import Hello, RankLost, RankReady, RankRefused, Reserved, RunBegan
+from skyward_nb.protocol.commands import Command, Fork, KeepState, PluginUse, Reform, Reserve
+from skyward_nb.protocol.events import (
+    Hello,
+    RankLost,
+    RankReady,
+    RankRefused,
+    Reserved,
+    RunBegan,
+    StateKept,
+)
 from skyward_nb.providers.base import Machine
 from skyward_nb.words.errors import StartError
 from skyward_nb.words.info import LOOPBACK, RENDEZVOUS, InstanceInfo, place
 from skyward_nb.words.spec import PoolSpec
 
 _REFORM_LIMIT = 10.0
+_KEEP_LIMIT = 60.0
+"""Seconds that a rank may take to keep the state of its models."""
 _ADVICE = (
     "Ranks of a pool talk to one another directly: open the firewall between these machines, or "
     "put them into one private network. With cluster=no, in Python "
@@ -46,6 +56,8 @@ class Generations:
         """The generation whose group was formed by the ranks of the generation before."""
         self.regained: dict[str, str] = {}
         """By framework, what users made before that goes on in it, in the words of the first rank."""
+        self.kept: str = ""
+        """What to do for the state of models that a rank kept before the present ranks were begun, in words."""
         self.infos: tuple[InstanceInfo, ...] = ()
         self.machines: tuple[Machine, ...] = ()
         self._spec = spec
@@ -92,6 +104,33 @@ class Generations:
         # The client before may have ended while it began another generation.
         is_one = all(hello.generation == self._state.generation for hello in hellos)
         return is_one and len(self._state.pids) == self._spec.world_size
+
+    def keep_state(self, watch: Watch) -> str:
+        """Have a rank that lives keep the state of its models for the generation that comes; in words what is to be done then.
+
+        "" if there is none, or nobody waits for it any longer.
+        """
+        if not any(find_plugin(use.name).keeps_state for use in self._plugins):
+            return ""
+        coming, asked = self._state.generation + 1, list(self._state.ranks)
+        self._lines.send(KeepState(coming, (asked[0],)))
+        until = time.monotonic() + _KEEP_LIMIT
+        for event in self._lines.pump(watch, until, interrupts=True):
+            match event:
+                case SigInt():
+                    return ""
+                case StateKept(generation=number, words=words) if (
+                    number == coming and words is not None
+                ):
+                    return words
+                case StateKept() | RankLost() if event.rank == asked[0]:
+                    del asked[0]
+                    if not asked:
+                        return ""
+                    self._lines.send(KeepState(coming, (asked[0],)))
+                case _:
+                    pass
+        return ""
 
     def begin(self, watch: Watch, *, stubborn: bool = False) -> bool:
         """Have all ranks forked anew; whether they are ready.

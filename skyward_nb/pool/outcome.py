@@ -112,6 +112,8 @@ class RunOutcome:
     """The generation that it ran on, if its process group was one formed again, and objects were to be made again."""
     began_anew: bool = False
     """Whether the ranks that it ran on were replaced after it."""
+    kept: str = ""
+    """What to do for the state of models that a rank kept before they were, in words."""
     lost_beside: tuple[int, ...] = ()
     """Ranks that were lost in concurrent runs."""
     apart: bool = False

@@ -59,10 +59,13 @@ class Renewal:
         with self.beginning_anew() as was_ready:
             self.begin(watch, was_ready=was_ready)
 
-    def begin(self, watch: Watch, *, stubborn: bool = False, was_ready: bool = False) -> None:
+    def begin(
+        self, watch: Watch, *, stubborn: bool = False, was_ready: bool = False, keeps: bool = False
+    ) -> None:
         """Have ranks forked anew, with empty namespaces; the next run replaces ranks that are lost meanwhile.
 
-        Reclaimed machines are replaced first; if that fails, the ranks stay as they were.
+        Reclaimed machines are replaced first; if that fails, the ranks stay as they were. With `keeps`, a
+        rank that lives keeps the state of its models for `sky.rejoin`.
         """
         context, state, is_whole = self._context, self._state, False
         state.becomes(PoolPhase.BEGINNING)
@@ -76,6 +79,7 @@ class Renewal:
                     are_there = machines is context.generations.machines
                     is_whole = was_ready and are_there and not self.replacing.ended
                     raise
+            context.generations.kept = context.generations.keep_state(watch) if keeps else ""
             state.begins_anew()
             self._sending.forget()
             is_whole = context.generations.begin(watch, stubborn=stubborn)
@@ -163,7 +167,7 @@ class Renewal:
                 return {}, []
             names = self._context.ledger.names_made_on_ranks()
             lost = {**replacing.losses(), **self._state.losses}, names
-            self.begin(watch, was_ready=was_ready)
+            self.begin(watch, was_ready=was_ready, keeps=True)
         return lost
 
     def _replace(self, replacing: Replacements, watch: Watch) -> None:

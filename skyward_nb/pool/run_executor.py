@@ -99,7 +99,7 @@ class RunExecutor:
                     sending.check_room(request)
                     if not state.is_ready:
                         names_lost += context.ledger.names_made_on_ranks()
-                        self._renewal.begin(watch)
+                        self._renewal.begin(watch, keeps=True)
             if request.call is not None and machines is not context.generations.machines:
                 self._driver.busy()  # the call was sent to a machine that has ended
             plan, parcels = sending.pack(request, watch)
@@ -252,13 +252,14 @@ class RunExecutor:
                 remedy = self._renewal.settle(watch)
                 if remedy is Remedy.BEGIN_ANEW:
                     run.names_lost += context.ledger.names_made_on_ranks()
-                    self._renewal.begin(watch, stubborn=True)
+                    self._renewal.begin(watch, stubborn=True, keeps=True)
         return replace(
             run.outcome(),
             on_reformed=run.state.generation if is_on_reformed else 0,
             was_reformed=remedy is Remedy.REFORM,
             regained=generations.regained if remedy is Remedy.REFORM else {},
             began_anew=remedy is Remedy.BEGIN_ANEW,
+            kept=generations.kept if remedy is Remedy.BEGIN_ANEW or run.lost_before else "",
             lost_beside=tuple(sorted(lost_beside - run.state.lost.keys())),
             pool_lost=self.told_once(),
         )

@@ -261,6 +261,16 @@ class Reform(msgspec.Struct, frozen=True, tag=True):
         return masked_repr(self)
 
 
+class KeepState(msgspec.Struct, frozen=True, tag=True):
+    """To ranks that live when another one died: keep the state of models for the ranks of this `generation`.
+
+    Each answers by `StateKept`, and so does the agent for one that is gone.
+    """
+
+    generation: int
+    ranks: tuple[int, ...]
+
+
 class Inspect(msgspec.Struct, frozen=True, tag=True):
     """To an agent: answer with a `Stack` for each of these ranks, even if it is stuck in native code."""
 
@@ -299,6 +309,7 @@ Command = (
     | Reserve
     | Fork
     | Reform
+    | KeepState
     | Run
     | Interrupt
     | Gather

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from skyward_nb.protocol.answers import CommunicationCut, NotKilled, StateKept
 from skyward_nb.protocol.message_parts import (
     Client,
     Endpoint,
@@ -322,15 +323,6 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     profile: Packed | None = None
 
 
-class CommunicationCut(msgspec.Struct, frozen=True, tag=True):
-    """A rank's answer to `CutCommunication`: the collective its main thread waits in, and whether it was cut."""
-
-    run: int
-    rank: int
-    waited_in: str = ""
-    cut: bool = False
-
-
 class RankLost(msgspec.Struct, frozen=True, tag=True):
     """A rank's process ended; `how` is a phrase, `asked` whether the agent ended it.
 
@@ -342,13 +334,6 @@ class RankLost(msgspec.Struct, frozen=True, tag=True):
     how: str
     asked: bool = False
     stack: str = ""
-
-
-class NotKilled(msgspec.Struct, frozen=True, tag=True):
-    """The agent did not kill these ranks, since they had ended the run; it passed on their `RankDone` before."""
-
-    run: int
-    ranks: tuple[int, ...]
 
 
 class Leaving(msgspec.Struct, frozen=True, tag=True):
@@ -377,6 +362,7 @@ Event = (
     | RankPhase
     | RankReady
     | RankRefused
+    | StateKept
     | Output
     | Display
     | Clear

@@ -53,6 +53,7 @@ def run_notes(
     notes += _anew(outcome, generation, framework)
     if outcome.names_lost:
         notes.append(f"lost with the ranks: {', '.join(outcome.names_lost)}")
+    notes += [outcome.kept] if outcome.kept else []
     return tuple(notes)
 
 

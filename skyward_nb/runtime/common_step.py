@@ -177,6 +177,11 @@ class CommonStep:
         if self._phase is _Phase.RELEASED:
             self._raise_what_waits()
 
+    @property
+    def is_within_step(self) -> bool:
+        """Whether an optimizer has begun a step that it did not end, so that parameters may be half-stepped."""
+        return self._step is not None
+
     def backward_begins(self) -> None:
         """A backward pass is about to begin; raises KeyboardInterrupt where ranks stop before it.
 

@@ -60,7 +60,7 @@ def test_a_rate_that_is_not_finite_travels_and_is_equal_to_itself():
 # ── trainings that are interrupted ──────────────────────────────────────────────────────
 
 TRAINING = """
-import os, time, torch, torch.distributed as dist
+import os, time, torch, torch.distributed as dist, skyward_nb as sky
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.distributed.device_mesh import init_device_mesh
@@ -312,3 +312,48 @@ def test_fifty_groups_in_turn(two):
         assert files_then - files <= 50 * 3
     assert max(max(each) for each in values(two, "apart(t, 52)")) < 1e-4
     assert max(max(each) for each in values(two, "apart(f, 52)")) < 1e-4
+
+
+# ── a rank that dies ────────────────────────────────────────────────────────────────────
+
+
+def test_a_training_goes_on_where_living_ranks_were_when_one_died(two):
+    make = "ddp = DDP(net())\nt = Training(ddp)\nfast = t.optimizer\nslow = t.schedule\n"
+    two.restart(lambda _: None)
+    does(two, f"{TRAINING}{make}\nassert not sky.rejoin(ddp, fast, slow)\nt.run(4)")
+    outcome = ended(two, "if rank: os.kill(os.getpid(), 9)\nt.run(6)")
+    assert outcome.lost.keys() == {1}
+    assert outcome.kept == (
+        "rank 0 kept the state of its models: run the cells that make them again, and in the last of these "
+        "sky.rejoin(ddp, fast, slow)"
+    )
+    assert values(two, TRAINING + "'ddp' in globals()") == [False, False]
+    outcome = ended(two, "other = DDP(nn.Linear(1, 1))\nsky.rejoin(other)")
+    assert "rank 0 kept 1 model, and none has these parameters" in outcome.done[1].failure.message
+    taken = f"{make}\ntaken = sky.rejoin(ddp, fast, slow)\nt.steps = t.made()[1]\n"
+    assert values(two, f"{taken}taken, t.made()") == [(True, (4, 4, 4))] * 2
+    # Losses of the steps before the death were with the ranks.
+    does(two, "t.losses.update((n, alone(4)[0][n]) for n in range(4))\nt.run(8)")
+    assert max(max(each) for each in values(two, "apart(t, 8)")) < 1e-5
+    assert values(two, "sky.rejoin(ddp, fast, slow)") == [False, False], "it is taken once"
+
+
+@pytest.mark.extensive
+def test_what_is_lost_of_a_sharded_model_is_said_once(two):
+    two.restart(lambda _: None)
+    does(two, TRAINING + "f = Training(sharded())\nf.run(2)")
+    outcome = ended(two, "if rank: os.kill(os.getpid(), 9)\nf.run(3)")
+    assert "load its last checkpoint" in outcome.kept
+    does(two, TRAINING + "f = Training(sharded())")
+    outcome = ended(two, "sky.rejoin(f.model, f.optimizer)")
+    assert errors(outcome) == {"RuntimeError"}
+    assert "parts of this fully sharded model" in outcome.done[1].failure.message
+    assert values(two, "sky.rejoin(f.model, f.optimizer)") == [False, False]
+
+
+@pytest.mark.extensive
+def test_after_a_restart_nothing_is_taken(two):
+    does(two, TRAINING + "ddp = DDP(net())\nt = Training(ddp)\nt.run(2)")
+    assert ended(two, "if rank: os.kill(os.getpid(), 9)\nt.run(3)").kept
+    two.restart(lambda _: None)
+    assert values(two, TRAINING + "ddp = DDP(net())\nsky.rejoin(ddp)") == [False, False]

@@ -1,0 +1,32 @@
+"""Events that answer a command about ranks that may be stuck, or ending: parts of the union `Event`."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CommunicationCut(msgspec.Struct, frozen=True, tag=True):
+    """A rank's answer to `CutCommunication`: the collective its main thread waits in, and whether it was cut."""
+
+    run: int
+    rank: int
+    waited_in: str = ""
+    cut: bool = False
+
+
+class NotKilled(msgspec.Struct, frozen=True, tag=True):
+    """The agent did not kill these ranks, since they had ended the run; it passed on their `RankDone` before."""
+
+    run: int
+    ranks: tuple[int, ...]
+
+
+class StateKept(msgspec.Struct, frozen=True, tag=True):
+    """A rank's answer to `KeepState`: in words, what of its models can be had in that generation, or "".
+
+    None: another rank is to be asked, as this one is gone, or was stopped within an optimizer's step.
+    """
+
+    generation: int
+    rank: int
+    words: str | None = None
