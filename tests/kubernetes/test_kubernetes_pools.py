@@ -1,6 +1,7 @@
 """Pools on a real cluster of this machine: they come up, wait, run, are found again, and end."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -501,5 +502,6 @@ def test_a_value_of_256_mb_goes_and_comes(kubernetes, cluster):
     assert values(pool, "big[-1], len(big)", {"big": large}) == [(large[-1], 256 << 20)] * 2
     pool.look(lambda _: None)
     body = "import os\nbig if os.environ['RANK'] == '1' else None"
-    outcome = pool.run(request(pool, body, {"big": large}), lambda _: None)
+    whole = dataclasses.replace(request(pool, body, {"big": large}), limit=1 << 30)
+    outcome = pool.run(whole, lambda _: None)
     assert unpack(outcome.done[1].value, pool.store) == large

@@ -11,6 +11,7 @@ from skyward_nb.providers.far.exec_line import ExecLine
 from skyward_nb.providers.far.far_machine import Opening
 from skyward_nb.providers.far.host_setup import folder_of
 from skyward_nb.providers.far.keeper import KeptMachine, first, prelude
+from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.providers.kubernetes.cluster import kubectl
 from skyward_nb.providers.kubernetes.manifest import CONTAINER, KEEP
 from skyward_nb.providers.kubernetes.pod_records import PodRecord
@@ -61,7 +62,7 @@ class PodMachine(KeptMachine):
         """Open a channel; raises `MachineEnded` if Kubernetes says that the pod has ended."""
         try:
             opened = await super()._opened(name, opening)
-        except (OSError, AgentGone):
+        except (OSError, AgentGone, Unreachable):
             if why := await self.why_ended():
                 raise MachineEnded(why) from None
             raise
