@@ -32,6 +32,7 @@ from skyward_nb.node.run_record import RunRecord
 from skyward_nb.node.value_service import ValueService
 from skyward_nb.protocol import commands
 from skyward_nb.protocol.events import Leaving, PeerListening, PeersProbed
+from skyward_nb.runtime.kept_state import KeptState
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.system import mig_partition
 from skyward_nb.system.parenthood import adopt_orphans
@@ -57,8 +58,10 @@ class Agent:
         limits: AgentLimits,
         forge_pid: int,
         control: socket.socket,
+        kept: KeptState,
     ) -> None:
         self._folder = folder
+        self._kept = kept
         self._values = values
         self._refresher = refresher
         self._ttl = limits.ttl
@@ -68,7 +71,9 @@ class Agent:
         self._ports = ReservedPorts()
         self._ranks = LocalRanks(self._forge, self._outbox, self._runs)
         self._outbox.hold_ranks = self._ranks.hold
-        self._spawner = RankSpawner(folder, self._forge, self._ports, self._ranks, self._outbox)
+        self._spawner = RankSpawner(
+            folder, self._forge, self._ports, self._ranks, self._outbox, kept
+        )
         self._clients = Clients(
             self._outbox, self._ranks, self._runs, limits.idle, self.obey, self._leave
         )
@@ -134,6 +139,7 @@ class Agent:
             case commands.Reform():
                 self._ranks.reform(command, data, self._ports)
             case commands.KeepState():
+                self._kept.hand_on(command.generation)
                 self._ranks.keep_state(command, data)
             case commands.Sample():
                 # The answer to the one before is the answer to this one, too.
@@ -206,7 +212,14 @@ def run(
     with held(own):
         try:
             agent = Agent(
-                own, journal, ValueService(own, store), refresher, limits, forge_pid, control
+                own,
+                journal,
+                ValueService(own, store),
+                refresher,
+                limits,
+                forge_pid,
+                control,
+                KeptState(store.memory),
             )
             asyncio.run(agent.serve())
         finally:

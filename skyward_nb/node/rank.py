@@ -77,7 +77,7 @@ class Rank:
         self._namespace = RankNamespace(rank, shell, store)
         self._results = ResultPacker(self._uplink, self._mailbox, store)
         event_sink.connect(self._uplink.emit)
-        kept_state.begin(store.memory, place.info.generation)
+        kept_state.begin(store.memory)
         self._generators = GeneratorChannel(rank, self._uplink, self._mailbox, store)
         remote_generators.connect(self._generators)
         shell.connect(rank, self._uplink.emit)

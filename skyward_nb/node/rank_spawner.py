@@ -17,6 +17,7 @@ from skyward_nb.node.slices import SlicesLacking, with_slices
 from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.protocol.commands import Fork
 from skyward_nb.protocol.events import RankRefused, Step
+from skyward_nb.runtime.kept_state import KeptState
 from skyward_nb.words.info import environment
 from skyward_nb.words.rank_limits import own_cpus
 
@@ -31,7 +32,9 @@ class RankSpawner:
         ports: ReservedPorts,
         ranks: LocalRanks,
         outbox: Outbox,
+        kept: KeptState,
     ) -> None:
+        self._kept = kept
         self._folder = folder
         self._forge = forge_connection
         self._ports = ports
@@ -59,6 +62,7 @@ class RankSpawner:
             return
         uses = await asyncio.to_thread(with_slices, order, self._folder)
         await self._ranks.begin_generation(order.generation, order.places)
+        self._kept.begin(order.generation)
         self._forge.list_processes()
         self._ranks.limit_memory(order.limits.memory)
         # Slurm and containers may give a part of the machine's processors.

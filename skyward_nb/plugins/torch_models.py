@@ -26,6 +26,10 @@ _made: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """`DistributedDataParallel` models of this process, numbered in the order in which they were made."""
 
 
+stepped: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The optimizers of this process that have made a step."""
+
+
 def remember(ddp: Any) -> None:
     """A `DistributedDataParallel` was made."""
     _made[ddp] = max(_made.values(), default=0) + 1

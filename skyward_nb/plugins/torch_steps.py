@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from skyward_nb.compat import torch_private
+from skyward_nb.plugins import torch_models
 from skyward_nb.runtime.common_step import common_step
 from skyward_nb.words.info import InstanceInfo
 
@@ -77,5 +78,6 @@ def _begins(*_: Any) -> None:
         common_step.step_begins()
 
 
-def _ended(*_: Any) -> None:
+def _ended(optimizer: Any, *_: Any) -> None:
+    torch_models.stepped.add(optimizer)
     common_step.step_ended()

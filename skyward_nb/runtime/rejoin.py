@@ -2,95 +2,142 @@
 
 from __future__ import annotations
 
+import copy
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from skyward_nb.runtime import kept_state
-from skyward_nb.runtime.instance import instance_info
-from skyward_nb.runtime.kept_state import KeptFile, KeptModel
+from skyward_nb.runtime.kept_state import KeptEntry, KeptModel, KeptState
+from skyward_nb.runtime.state_broadcast import Broadcast
 
 
 def rejoin(model: Any, *others: Any) -> bool:
     """Give a model, and its optimizers and schedules, the state that a living rank had kept when another one died.
 
-    All ranks call it with what the cells above have just made anew: `sky.rejoin(model, optimizer)`. `model` is a
-    `DistributedDataParallel` or the module in one; `others` are what has `load_state_dict`. True on all
-    ranks if the state was taken: each has it then, and it is there no more. False where there is none, as when
-    no rank has died, or after `%sky restart`; so the call may stay in the cell that makes the model.
+    For torch alone. All ranks call it with what the cells above have just made anew: `sky.rejoin(model, optimizer)`.
+    `model` is a `DistributedDataParallel` over all ranks, the module in one, or either as `torch.compile`
+    returns it; `others` are what has `load_state_dict`. True on all ranks if the state was taken: each has
+    it then, and it is there no more. False where there is none, as when no rank has died, after `%sky restart`,
+    or in a pool without a process group of torch; so the call may stay in the cell that makes the model.
 
-    Raises RuntimeError, once and on all ranks, where state is lost: parts of a fully sharded model were on the
-    rank that died, so its last checkpoint is to be loaded. Raises ValueError where no kept model has these
-    parameters, or no kept optimizer is of these kinds.
+    Raises RuntimeError on all ranks, once, where state is lost: parts of a fully sharded model were on the
+    rank that died, a model was over some of the ranks only, or the state was kept at two deaths: its last
+    checkpoint is to be loaded. Raises RuntimeError, and leaves the state where it is, where it cannot be read,
+    as when the cell with a class has not run yet, or where there is no process group. Raises ValueError where
+    no kept model has these parameters, or no kept optimizer is of these kinds, or ranks give different ones; and for
+    a model over some of the ranks. Raises TypeError for what is no model of torch, or has no `load_state_dict`.
     """
     here = kept_state.here
-    if here is None or instance_info().world_size == 1:
+    if here is None or not _is_group_there(here):
         return False
     import torch.distributed as dist
 
-    told: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, here.path() is not None)
-    if not any(told):
+    module = _checked(model, others)
+    shapes, names = kept_state.shapes_of(module), [_name(each) for each in others]
+    own = here.entries()
+    given = shapes, names
+    told: list[tuple[list[KeptEntry], object]] = _of_all((own, given))
+    entries = {(each.origin, each.number): each for found, _ in told for each in found}
+    if not entries:
         return False
-    # Ranks of one machine see the same file: the first of them decides for all.
-    source = told.index(True)
-    module = model.module if _is_ddp(model) else model
-    kept = KeptFile(rank=source, models=[], why="")
-    choice: int | Exception = 0
-    if dist.get_rank() == source:
-        try:
-            kept = here.read()
-            choice = _choice(kept, module, others)
-        except Exception as error:  # noqa: BLE001 - whatever torch or a pickle raises is told to all ranks
-            choice = RuntimeError(
-                f"the state that was kept cannot be read ({type(error).__name__}: {error}): "
-                "load the last checkpoint"
-            )
-    chosen = _from(source, choice)
+    if any(theirs != given for _, theirs in told):
+        raise ValueError(
+            "ranks called sky.rejoin with different models, optimizers or schedules: all ranks have to give the same"
+        )
+    chosen, over = kept_state.choose([entries[key] for key in sorted(entries)], shapes, names)
     if isinstance(chosen, Exception):
-        if dist.get_rank() == source and isinstance(chosen, RuntimeError):
-            here.replace({**kept, "why": ""})
+        here.remove(over)
         raise chosen
-    if not all(told):
-        found = _from(source, kept["models"][chosen] if dist.get_rank() == source else None)
-    else:
-        found = (kept["models"] or here.read()["models"])[chosen]
-    _load(module, others, found)
-    dist.barrier()  # all have read it
-    if dist.get_rank() == source:
-        here.replace({**kept, "models": [each for each in kept["models"] if each is not found]})
+    readers = [rank for rank, (found, _) in enumerate(told) if chosen in found]
+    found = _state(here, chosen, readers)
+    _together(lambda: _load(module, others, found()), "the state that was kept cannot be taken")
+    here.taken.add(module)
+    here.remove(over)
+    dist.barrier()  # it is there no more on any machine
     return True
 
 
-def _from(source: int, own: Any) -> Any:
-    """What that rank has, on all."""
+def _is_group_there(here: KeptState) -> bool:
+    """Whether torch has a default group; raises RuntimeError where it has none, and there is state to be taken."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        return True
+    if here.entries():
+        raise RuntimeError(
+            "state was kept for these ranks, and torch has no process group: dist.init_process_group() makes it "
+            "anew, then call sky.rejoin again"
+        )
+    return False
+
+
+def _checked(model: Any, others: tuple[Any, ...]) -> Any:
+    """The module of this model; raises TypeError or ValueError for what cannot rejoin."""
+    import torch.distributed as dist
+    from torch import nn
+
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"sky.rejoin takes a model of torch first, then its optimizers and schedules; {_name(model)} is none"
+        )
+    for each in others:
+        if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
+            raise TypeError(f"{_name(each)} has no state_dict and load_state_dict: leave it out")
+    ddp = getattr(model, "_orig_mod", model)
+    if isinstance(ddp, nn.parallel.DistributedDataParallel):
+        group: Any = ddp.process_group
+        count, size = group.size(), dist.get_world_size()
+        if count != size:
+            raise ValueError(
+                f"this model is over {count} of {size} ranks, and sky.rejoin gives all ranks one state: "
+                "load its last checkpoint"
+            )
+    return kept_state.bare(model)
+
+
+def _state(here: KeptState, chosen: KeptEntry, readers: list[int]) -> Callable[[], KeptModel]:
+    """What returns the chosen state on this rank; those of machines where it is not get it from the first that has it.
+
+    Raises RuntimeError on all ranks where one cannot read it, which stays.
+    """
     import torch.distributed as dist
 
-    told = [own]
-    dist.broadcast_object_list(told, source)
-    return told[0]
-
-
-def _choice(kept: KeptFile, module: Any, others: tuple[Any, ...]) -> int | Exception:
-    """Which of the kept models this one is, or why none can be taken."""
-    shapes = _shapes(module.state_dict())
-    alike = [n for n, each in enumerate(kept["models"]) if _shapes(each["model"]) == shapes]
-    if not alike and kept["why"]:
-        return RuntimeError(kept["why"])
-    if not alike:
-        count = len(kept["models"])
-        return ValueError(
-            f"rank {kept['rank']} kept {count} model{'s' * (count != 1)}, and none has these parameters: "
-            "make the model as it was, or load a checkpoint"
-        )
-    names = [_name(each) for each in others]
-    for number in alike:
-        there = [name for name, _ in kept["models"][number]["others"]]
-        if all(names.count(name) <= there.count(name) for name in names):
-            return number
-    had = ", ".join(name for name, _ in kept["models"][alike[0]]["others"]) or "nothing"
-    return ValueError(
-        f"with this model rank {kept['rank']} kept {had}; given were {', '.join(names)}. Only optimizers that "
-        "have its parameters, and their schedules, are kept"
+    what = (
+        "the state that was kept cannot be read, and stays: where a class is missing, run its cell and "
+        "call sky.rejoin again, else load the last checkpoint"
     )
+    read: list[KeptModel] = []
+    _together(
+        lambda: read.append(here.read(chosen)) if dist.get_rank() in readers else None,
+        what,
+    )
+    if len(readers) == dist.get_world_size():
+        return lambda: read[0]
+    sent = Broadcast(readers[0], read[0] if dist.get_rank() == readers[0] else None)
+    _together(lambda: None if read else read.append(sent.state()), what)
+    return lambda: read[0]
+
+
+def _together(work: Callable[[], object], what: str) -> None:
+    """Do this on all ranks; where it fails on one, raise RuntimeError on all."""
+    raised: Exception | None = None
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - whatever torch or a pickle raises is told to all ranks
+        raised = error
+    words = _of_all("" if raised is None else f"{type(raised).__name__}: {raised}")
+    if failed := [(rank, each) for rank, each in enumerate(words) if each]:
+        rank, each = failed[0]
+        raise RuntimeError(f"{what} (rank {rank}: {each})") from raised
+
+
+def _of_all(own: Any) -> list[Any]:
+    """What all ranks have, by rank."""
+    import torch.distributed as dist
+
+    told: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(told, own)
+    return told
 
 
 def _load(module: Any, others: tuple[Any, ...], found: KeptModel) -> None:
@@ -98,19 +145,23 @@ def _load(module: Any, others: tuple[Any, ...], found: KeptModel) -> None:
     left = list(found["others"])
     for each in others:
         place = next(n for n, (name, _) in enumerate(left) if name == _name(each))
-        each.load_state_dict(left.pop(place)[1])
+        _load_other(each, left.pop(place)[1])
+
+
+def _load_other(holder: Any, state: dict[str, Any]) -> None:
+    """Load a state; what takes tensors as they are would keep the memory of the file."""
+    import torch
+
+    if not isinstance(holder, torch.optim.Optimizer):
+        holder.load_state_dict(copy.deepcopy(state))
+        return
+    holder.load_state_dict(state)
+    for kept in holder.state.values():
+        # Those of parameters on a GPU were copied there.
+        kept.update(
+            {n: copy.deepcopy(v) for n, v in kept.items() if not getattr(v, "is_cuda", False)}
+        )
 
 
 def _name(holder: Any) -> str:
     return type(holder).__qualname__
-
-
-def _shapes(state: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """What has a shape, by name; DTensors of one that is sharded have the whole one."""
-    return {name: tuple(each.shape) for name, each in state.items() if hasattr(each, "shape")}
-
-
-def _is_ddp(model: Any) -> bool:
-    from torch.nn.parallel import DistributedDataParallel
-
-    return isinstance(model, DistributedDataParallel)

@@ -339,6 +339,27 @@ def test_a_training_goes_on_where_living_ranks_were_when_one_died(two):
 
 
 @pytest.mark.extensive
+def test_state_that_outlives_two_deaths_goes_to_a_machine_where_it_is_not(two):
+    make = "t = Training(DDP(net()))\nmine = t.model, t.optimizer, t.schedule\n"
+    two.restart(lambda _: None)
+    does(two, f"{TRAINING}{make}t.run(4)")
+    assert ended(two, "if rank: os.kill(os.getpid(), 9)\nt.run(6)").kept
+    does(two, TRAINING + make)
+    assert ended(two, "if rank: os.kill(os.getpid(), 9)\ndist.barrier()").kept
+    elsewhere = (
+        "from pathlib import Path\nfrom skyward_nb.runtime import kept_state\n"
+        "if rank: kept_state.here = kept_state.KeptState(Path('/nowhere'))\n"
+    )
+    taken = "taken = sky.rejoin(*mine)\nt.steps = t.made()[1]\n"
+    assert (
+        values(two, f"{TRAINING}{make}{elsewhere}{taken}taken, t.made()") == [(True, (4, 4, 4))] * 2
+    )
+    does(two, "t.losses.update((n, alone(4)[0][n]) for n in range(4))\nt.run(8)")
+    assert max(max(each) for each in values(two, "apart(t, 8)")) < 1e-5
+    assert values(two, "sky.rejoin(*mine)") == [False, False]
+
+
+@pytest.mark.extensive
 def test_what_is_lost_of_a_sharded_model_is_said_once(two):
     two.restart(lambda _: None)
     does(two, TRAINING + "f = Training(sharded())\nf.run(2)")
