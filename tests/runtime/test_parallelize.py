@@ -113,9 +113,15 @@ def agree(pool, what, axes, options=""):
 @pytest.mark.parametrize(
     "axes",
     [
-        "dp:2,tp:2",
-        "dp:2,fsdp:2",
-        *but_more("fsdp:2,tp:2", "fsdp:4,tp:1", "fsdp:1,tp:4", "tp:2,fsdp:2", "dp:4"),
+        *but_more(
+            "dp:2,fsdp:2",
+            "dp:2,tp:2",
+            "fsdp:2,tp:2",
+            "fsdp:4,tp:1",
+            "fsdp:1,tp:4",
+            "tp:2,fsdp:2",
+            "dp:4",
+        ),
     ],
 )
 def test_a_model_trains_the_same_on_every_mesh(pool, axes):
