@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from skyward_nb.plugins import torch_models
 from skyward_nb.runtime import kept_state
 from skyward_nb.runtime.common_step import common_step
@@ -105,7 +107,7 @@ def _write(here: KeptState, entries: list[KeptEntry], kept: list[Held], why: str
         for entry, (ddp, holders) in zip(entries, kept, strict=True):
             if not why:
                 others = zip(entry.others, (each.state_dict() for each in holders), strict=True)
-                here.write(entry, KeptModel(model=bare(ddp).state_dict(), others=list(others)))
+                here.save(entry, KeptModel(model=bare(ddp).state_dict(), others=list(others)))
     except Exception as error:
         why = (
             f"the state of this model could not be kept ({type(error).__name__}: {error}): load the "
@@ -115,8 +117,8 @@ def _write(here: KeptState, entries: list[KeptEntry], kept: list[Held], why: str
     finally:
         if why:
             here.remove(entries)
-            for each in entries:
-                here.write(KeptEntry(each.made, each.rank, each.number, each.shapes, why=why))
+        # Once all are whole: a rank that is ended meanwhile has kept none.
+        here.write(*(replace(each, why=why, others=() if why else each.others) for each in entries))
 
 
 def _names(ddp: Any, holders: Sequence[Any], name_of: Callable[[object], str]) -> list[str]:

@@ -113,6 +113,8 @@ class Generations:
         if not any(find_plugin(use.name).keeps_state for use in self._plugins):
             return ""
         coming, asked = self._state.generation + 1, list(self._state.ranks)
+        for link in self._lines.links:  # what was kept before may be on any machine
+            self._lines.tell(link, KeepState(coming, ()))
         self._lines.send(KeepState(coming, (asked[0],)))
         until = time.monotonic() + _KEEP_LIMIT
         for event in self._lines.pump(watch, until, interrupts=True):

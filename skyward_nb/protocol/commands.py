@@ -264,7 +264,8 @@ class Reform(msgspec.Struct, frozen=True, tag=True):
 class KeepState(msgspec.Struct, frozen=True, tag=True):
     """To ranks that live when another one died: keep the state of models for the ranks of this `generation`.
 
-    Each answers by `StateKept`, and so does the agent for one that is gone.
+    Each answers by `StateKept`, and so does the agent for one that is gone. To an agent, be it with no ranks: what
+    was kept before and is not taken is for that generation, too.
     """
 
     generation: int

@@ -21,8 +21,8 @@ from skyward_nb.words.decoding import from_json
 _FOLDER = "kept-state"
 """A folder: what is not one, in a folder of values, may be trimmed."""
 _TWICE = (
-    "the state of models with these parameters was kept at two deaths, on different ranks, and which of the two "
-    "is wanted cannot be told: load the last checkpoint"
+    "the state of models with these parameters was kept at two deaths, and which of the two is wanted "
+    "cannot be told: load the last checkpoint"
 )
 Shapes = dict[str, tuple[int, ...]]
 
@@ -79,20 +79,20 @@ class KeptState:
         # Optimizers and schedules may keep any object. The file is of this user's own rank, in a folder of its own.
         return torch.load(self._path(entry), map_location="cpu", mmap=True, weights_only=False)
 
-    def write(self, entry: KeptEntry, state: KeptModel | None = None) -> None:
-        """Keep a model; without its state where it is lost."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = self._folder / f"part-{os.getpid()}"
-        try:
-            if state is not None:
-                import torch
+    def save(self, entry: KeptEntry, state: KeptModel) -> None:
+        """Write a model's state, which is there once the entry is."""
+        import torch
 
-                torch.save(state, part)
-                part.replace(self._path(entry))
-            part.write_bytes(msgspec.json.encode(entry))
-            part.replace(self._path(entry).with_suffix(".json"))
-        finally:
-            part.unlink(missing_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        torch.save(state, self._path(entry))
+
+    def write(self, *entries: KeptEntry) -> None:
+        """These are kept, or lost."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for each in entries:
+            part = self._folder / f"part-{os.getpid()}"
+            part.write_bytes(msgspec.json.encode(each))
+            part.replace(self._path(each).with_suffix(".json"))
 
     def remove(self, entries: Iterable[KeptEntry]) -> None:
         """These are there no more, if they were."""

@@ -34,14 +34,12 @@ def rejoin(model: Any, *others: Any) -> bool:
     import torch.distributed as dist
 
     module = _checked(model, others)
-    shapes, names = kept_state.shapes_of(module), [_name(each) for each in others]
-    own = here.entries()
-    given = shapes, names
-    told: list[tuple[list[KeptEntry], object]] = _of_all((own, given))
-    entries = {(each.origin, each.number): each for found, _ in told for each in found}
+    told: list[list[KeptEntry]] = _of_all(here.entries())
+    entries = {(each.origin, each.number): each for found in told for each in found}
     if not entries:
         return False
-    if any(theirs != given for _, theirs in told):
+    shapes, names = kept_state.shapes_of(module), [_name(each) for each in others]
+    if any(given != (shapes, names) for given in _of_all((shapes, names))):
         raise ValueError(
             "ranks called sky.rejoin with different models, optimizers or schedules: all ranks have to give the same"
         )
@@ -49,7 +47,7 @@ def rejoin(model: Any, *others: Any) -> bool:
     if isinstance(chosen, Exception):
         here.remove(over)
         raise chosen
-    readers = [rank for rank, (found, _) in enumerate(told) if chosen in found]
+    readers = [rank for rank, found in enumerate(told) if chosen in found]
     found = _state(here, chosen, readers)
     _together(lambda: _load(module, others, found()), "the state that was kept cannot be taken")
     here.taken.add(module)

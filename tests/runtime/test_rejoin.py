@@ -9,6 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from skyward_nb.pool.generations import Generations
+from skyward_nb.protocol.commands import KeepState, PluginUse
+from skyward_nb.protocol.events import StateKept
 from skyward_nb.runtime import kept_state
 from skyward_nb.runtime.kept_state import (
     KeptEntry,
@@ -100,6 +103,25 @@ def test_an_agent_hands_on_what_nobody_took_and_removes_the_rest(tmp_path):
     assert [each.name for each in folder.iterdir()] == ["2-0-0.json"]
     kept.begin(3)  # restarted
     assert not list(folder.iterdir())
+
+
+def test_all_agents_hand_on_though_one_rank_is_asked():
+    told = []
+    lines = SimpleNamespace(
+        links=["a", "b"],
+        tell=lambda link, command: told.append((link, command)),
+        send=lambda command: told.append(("its own", command)),
+        pump=lambda *_, **__: iter([StateKept(3, 0), StateKept(3, 1, "kept")]),
+    )
+    state = SimpleNamespace(generation=2, ranks=(0, 1))
+    generations = Generations(None, "p", lines, (PluginUse("torch", {}),), state)
+    assert generations.keep_state(lambda _: None) == "kept"
+    assert told == [
+        ("a", KeepState(3, ())),
+        ("b", KeepState(3, ())),
+        ("its own", KeepState(3, (0,))),
+        ("its own", KeepState(3, (1,))),
+    ]
 
 
 # ── ranks, in one process ───────────────────────────────────────────────────────────────
