@@ -39,8 +39,8 @@ _PURE = 1.0
 """A file that takes less starts nothing; such files run first."""
 MATRICES = frozenset({"tests/faults/test_matrix.py", "tests/cloud/test_leftovers.py"})
 """Files of hundreds of cases under `--all`, which are divided among processes."""
-TOGETHER = ("tests/lab",)
-"""Folders that one process takes whole, as their files share what they start."""
+IN_PARTS = {"tests/lab": 1, "tests/cloud": 2}
+"""Folders whose files so many processes take: each of these starts what takes seconds, once."""
 BLOCK = 50
 """Neighbouring cases of a matrix that one process takes, as their pools are alike."""
 
@@ -191,6 +191,8 @@ class ByFile(LoadFileScheduling):
         super().__init__(config, log)
         self._seen: Counter[str] = Counter()
         self._scopes: dict[str, str] = {}
+        self._files: dict[str, list[str]] = {}
+        """Those of folders that are given out in parts, in their order."""
 
     def _split_scope(self, nodeid: str) -> str:
         """What is given to a process as one; asked of all tests in their order first."""
@@ -199,7 +201,13 @@ class ByFile(LoadFileScheduling):
             block = self._seen[name] // BLOCK if name in MATRICES else 0
             self._seen[name] += 1
             folder = name.rpartition("/")[0]
-            self._scopes[nodeid] = folder if folder in TOGETHER else f"{name} {block}"
+            self._scopes[nodeid] = f"{name} {block}"
+            # The hundreds of cases of a matrix are for all.
+            if folder in IN_PARTS and block == 0:
+                files = self._files.setdefault(folder, [])
+                if name not in files:
+                    files.append(name)
+                self._scopes[nodeid] = f"{folder} {files.index(name) % IN_PARTS[folder]}"
         return self._scopes[nodeid]
 
 

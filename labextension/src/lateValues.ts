@@ -10,13 +10,13 @@ import type { INotebookTracker } from '@jupyterlab/notebook';
 import { Signal } from '@lumino/signaling';
 import { ofRun } from './fullLog';
 import { ask } from './pools';
-import type { IRunState } from './runState';
+import type { IRunState, IValue } from './runState';
 
 /** A run that is over, of which the notebook had an unfinished picture in this node, and its value if it is known. */
 export interface IEnd {
   node: HTMLElement;
   run: string;
-  value?: Record<string, unknown> | null | undefined;
+  value?: IValue | null | undefined;
 }
 
 const LATER = 1000;
@@ -62,8 +62,8 @@ async function addValue(model: ICodeCellModel, end: IEnd): Promise<void> {
   model.outputs.add({
     output_type: 'execute_result',
     execution_count: model.executionCount,
-    data: value,
-    metadata: {}
+    data: value.data,
+    metadata: value.metadata
   } as Parameters<ICodeCellModel['outputs']['add']>[0]);
 }
 

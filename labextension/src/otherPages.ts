@@ -132,6 +132,7 @@ class CellOfOthers {
       this.remember(message, kept);
       return;
     }
+    forget(this.model);
     outputs.clear();
     if (kept >= 0) {
       // It is over: the widgets that were saved after it would show the end once more.

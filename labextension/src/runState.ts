@@ -7,11 +7,17 @@ import { ask } from './pools';
 const PERIOD = 1000;
 const LONGEST = 60000;
 
+/** What a cell has shown as its value. */
+export interface IValue {
+  data: Record<string, unknown>;
+  metadata: Record<string, unknown>;
+}
+
 /** `live` and `over` come with a bundle; of what is `gone` nothing is known. `value`: what the cell showed below it. */
 export interface IRunState {
   state: 'live' | 'begun' | 'over' | 'gone';
   data: Record<string, unknown> | null;
-  value?: Record<string, unknown> | null | undefined;
+  value?: IValue | null | undefined;
 }
 
 /** Asks as long as the run goes on, `isSeen`, and somebody has not stopped it. */

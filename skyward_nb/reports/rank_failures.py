@@ -91,7 +91,8 @@ def headline_of(failures: Sequence[RankFailure], world_size: int) -> tuple[str, 
         places.append(_cut(f"{first.where}, line {first.line}{text}") if first.where else "")
     headline, *rest = headlines
     message = failures[0].message.strip()
-    notes = [bounded(message, _MOST_OF_OTHERS)] if _first_line(message).endswith(_CUT) else []
+    is_cut = len(_whole_first_line(message)) > _MOST_TOLD
+    notes = bounded(message, _MOST_OF_OTHERS).splitlines() if is_cut else []
     notes += [places[0]] if places[0] else []
     told = zip(rest[:_MOST_OTHERS], places[1:], strict=False)
     notes += [f"{what} ({place})" if place else what for what, place in told]
@@ -114,7 +115,11 @@ def brief(failures: Sequence[RankFailure], world_size: int) -> str:
 
 def _first_line(text: str) -> str:
     """The first line that says something, cut where it is long."""
-    return _cut(next((line for line in text.splitlines() if line.strip()), "").strip())
+    return _cut(_whole_first_line(text))
+
+
+def _whole_first_line(text: str) -> str:
+    return next((line for line in text.splitlines() if line.strip()), "").strip()
 
 
 def _cut(text: str) -> str:

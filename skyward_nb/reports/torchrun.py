@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import UNSET
 from msgspec.structs import replace as replace_fields
 
 from skyward_nb.bootstrap.requirements import package_name
@@ -115,8 +116,11 @@ class Torchrun(Script):
 
 
 def _with_torch(options: PoolOptions) -> PoolOptions:
-    """Options with the packages of the agents: no framework of the pool brings them. An image of one's own stays as it is."""
-    if isinstance(options.image, Image):
+    """Options with the packages of the agents on other machines: no framework of the pool brings them.
+
+    An image of one's own stays as it is.
+    """
+    if isinstance(options.image, Image) or options.provider in (UNSET, "local"):
         return options
     asked = options.pip or ()
     named = {package_name(each) for each in asked}

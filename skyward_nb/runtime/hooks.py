@@ -104,7 +104,12 @@ def give_up(package: str, error: Exception) -> None:
         return
     _told.add(package)
     version = getattr(sys.modules.get(package), "__version__", "of an unknown version")
-    text = f"progress of {package} {version} may not be shown as bars ({type(error).__name__}: {error})"
+    what = (
+        "a script that destroys its process group may hang then"
+        if package == "torch"
+        else "its progress may not be shown as bars"
+    )
+    text = f"{package} {version} is new to skyward_nb: {what} ({type(error).__name__}: {error})"
     # If warnings are errors, this one must not break the user's import.
     with contextlib.suppress(Warning):
         warnings.warn(text, RuntimeWarning, stacklevel=3)

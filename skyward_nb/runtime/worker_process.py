@@ -43,9 +43,17 @@ MODULES = (
 )
 """What an agent imports, and a worker up to the end of its first step."""
 _POOL = "SKYWARD_POOL"
-_READ_BY_IMPORTS = ("PYTHON", "LD_", "TORCH_", "PYTORCH_", "KMP_")
-_READ_LATER = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "KMP_DUPLICATE_LIB_OK")
-"""Set by agents, and by threadpoolctl in a rank that has torch loaded, whatever the forge has."""
+_READ_BY_IMPORTS = (
+    *("PYTHON", "LD_", "KMP_"),
+    *("TORCH_", "PYTORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_"),
+)
+_READ_LATER = (
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    "KMP_DUPLICATE_LIB_OK",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+)
+"""Set by agents, by threadpoolctl in a rank that has torch loaded, and by compiled code, whatever the forge has."""
 _PAUSE = 0.02
 
 

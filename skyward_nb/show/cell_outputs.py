@@ -28,7 +28,8 @@ class CellOutputs:
         self._lock = threading.RLock()
         # What the running cell showed before this is not known.
         self._counts = {self.cell: 1}
-        self._value_of = ("", "")
+        self._runs_of: dict[str, str] = {}
+        """By cell, the run that its value is of."""
         kernel.session.send = self._count_and_send
         os.register_at_fork(after_in_child=self._in_child)
 
@@ -59,7 +60,9 @@ class CellOutputs:
 
     def keep_value_of(self, run: str, cell: str) -> None:
         """What this cell shows as its value from now on is kept as the value of this run."""
-        self._value_of = cell, run
+        self._runs_of[cell] = run
+        if len(self._runs_of) > _MOST_CELLS:
+            del self._runs_of[next(iter(self._runs_of))]
 
     def clear_if(self, cell: str, count: int) -> bool:
         """Have the next output take the place of all that the running cell has shown, if it is this cell, and so much."""
@@ -82,10 +85,10 @@ class CellOutputs:
             if len(self._counts) > _MOST_CELLS:
                 del self._counts[next(iter(self._counts))]
             sent = self._send(stream, what, *args, **options)
-        of_cell, run = self._value_of
-        if kind == "execute_result" and run and of_cell == cell and isinstance(what, dict):
-            message = cast("Mapping[str, Any]", what)
-            keep_value(run, message.get("content", {}).get("data"))
+        run = self._runs_of.get(cell, "")
+        if kind == "execute_result" and run and isinstance(what, dict):
+            content = cast("Mapping[str, Any]", what).get("content", {})
+            keep_value(run, {each: content.get(each, {}) for each in ("data", "metadata")})
         return sent
 
     def _in_child(self) -> None:

@@ -1,7 +1,7 @@
 """The last pictures of runs on disk, beside their logs: `%sky show` draws them again, in any notebook.
 
 <log root>/<pool id>/7.picture    the bundle of run 7, as JSON
-<log root>/<pool id>/7.value      the bundle of its cell's value, where JupyterLab ran it
+<log root>/<pool id>/7.value      its cell's value as `{data, metadata}`, where JupyterLab ran it
 """
 
 from __future__ import annotations
@@ -38,16 +38,19 @@ def keep(run: str, data: dict[str, object]) -> None:
         _kept += 1
 
 
-def keep_value(run: str, data: object) -> None:
-    """Keep how a cell showed its value below the picture of its run, which is kept; nothing of a very large one."""
-    with contextlib.suppress(OSError, RuntimeError):
+def keep_value(run: str, shown: object) -> None:
+    """Keep how a cell showed its value below the picture of its run, which is kept; nothing of a very large one.
+
+    Jupyter's own encoder takes more than plain JSON, such as a number of NumPy: such a value is not kept.
+    """
+    with contextlib.suppress(OSError, RuntimeError, TypeError, ValueError):
         path = _path(run)
-        if path.exists() and len(text := msgspec.json.encode(data)) <= _MOST_OF_A_VALUE:
+        if path.exists() and len(text := msgspec.json.encode(shown)) <= _MOST_OF_A_VALUE:
             _write(path.with_suffix(_VALUE), text)
 
 
 def find_value(run: str) -> dict[str, object] | None:
-    """The bundle of the value of `default-3fa2b1/7`; None where there is none."""
+    """What was kept of the value of `default-3fa2b1/7`: its `data` and `metadata`; None where there is none."""
     with contextlib.suppress(OSError, RuntimeError, msgspec.DecodeError):
         return from_json(_path(run).with_suffix(_VALUE).read_bytes(), dict[str, object])
     return None
@@ -104,11 +107,13 @@ def _path(run: str) -> Path:
 
 
 def _there() -> list[tuple[float, int, Path]]:
-    """(when it was written, bytes, path) of each picture, the oldest first."""
+    """(when it was written, bytes, path) of each picture with its value, the oldest first."""
     found: list[tuple[float, int, Path]] = []
     with contextlib.suppress(OSError, RuntimeError):
         for path in log_root().glob("*/*.picture"):
             with contextlib.suppress(OSError):
-                about = path.stat()
-                found.append((about.st_mtime, about.st_size, path))
+                about, size = path.stat(), 0
+                with contextlib.suppress(FileNotFoundError):
+                    size = path.with_suffix(_VALUE).stat().st_size
+                found.append((about.st_mtime, about.st_size + size, path))
     return sorted(found)

@@ -28,6 +28,15 @@ from cloud.stock import Stock
 WSGI = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 _QUIET = 0.3
 """Seconds without a call after which there is none on its way."""
+_ALWAYS_ALIKE = (
+    "DescribeInstanceTypes",
+    "DescribeInstanceTypeOfferings",
+    "DescribeRegions",
+    "DescribeAvailabilityZones",
+)
+"""What EC2 has to offer: moto takes seconds to write the long lists of types down, each time anew."""
+_told: dict[tuple[Any, ...], Answer] = {}
+
 _NOT_COMPARED = ("Action", "Version", "ClientToken", "Placement.AvailabilityZone")
 
 
@@ -138,7 +147,15 @@ class Layer:
             return refusal(call, no)
 
     def _forward(self, call: Call) -> Answer:
-        """What moto says."""
+        """What moto says; what is the same in each cloud, once."""
+        if call.action not in _ALWAYS_ALIKE:
+            return self._asked(call)
+        asked = (call.region, call.action, *sorted(call.form.items()))
+        if asked not in _told:
+            _told[asked] = self._asked(call)
+        return _told[asked]
+
+    def _asked(self, call: Call) -> Answer:
         body = call.body()
         environ = {
             **self._environ, "wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body)),

@@ -59,6 +59,17 @@ def test_files_of_a_folder_that_share_what_they_start_go_to_one_process():
     )
 
 
+def test_files_of_another_folder_are_shared_by_two():
+    scopes = ByFile(pytest.Config.fromdictargs({"tx": ["2*popen"]}, []))._split_scope
+    files = [f"tests/cloud/test_{name}.py" for name in ("aws", "leftovers", "market", "policy")]
+    first, second, third, fourth = (scopes(f"{name}::test_a") for name in files)
+    assert (first, second) == (third, fourth)
+    assert first != second
+    cases = [scopes(f"{files[1]}::test_a[{n}]") for n in range(2 * BLOCK)]
+    assert cases[0] == second
+    assert cases[-1] not in (first, second)
+
+
 def test_the_figures_of_one_environment_do_not_replace_those_of_another():
     root = Path(__file__).parents[2]
     of_all = root / "build" / "durations.json"

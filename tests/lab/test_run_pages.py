@@ -47,11 +47,12 @@ def test_a_run_is_gone_or_begun_or_live_or_over(tmp_path):
     keep(f"{POOL}/7", bundle(replace(views.finished(), run=f"{POOL}/7")))
     over = run_now(POOL, 7)
     assert (over.state, over.data[MIME]["over"], over.value) == ("over", True, None)
-    keep_value(f"{POOL}/7", {"text/plain": "[0-3] 5"})
-    assert run_now(POOL, 7).value == {"text/plain": "[0-3] 5"}
-    keep_value(f"{POOL}/8", {"text/plain": "of a run that has no picture"})
-    keep_value(f"{POOL}/7", {"text/plain": "x" * 2_000_000})
-    assert run_now(POOL, 7).value == {"text/plain": "[0-3] 5"}
+    value = {"data": {"text/plain": "[0-3] 5"}, "metadata": {}}
+    keep_value(f"{POOL}/7", value)
+    assert run_now(POOL, 7).value == value
+    keep_value(f"{POOL}/8", {"data": {"text/plain": "of a run that has no picture"}})
+    keep_value(f"{POOL}/7", {"data": {"text/plain": "x" * 2_000_000}})
+    assert run_now(POOL, 7).value == value
     sweep(0, 0)
     assert not list(tmp_path.glob("logs/*"))
     assert run_now("../far-3fa2b1", 7).state == "gone"

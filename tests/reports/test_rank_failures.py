@@ -79,6 +79,10 @@ def test_a_message_that_is_cut_in_the_headline_stands_whole_below_it(store):
     assert headline.startswith("EOFError on rank 0 of 2: input() on rank 0, which has no")
     assert headline.endswith("…")
     assert notes == (advice, "Cell In[3], line 7: raise ValueError(x)")
+    _, notes = headline_of(failures_of([end(0, EOFError(f"{advice}\nand more"), store)]), 2)
+    assert notes[:2] == (advice, "and more")
+    _, notes = headline_of(failures_of([end(0, EOFError("still loading…"), store)]), 2)
+    assert notes == ("Cell In[3], line 7: raise ValueError(x)",), "nothing is cut"
 
 
 def test_a_headline_puts_ranks_together_whose_messages_begin_alike(store):

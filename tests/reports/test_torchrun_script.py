@@ -36,9 +36,11 @@ def test_a_new_pool_has_a_rank_for_each_node():
 @pytest.mark.parametrize(
     ("options", "pip"),
     [
-        ({}, ("torch>=2.6", "numpy>=2")),
-        ({"pip": ("six", "NumPy")}, ("six", "NumPy", "torch>=2.6")),
-        ({"image": Image(interpreter="/opt/python")}, UNSET),
+        ({"provider": "ssh"}, ("torch>=2.6", "numpy>=2")),
+        ({"provider": "aws", "pip": ("six", "NumPy")}, ("six", "NumPy", "torch>=2.6")),
+        ({"provider": "ssh", "image": Image(interpreter="/opt/python")}, UNSET),
+        ({}, UNSET),
+        ({"provider": "local", "pip": ("six",)}, ("six",)),
     ],
 )
 def test_a_new_pool_has_the_package_of_the_agents(options, pip):

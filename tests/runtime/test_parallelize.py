@@ -110,14 +110,10 @@ def agree(pool, what, axes, options=""):
         assert learnt > 0.1
 
 
-@pytest.mark.parametrize(
-    "axes",
-    [
-        "dp:2,tp:2",
-        "dp:2,fsdp:2",
-        *but_more("fsdp:2,tp:2", "fsdp:4,tp:1", "fsdp:1,tp:4", "tp:2,fsdp:2", "dp:4"),
-    ],
-)
+MESHES_OF_TINY = ("dp:2,tp:2", "fsdp:2,tp:2", "fsdp:4,tp:1", "fsdp:1,tp:4", "tp:2,fsdp:2", "dp:4")
+
+
+@pytest.mark.parametrize("axes", but_more("dp:2,fsdp:2", *MESHES_OF_TINY))
 def test_a_model_trains_the_same_on_every_mesh(pool, axes):
     agree(pool, "Tiny", axes, ", foreach=None" if axes == "dp:2,fsdp:2" else "")
 

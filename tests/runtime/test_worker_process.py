@@ -13,6 +13,12 @@ from skyward_nb.runtime.worker_process import ForkWorker, why_not
         # threadpoolctl sets it in a rank that has torch loaded: in the second run of a pool.
         ({"KMP_DUPLICATE_LIB_OK": "True"}, ("main.py",), ""),
         ({"TORCH_LOGS": "all"}, ("-m", "train"), "TORCH_LOGS is read by imports"),
+        (
+            {"TORCHINDUCTOR_MAX_AUTOTUNE": "1"},
+            ("main.py",),
+            "TORCHINDUCTOR_MAX_AUTOTUNE is read by",
+        ),
+        ({"TORCHELASTIC_RUN_ID": "none"}, ("main.py",), ""),
         ({"LR": "3"}, ("-m", "train"), ""),
         ({}, ("-X", "dev"), "-X is an option of Python"),
     ],

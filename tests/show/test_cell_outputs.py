@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from skyward_nb.show.cell_outputs import CellOutputs
-from skyward_nb.show.kept_pictures import find_value, keep
+from skyward_nb.show.kept_pictures import find_value, keep, keep_value
 from skyward_nb.show.kernel_status import BusyStatus
 from skyward_nb.show.lab_cell import LabCell
 
@@ -148,14 +148,25 @@ def test_what_a_cell_shows_as_its_value_is_kept_as_that_of_its_run(monkeypatch, 
     keep("far-3fa2b1/7", {"text/plain": "a picture"})
     kernel = Kernel()
     _, cell = a_cell(kernel)
-    value = {"msg_type": "execute_result", "content": {"data": {"text/plain": "[0-1] 5"}}}
+    shown = {"data": {"text/plain": "[0-1] 5"}, "metadata": {"image/png": {"width": 300}}}
+    value = {"msg_type": "execute_result", "content": shown | {"execution_count": 3}}
     kernel.session.send("iopub", value | {"parent_header": {"msg_id": "second"}})
     assert find_value("far-3fa2b1/7") is None, "of before the run's end"
     cell.keep_value_of("far-3fa2b1/7")
     kernel.session.send("iopub", value | {"parent_header": {"msg_id": "third"}})
     assert find_value("far-3fa2b1/7") is None, "of another cell"
+    # The run of another cell ends meanwhile, in the background.
+    CellOutputs.in_lab(kernel).keep_value_of("far-3fa2b1/8", "fourth")
     kernel.session.send("iopub", value | {"parent_header": {"msg_id": "second"}})
-    assert find_value("far-3fa2b1/7") == {"text/plain": "[0-1] 5"}
+    assert find_value("far-3fa2b1/7") == shown
+
+
+@pytest.mark.parametrize("odd", [{1: complex(1)}, {"text/plain": "x\udc80"}, {"json": object()}])
+def test_a_value_that_is_no_plain_json_is_not_kept_and_no_error(monkeypatch, tmp_path, odd):
+    monkeypatch.setenv("SKYWARD_LOG_DIR", str(tmp_path))
+    keep("far-3fa2b1/7", {"text/plain": "a picture"})
+    keep_value("far-3fa2b1/7", {"data": odd})
+    assert find_value("far-3fa2b1/7") is None
 
 
 def test_a_mark_names_the_cell_and_the_widget():

@@ -28,14 +28,20 @@ class Slurm:
     def __init__(self):
         self.jobs = {"1": "skyward-p-1"}
         self.cancelled = []
+        self.has_room = True
+        self.stays = ()
 
     async def run(self, script, **_):
         words = script.rpartition("exec ")[2].split()
+        if words[0] == "sbatch" and not self.has_room:
+            return ScriptResult(71, b"", "mkdir: cannot create directory: Disk quota exceeded")
         if words[0] == "sbatch":
             return ScriptResult(1, b"", "sbatch: error: Socket timed out on send/recv operation")
         if words[0] == "squeue":
             return ScriptResult(0, self.queue(words).encode(), "")
         if words[0] == "scancel":
+            if any(each in words for each in self.stays):
+                return ScriptResult(1, b"", "scancel: error: Socket timed out")
             for job in [job for job in self.jobs if self.is_meant(job, words)]:
                 del self.jobs[job]
                 self.cancelled.append(job)
@@ -114,3 +120,24 @@ def test_a_job_that_took_its_place_is_all_that_is_left():
     assert not asyncio.run(made.end_before())
     assert slurm.jobs == {"9": "skyward-p-1"}
     assert JobRecord.every()[0].before == ""
+
+
+def test_where_sbatch_was_never_asked_there_is_no_job_to_look_for():
+    slurm = Slurm()
+    slurm.has_room = False
+    made = Allocation(record(), SlurmController(slurm))
+    with pytest.raises(NodesRefused, match="Disk quota exceeded") as refused:
+        asyncio.run(made.begin(SPEC, lambda _: None))
+    assert "sweep" not in str(refused.value)
+    assert made.record.lost == 0
+
+
+def test_one_that_cannot_be_cancelled_keeps_no_other_one():
+    slurm = Slurm()
+    slurm.jobs |= {"7": "skyward-p-1", "9": "skyward-p-1"}
+    slurm.stays = ("1", "--jobs=1")
+    made = Allocation(
+        msgspec.structs.replace(record(), job="9", before="1"), SlurmController(slurm)
+    )
+    assert asyncio.run(made.end_before()) == "job 1"
+    assert slurm.jobs == {"1": "skyward-p-1", "9": "skyward-p-1"}

@@ -137,11 +137,13 @@ class Allocation:
                 spec.name, f"Slurm refused the job: {_advised(str(refused))}"
             ) from None
         except SlurmSilent as silent:
-            raise NodesRefused(
-                spec.name,
-                f"Slurm cannot be asked for nodes: {silent}. A job that it has taken nevertheless is cancelled by the "
-                "next pool, and by `%sky sweep`",
-            ) from None
+            why = f"Slurm cannot be asked for nodes: {silent}"
+            if not isinstance(silent, SlurmUnasked):
+                why += (
+                    ". A job that it has taken nevertheless is cancelled by the next pool, and by "
+                    "`%sky sweep`"
+                )
+            raise NodesRefused(spec.name, why) from None
         self._note(replace(self.record, job=job))
         state = await self._started(spec, tell)
         try:
@@ -297,9 +299,23 @@ class Allocation:
 
     async def _cancel_all_but(self, kept: str) -> None:
         """Cancel the pool's other jobs, also those whose submission was not answered; raises `SlurmSilent`."""
-        for found, pool_id in await self.controller.named():
-            if pool_id == self.record.pool_id and found != kept:
-                await self.controller.cancel(pool_id, found)
+        pool_id = self.record.pool_id
+        known = [each for each in (self.record.job, self.record.before) if each not in ("", kept)]
+        silent: SlurmSilent | None = None
+        # What is known needs no list of jobs, and one that cannot be cancelled now keeps no other one.
+        for job in known:
+            try:
+                await self.controller.cancel(pool_id, job)
+            except SlurmSilent as fault:
+                silent = fault
+        for found, whose in await self.controller.named():
+            if whose == pool_id and found not in (kept, *known):
+                try:
+                    await self.controller.cancel(pool_id, found)
+                except SlurmSilent as fault:
+                    silent = fault
+        if silent is not None:
+            raise silent
 
     async def _gone(self, limit: float, is_gone: Callable[[JobState], bool]) -> JobState | None:
         """Wait until the job has gone; else its state after `limit` seconds. Raises `SlurmSilent`."""
