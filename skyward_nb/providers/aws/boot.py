@@ -34,7 +34,7 @@ Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.h
 """
 _LIMIT = 600.0
 _LARGE_LIMIT = 1500.0
-"""Less than a machine waits for its first renewal, counted from a later moment than its boot: see `first_renewal`."""
+"""Less than `BOOT`, by which a machine must have had its first renewal: see `first_renewal`."""
 _PAUSE = 0.25
 _MOST_PAUSE = 5.0
 _LOOK = 15.0
