@@ -14,6 +14,12 @@ MOST = 300.0
 """Seconds without any answer after which no more is paid for; a machine's own boot takes one or two minutes."""
 LARGE_MOST = 900.0
 """The same of the largest machines."""
+_SSM_WAYS = (
+    "machines need a role with AmazonSSMManagedInstanceCore, named by instance_profile=",
+    "an image with the SSM agent (AWS's Ubuntu and Amazon Linux have it), if ami= is your own",
+    "a way from their subnet to AWS's Session Manager, by a NAT gateway or its VPC endpoints",
+    "ssm:StartSession among your own rights",
+)
 
 
 def most_for(kind: str) -> float:
@@ -37,14 +43,6 @@ def spell_silence(record: RentalRecord, machines: Sequence[RunningInstance]) -> 
         rule = f"its security_group= is your own: does it let port 22 in {own}?"
     ways = _ways_by(record.jump, first) if record.jump else _direct_ways(first)
     return f"{where}{more} gives no answer{by}; {rule}. What helps: {'; '.join(ways)}"
-
-
-_SSM_WAYS = (
-    "machines need a role with AmazonSSMManagedInstanceCore, named by instance_profile=",
-    "an image with the SSM agent (AWS's Ubuntu and Amazon Linux have it), if ami= is your own",
-    "a way from their subnet to AWS's Session Manager, by a NAT gateway or its VPC endpoints",
-    "ssm:StartSession among your own rights",
-)
 
 
 def _ways_by(jump: str, machine: RunningInstance) -> list[str]:
