@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 
 from skyward_nb.words.aws_access import SSM
 from skyward_nb.words.errors import OptionError
@@ -50,13 +51,25 @@ def networks(option: str, text: str) -> tuple[str, ...]:
 
 def tags(option: str, text: str) -> tuple[tuple[str, str], ...]:
     """Tags as AWS takes them: `K=V`, with commas between them."""
-    found: dict[str, str] = {}
+    pairs: list[tuple[str, str]] = []
     for part in filter(None, (each.strip() for each in text.split(","))):
         key, equals, value = part.partition("=")
-        if not equals or not key:
+        if not equals:
             raise OptionError(
                 option, f"{option}={text}: {part!r} is no tag: write {option}=K=V,..."
             )
+        pairs.append((key, value))
+    return tag_pairs(option, text, pairs)
+
+
+def tag_pairs(
+    option: str, text: str, pairs: Iterable[tuple[str, str]]
+) -> tuple[tuple[str, str], ...]:
+    """Tags that AWS takes; `text` is what was written."""
+    found: dict[str, str] = {}
+    for key, value in pairs:
+        if not key:
+            raise OptionError(option, f"{option}={text}: a tag has a name: write {option}=K=V,...")
         if key.lower().startswith(("aws:", "skyward:")) or key == "Name":
             raise OptionError(option, f"{option}={text}: the tag {key} is not yours to give")
         if len(key) > _MOST_KEY or len(value) > _MOST_VALUE:

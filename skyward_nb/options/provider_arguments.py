@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
 
-from skyward_nb.options import option_readers
+from skyward_nb.options import aws_readers, option_readers
 from skyward_nb.options.argument_texts import as_text, of_text
 from skyward_nb.options.host_access import OF_ACCESS
 from skyward_nb.words.aws_access import AWSAccess
@@ -213,15 +214,24 @@ def _aws_access(aws: AWS) -> AWSAccess:
         if value is None or value == () or (name == "tags" and not value):
             continue
         if name == "tags" and isinstance(value, Mapping):
-            value = ",".join(
-                f"{key}={each}" for key, each in cast(Mapping[Any, Any], value).items()
-            )
+            fields[name] = _tags(cast(Mapping[Any, Any], value))
+            continue
         if name in ("regions", "zones", "subnet", "caller") and isinstance(value, list | tuple):
             value = ",".join(map(str, value))
         fields[name] = _part(name, value)
     others = fields.get("regions", ())
     fields["regions"] = tuple(each for each in others if each != fields.get("region"))
     return AWSAccess(**fields)
+
+
+def _tags(given: Mapping[Any, Any]) -> tuple[tuple[str, str], ...]:
+    """The tags of `sky.AWS(tags={...})`, whose values may have commas."""
+    for each in itertools.chain.from_iterable(given.items()):
+        if isinstance(each, bool) or not isinstance(each, str | int):
+            raise OptionError("tags", f"sky.AWS(tags={given!r}): {each!r} is no text")
+    return aws_readers.tag_pairs(
+        "tags", str(dict(given)), [(str(key), str(value)) for key, value in given.items()]
+    )
 
 
 _LISTS = ("extra", "modules", "before")

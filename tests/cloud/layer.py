@@ -72,6 +72,7 @@ class Layer:
             ("ec2", "DescribeInstances"): self._describe_instances,
             ("ec2", "DescribeInstanceStatus"): self._describe_instances,
             ("ec2", "DeleteSecurityGroup"): self._delete_security_group,
+            ("ec2", "AuthorizeSecurityGroupIngress"): self._authorize,
             ("ec2", "CreatePlacementGroup"): self.placement.create,
             ("ec2", "DeletePlacementGroup"): self.placement.delete,
             ("ec2", "DescribePlacementGroups"): self.placement.describe,
@@ -383,6 +384,15 @@ class Layer:
 
     def _used_placement(self, region: str) -> set[str]:
         return {each.placement.group_name for each in self.stock.alive(region)} - {""}
+
+    def _authorize(self, call: Call) -> Answer:
+        """All rules of a call or none: docs.aws.amazon.com/vpc/latest/userguide/security-group-rules.html."""
+        group = self.stock.group(call.region, call.form.get("GroupId", ""))
+        before = list(group.ingress_rules) if group is not None else []
+        answer = self._forward(call)
+        if answer.code and group is not None:
+            group.ingress_rules[:] = before
+        return answer
 
     def _delete_security_group(self, call: Call) -> Answer | None:
         """docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DeleteSecurityGroup.html"""

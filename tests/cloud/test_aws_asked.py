@@ -12,7 +12,7 @@ from cloud import images
 from cloud.renter import GPU, Renter, launches, offer
 from cloud.sky import Cloud
 
-from skyward_nb.providers.aws import boot, client, launch, rental_records
+from skyward_nb.providers.aws import boot, client, launch, network, rental_records
 from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
@@ -139,6 +139,19 @@ def test_tags_disks_and_reserved_capacity_are_asked_for(api, renter):
     assert api.left() == {}
 
 
+@pytest.mark.parametrize("fields", [{"reservation": "cr-1"}, {"capacity_block": "cr-1"}])
+def test_several_machines_of_reserved_capacity_are_in_no_group_of_the_pool(api, renter, fields):
+    """What is reserved outside a placement group matches no machine within one."""
+    made = renter(nodes=2, aws=AWSAccess(region="us-east-1", **fields))
+    with contextlib.suppress(LaunchError, AccountError):  # nothing is reserved here
+        made.launch(offer(GPU, zones="b"))
+    asked = launches(api)[0].parameters
+    assert "cr-1" in asked.values() and "Placement.GroupName" not in asked
+    assert "CreatePlacementGroup" not in api.actions()
+    assert not made.end()
+    assert api.left() == {}
+
+
 # ── until it is asked again ─────────────────────────────────────────────────────────────
 
 
@@ -237,6 +250,24 @@ def test_where_nobody_says_who_calls_nothing_is_launched(api, renter, monkeypatc
     assert launches(api) == []
     assert not made.end()
     assert api.left() == {} and not rental_records.entries()
+
+
+def test_a_group_that_is_there_lets_in_who_comes_from_elsewhere(api, renter):
+    """As for a replacement, whose pool has a group with its members' rule and those of earlier addresses."""
+    made = renter(nodes=1)
+    made.launch()
+    own = boto3.client("ec2", region_name="us-east-1")
+    (group,) = own.describe_security_groups(
+        Filters=[{"Name": "group-name", "Values": ["sky-default-abc"]}]
+    )["SecurityGroups"]
+    callers = ("203.0.113.7/32", "10.9.0.5/32")
+    for _ in range(2):
+        asyncio.run(network.group_in(made.cloud, made.entry, "us-east-1", group["VpcId"], callers))
+    (group,) = own.describe_security_groups(GroupIds=[group["GroupId"]])["SecurityGroups"]
+    ways = [rule for rule in group["IpPermissions"] if rule.get("FromPort") == 22]
+    assert {each["CidrIp"] for rule in ways for each in rule["IpRanges"]} == {*callers}
+    assert len(group["IpPermissions"]) == 1 + len(ways)
+    assert not made.end()
 
 
 # ── a quota ─────────────────────────────────────────────────────────────────────────────

@@ -34,6 +34,15 @@ def test_the_policy_allows_what_is_called_and_nothing_else():
     assert allowed - _NO_CALL == called
 
 
+def test_machines_may_be_made_of_capacity_that_is_reserved():
+    (plain,) = [
+        each["Resource"]
+        for each in statements()
+        if "ec2:RunInstances" in actions(each) and "Condition" not in each
+    ]
+    assert "arn:aws:ec2:*:*:capacity-reservation/*" in plain
+
+
 def test_what_ends_something_is_allowed_for_what_is_ours_alone():
     for each in statements():
         own = {name.partition(":")[2] for name in actions(each)}

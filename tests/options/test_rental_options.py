@@ -164,6 +164,20 @@ def test_what_accounts_of_companies_need():
     assert spec_for("x", provider=same).aws == made
 
 
+def test_tags_of_python_may_have_commas():
+    given = {"cost": "42,43", "team": "a=b", "year": 2026}
+    made = spec_for("x", provider=sky.AWS(tags=given)).aws
+    assert made.tags == (("cost", "42,43"), ("team", "a=b"), ("year", "2026"))
+    for wrong, says in [
+        ({"skyward:pool": "x"}, "not yours to give"),
+        ({"": "x"}, "a tag has a name"),
+        ({"team": None}, "None is no text"),
+        ({"team": "x" * 300}, "256"),
+    ]:
+        with pytest.raises(OptionError, match=says):
+            spec_for("x", provider=sky.AWS(tags=wrong))
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

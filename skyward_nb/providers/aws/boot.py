@@ -34,12 +34,14 @@ Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.h
 """
 _LIMIT = 600.0
 _LARGE_LIMIT = 1500.0
-"""Less than a machine waits for its first renewal."""
+"""Less than `BOOT`, by which a machine must have had its first renewal: see `first_renewal`."""
 _PAUSE = 0.25
 _MOST_PAUSE = 5.0
 _LOOK = 15.0
 _LAST_WORDS = 2000
 _RENEWED_AFTER = BOOT / 2
+_RENEWAL_MARGIN = 120.0
+"""Seconds by which the first renewal comes before a machine would end."""
 _RENEWED_EVERY = 20.0
 """Seconds; a machine waits at least a minute after a renewal of its lease."""
 _ROOT = 'root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }; set -e; '
@@ -93,7 +95,8 @@ async def kept(entry: RentalFolder, machines: Sequence[RunningInstance]) -> Asyn
     """Within this context, the leases of machines are renewed: their setup may take long."""
     # By separate lines, as a line runs one script at a time.
     lines = lines_to(entry, machines)
-    renewing = asyncio.ensure_future(_renew(lines))
+    elapsed = time.time() - _began(entry, machines)
+    renewing = asyncio.ensure_future(_renew(lines, first_renewal(elapsed)))
     try:
         yield
     finally:
@@ -102,8 +105,18 @@ async def kept(entry: RentalFolder, machines: Sequence[RunningInstance]) -> Asyn
         await asyncio.gather(*(line.close() for line in lines))
 
 
-async def _renew(lines: Sequence[HostLine]) -> None:
-    pause = _RENEWED_AFTER
+def _began(entry: RentalFolder, machines: Sequence[RunningInstance]) -> float:
+    """When the first of these machines was asked for, which is before its boot; 0 where the record has no such attempt."""
+    names = {each.instance for each in machines}
+    return min((each.at for each in entry.record.attempts if names & {*each.instances}), default=0)
+
+
+def first_renewal(elapsed: float) -> float:
+    """Seconds until leases are first renewed, of machines that were launched `elapsed` seconds ago."""
+    return max(0.0, min(_RENEWED_AFTER, BOOT - _RENEWAL_MARGIN - elapsed))
+
+
+async def _renew(lines: Sequence[HostLine], pause: float) -> None:
     while True:
         await asyncio.sleep(pause)
         await asyncio.gather(*(_touch(line) for line in lines))
@@ -192,17 +205,14 @@ async def _see_that_they_run(cloud: AWSClient, entry: RentalFolder, lines: list[
     """Raise `StartError` with its console output if a machine has ended, or `EndedByEC2`, as AWS says."""
     record = entry.record
     region = record.machines[0].region
-    states: dict[str, str] = {}
-    codes: dict[str, str] = {}
+    ends: dict[str, termination.MachineEnd] = {}
     with contextlib.suppress(AWSError):
-        states = await termination.states_of(cloud, region, record.pool_id)
-        codes = await termination.end_codes_of(cloud, region, record.pool_id)
+        ends = await termination.ends_of(cloud, region, record.pool_id)
     for line in lines:
-        state = states.get(line.name)
-        if state is not None and not termination.is_alive(state):
-            if codes.get(line.name, "").startswith("Server."):
-                ends = await termination.ends_of(cloud, region, record.pool_id)
-                raise EndedByEC2(f"{line.name}: {ends.get(line.name) or codes[line.name]}")
+        end = ends.get(line.name)
+        if end is not None and end.is_by_ec2:
+            raise EndedByEC2(f"{line.name}: {end.why}")
+        if end is not None:
             raise await boot_failed(cloud, record.name, region, line.name, record.user)
 
 

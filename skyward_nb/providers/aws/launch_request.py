@@ -113,12 +113,14 @@ class LaunchRequest:
         }
         # A placement group is of one zone.
         is_beside = all(each.zone == zone for each in self._others)
-        if several and is_beside and network.fits_side_by_side(kind):
+        # A reservation made outside the group matches no machine within it; a capacity block is side by side itself.
+        reserved = _reserved(self._access)
+        if several and is_beside and not reserved and network.fits_side_by_side(kind):
             name = await network.placement_in(self.cloud, self.entry, region, zone)
             arguments["Placement"]["GroupName"] = name
         if now.offer.spot:
             arguments["InstanceMarketOptions"] = _SPOT
-        arguments |= _reserved(self._access)
+        arguments |= reserved
         if (role := self._access.instance_profile) is not None:
             field = "Arn" if role.startswith("arn:") else "Name"
             arguments["IamInstanceProfile"] = {field: role}

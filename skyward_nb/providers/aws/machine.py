@@ -80,7 +80,8 @@ class Rental:
             return False
         with contextlib.suppress(AWSError):
             for region in {each.region for each in entry.record.machines}:
-                self._ends |= await termination.ends_of(self._cloud, region, self._pool_id)
+                ends = await termination.ends_of(self._cloud, region, self._pool_id)
+                self._ends |= {name: each.why for name, each in ends.items()}
         return True
 
     async def let_in(self) -> bool:

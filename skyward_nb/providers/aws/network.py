@@ -7,6 +7,7 @@ nothing else. It is removed with the pool.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,8 +62,16 @@ async def subnets_in(cloud: AWSClient, access: AWSAccess, region: str) -> PoolSu
         vpc=networks.pop(),
         by_zone={zone: str(each["SubnetId"]) for zone, each in zones.items()},
         private=frozenset(zone for zone, each in zones.items() if not _is_public(each, access)),
-        inside=str(found[0].get("CidrBlock", "")).partition("/")[0],
+        inside=_first_host(str(found[0].get("CidrBlock", ""))),
     )
+
+
+def _first_host(network: str) -> str:
+    """The first address of a network that a host may have: not the network's own, which is one for broadcasts; "" for "".
+
+    Linux before 5.14 lets no socket connect to that one.
+    """
+    return str(ipaddress.ip_network(network)[1]) if network else ""
 
 
 def _is_public(subnet: dict[str, Any], access: AWSAccess) -> bool:
@@ -101,7 +110,7 @@ async def group_in(
                 raise
     # Also what EFA asks for: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html.
     members = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
-    rules = [members, _login(callers)] if callers else [members]
+    rules = [members, *map(_login, callers)]
     await _allow(cloud, region, "AuthorizeSecurityGroupIngress", group, rules)
     await _allow(cloud, region, "AuthorizeSecurityGroupEgress", group, [members])
     return group
@@ -114,33 +123,36 @@ async def let_in(cloud: AWSClient, entry: RentalFolder, callers: tuple[str, ...]
         group = await find_group(cloud, made.region, made.name) if made.kind == "group" else None
         if group is not None:
             is_new |= await _allow(
-                cloud, made.region, "AuthorizeSecurityGroupIngress", group, [_login(callers)]
+                cloud, made.region, "AuthorizeSecurityGroupIngress", group, [*map(_login, callers)]
             )
     return is_new
 
 
-def _login(callers: tuple[str, ...]) -> dict[str, Any]:
-    """A rule that allows SSH from these networks."""
-    login: dict[str, Any] = {
-        "IpProtocol": "tcp",
-        "FromPort": _SSH,
-        "ToPort": _SSH,
-        "IpRanges": [{"CidrIp": each} for each in callers if ":" not in each],
-        "Ipv6Ranges": [{"CidrIpv6": each} for each in callers if ":" in each],
-    }
-    return {key: value for key, value in login.items() if value != []}
+def _login(caller: str) -> dict[str, Any]:
+    """A rule that allows SSH from a network."""
+    login: dict[str, Any] = {"IpProtocol": "tcp", "FromPort": _SSH, "ToPort": _SSH}
+    if ":" in caller:
+        return login | {"Ipv6Ranges": [{"CidrIpv6": caller}]}
+    return login | {"IpRanges": [{"CidrIp": caller}]}
 
 
 async def _allow(
     cloud: AWSClient, region: str, operation: str, group: str, rules: list[dict[str, Any]]
 ) -> bool:
-    """Add rules to a group; False if it has them. Retries, as a new group may not be visible at once."""
+    """Add rules to a group; False if it has them all. Retries, as a new group may not be visible at once.
+
+    Of several rules in one call, EC2 adds none if the group has one of them: then each is asked for by itself.
+    """
     for left in reversed(range(_SEEN_LIMIT)):
         try:
             await cloud.ask(operation, region, GroupId=group, IpPermissions=rules)
         except AWSError as fault:
             if fault.code == "InvalidPermission.Duplicate":
-                return False
+                if len(rules) == 1:
+                    return False
+                return any(
+                    [await _allow(cloud, region, operation, group, [each]) for each in rules]
+                )
             if fault.code != "InvalidGroup.NotFound" or not left:
                 raise
             await asyncio.sleep(1)
@@ -216,13 +228,16 @@ def cards_for(
     }
     if is_public:
         first["AssociatePublicIpAddress"] = True
-    if not efa:
+    several = efa and not is_public and kind.network_cards > 1
+    if asked is False and not several:
         # Of several interfaces, EC2 takes no word about it, and gives none.
-        return [first | {"AssociatePublicIpAddress": False}] if asked is False else [first]
+        first["AssociatePublicIpAddress"] = False
+    if not efa:
+        return [first]
     first["NetworkCardIndex"] = 0
     if kind.name.partition(".")[0] not in _NO_EFA_FIRST:
         first["InterfaceType"] = "efa"
-    if is_public:
+    if not several:
         return [first]
     rest = [
         {

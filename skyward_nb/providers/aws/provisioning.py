@@ -101,21 +101,21 @@ async def _reached(
     tell: Tell,
 ) -> tuple[list[HostLine], tuple[RunningInstance, ...]]:
     """Machines that can be logged in to; those that EC2 takes back before that lead to the next offer."""
-    while True:
-        try:
+    try:
+        while True:
             launched = await launch.run(offers)
-        except BaseException:
-            if cost := launch.cost(time.time()):
-                tell(CostChanged(_bill_of_nothing(spec, entry, cost)))
-            raise
-        entry.note(machines=launched, user=launch.request.user)
-        assert launch.chosen is not None
-        before = launch.cost(entry.record.attempts[-1].at)
-        tell(CostChanged(_bill(spec, entry, launch.chosen, before)))
-        try:
-            return await boot.log_in(cloud, entry, launched, tell)
-        except boot.EndedByEC2 as taken:
-            offers = await _next_offers(cloud, entry, launch, offers, str(taken), tell)
+            entry.note(machines=launched, user=launch.request.user)
+            assert launch.chosen is not None
+            before = launch.cost(entry.record.attempts[-1].at)
+            tell(CostChanged(_bill(spec, entry, launch.chosen, before)))
+            try:
+                return await boot.log_in(cloud, entry, launched, tell)
+            except boot.EndedByEC2 as taken:
+                offers = await _next_offers(cloud, entry, launch, offers, str(taken), tell)
+    except BaseException:
+        if cost := launch.cost(time.time()):
+            tell(CostChanged(_bill_of_nothing(spec, entry, cost)))
+        raise
 
 
 async def _next_offers(
@@ -130,9 +130,13 @@ async def _next_offers(
     assert launch.chosen is not None
     tried, name = launch.chosen, entry.record.name
     said = f"EC2 took machines back before their first login ({why})"
-    left = await termination.end_machines(cloud, entry, tried.offer.region, since=0)
+    try:
+        left = await termination.end_machines(cloud, entry, tried.offer.region, since=0)
+    except AWSError as fault:
+        raise LaunchError(name, [(str(tried), said)], spell_fault(fault), is_clean=False) from fault
     if left:
-        raise LaunchError(name, [(str(tried), said)], f"{', '.join(left)} may still run.")
+        more = f"{', '.join(left)} may still run."
+        raise LaunchError(name, [(str(tried), said)], more, is_clean=False)
     launch.gave_up()
     after = without(offers, tried)
     if not after:

@@ -191,10 +191,25 @@ async def end_some(
     return alive
 
 
-async def ends_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, str]:
+@dataclass(frozen=True)
+class MachineEnd:
+    """Why a machine ended, in words, and EC2's `code` of it: `Server.…` of EC2, `Client.…` of anybody else."""
+
+    why: str
+    code: str
+
+    @property
+    def is_by_ec2(self) -> bool:
+        """Whether EC2 took the machine back, or could not run it on."""
+        return self.code.startswith("Server.")
+
+
+async def ends_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, MachineEnd]:
     """The machines of a pool that have ended or are ending, and why; raises `AWSError`."""
     return {
-        str(each["InstanceId"]): _why_ended(each)
+        str(each["InstanceId"]): MachineEnd(
+            _why_ended(each), str(each.get("StateReason", {}).get("Code", ""))
+        )
         for each in await _asked(cloud, region, pool_id)
         if not is_alive(str(each["State"]["Name"]))
     }
@@ -204,14 +219,6 @@ def _why_ended(instance: dict[str, Any]) -> str:
     said = instance.get("StateReason", {}).get("Message") or instance.get("StateTransitionReason")
     state = str(instance["State"]["Name"])
     return f"EC2 says that it is {state}{f': {said}' if said else ''}"
-
-
-async def end_codes_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, str]:
-    """The codes of the reasons why machines of a pool ended: `Server.…` of EC2, `Client.…` of anybody else."""
-    return {
-        str(each["InstanceId"]): str(each.get("StateReason", {}).get("Code", ""))
-        for each in await _asked(cloud, region, pool_id)
-    }
 
 
 async def states_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, str]:

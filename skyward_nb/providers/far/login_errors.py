@@ -6,7 +6,7 @@ from __future__ import annotations
 class Unreachable(Exception):
     """The login to `host` failed; the text says why and what to do.
 
-    With `passing`, nothing was refused, and another try may succeed; with `silent`, nothing came back at all.
+    With `passing`, nothing was refused, and another try may succeed; with `silent`, nothing of the host itself came back.
     """
 
     def __init__(self, host: str, why: str, *, passing: bool = False, silent: bool = False) -> None:

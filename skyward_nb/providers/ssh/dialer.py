@@ -11,7 +11,7 @@ from typing import Any
 import asyncssh
 
 from skyward_nb.providers.far.login_errors import Unreachable
-from skyward_nb.providers.ssh.error_translation import fault_of
+from skyward_nb.providers.ssh.error_translation import fault_of, proxy_fault
 from skyward_nb.providers.ssh.host_keys import HostKeys, algorithms, pin_file, read_known
 from skyward_nb.providers.ssh.private_keys import keys_for
 from skyward_nb.providers.ssh.proxy_command import ProxyCommand, open_proxy
@@ -119,7 +119,7 @@ class Dialer:
             return await asyncio.shield(known)
         except Unreachable as fault:
             why = f"the host on the way to it, {jump}, cannot be logged in to: {fault.why}"
-            raise Unreachable(str(host), why, passing=fault.passing) from fault
+            raise Unreachable(str(host), why, passing=fault.passing, silent=True) from fault
 
     async def _login_on_the_way(
         self, jump: Host, tunnel: asyncssh.SSHClientConnection | None, limit: float, depth: int
@@ -156,8 +156,8 @@ class Dialer:
         try:
             proxy = await open_proxy(settings.proxy)
         except OSError as error:
-            why = f"its ProxyCommand `{settings.proxy}` did not start: {error.strerror}"
-            raise Unreachable(str(settings.host), why) from error
+            said = f"`{settings.proxy}` did not start: {error.strerror}"
+            raise proxy_fault(str(settings.host), said) from error
         try:
             connection = await self._logged_in(settings, {"sock": proxy.end}, limit)
         except BaseException as error:
@@ -165,7 +165,7 @@ class Dialer:
             failed = await proxy.failure() if passing else ""
             await proxy.close()
             if failed:
-                raise Unreachable(str(settings.host), f"its ProxyCommand {failed}") from error
+                raise proxy_fault(str(settings.host), failed) from error
             raise
         ending = asyncio.get_running_loop().create_task(_closed(proxy, connection))
         self._ending.add(ending)

@@ -12,6 +12,9 @@ import asyncssh
 from skyward_nb.providers.far.login_errors import LoginRefused, Unreachable
 from skyward_nb.providers.ssh.settings import HostSettings
 
+_NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN)
+_REFUSED_THERE = "connect failed: Connection refused"
+"""What `ssh -W` says where the host itself, beyond the one on the way, refuses."""
 _PLAIN_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 
 
@@ -24,8 +27,15 @@ async def fault_of(settings: HostSettings, error: Exception, limit: float) -> Un
     if isinstance(error, asyncssh.ConnectionLost | ConnectionResetError | BrokenPipeError):
         why = f"{_where(settings)} hung up before the login was over: {error}"
         return Unreachable(host, why, passing=True)
-    silent = isinstance(error, TimeoutError)
+    silent = isinstance(error, TimeoutError) or (
+        isinstance(error, OSError) and error.errno in _NO_WAY
+    )
     return Unreachable(host, _spell(settings, error, limit), silent=silent)
+
+
+def proxy_fault(host: str, said: str) -> Unreachable:
+    """The error of a login whose ProxyCommand failed: nothing of the host came back, unless it refused."""
+    return Unreachable(host, f"its ProxyCommand {said}", silent=_REFUSED_THERE not in said)
 
 
 def _where(settings: HostSettings) -> str:
@@ -49,7 +59,7 @@ def _spell(settings: HostSettings, error: Exception, limit: float) -> str:
             return f"nothing listens on {where}: is sshd up there, and the port right?"
         case TimeoutError():
             return f"{where} did not answer in {limit:g} s"
-        case OSError(errno=errno.EHOSTUNREACH | errno.ENETUNREACH):
+        case OSError(errno=number) if number in _NO_WAY:
             return f"there is no way to {where}: {error.strerror}"
         case OSError():
             return f"{where}: {error.strerror or error}"

@@ -38,12 +38,13 @@ class Groups:
         if operation == "DescribeSecurityGroups":
             return {"SecurityGroups": [{"GroupId": "sg-1"}]}
         assert operation == "AuthorizeSecurityGroupIngress"
-        (rule,) = words["IpPermissions"]
-        assert (rule["FromPort"], rule["ToPort"]) == (22, 22)
-        (address,) = [each["CidrIp"] for each in rule["IpRanges"]]
-        if address in self.lets_in:
+        rules = words["IpPermissions"]
+        assert {(rule["FromPort"], rule["ToPort"]) for rule in rules} == {(22, 22)}
+        addresses = {each["CidrIp"] for rule in rules for each in rule["IpRanges"]}
+        # All or none, as EC2 does.
+        if addresses & self.lets_in:
             raise AWSError("InvalidPermission.Duplicate", "", operation)
-        self.lets_in.add(address)
+        self.lets_in |= addresses
         return {}
 
 
@@ -101,6 +102,22 @@ def test_who_comes_from_elsewhere_is_let_in(pool):
     assert connected(cloud, count=3) == ["a stream"] * 3
     assert cloud.asked == ["DescribeSecurityGroups", "AuthorizeSecurityGroupIngress"]
     assert len(tried) == 6
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_who_comes_from_a_new_address_of_two_is_let_in(pool, monkeypatch, order):
+    """A VPN gives a new address, and the public one stays, or the other way round."""
+    _, cloud, here, tried = pool
+    new, old = "203.0.113.7/32", "198.51.100.1/32"
+
+    async def both(*_):
+        return (new, old)[::order]
+
+    monkeypatch.setattr("skyward_nb.providers.aws.machine.callers_for", both)
+    here[0] = new
+    assert connected(cloud) == ["a stream"]
+    assert cloud.lets_in == {new, old} and len(tried) == 2
+    assert cloud.asked.count("AuthorizeSecurityGroupIngress") == 3
 
 
 def test_a_machine_that_is_away_for_another_reason_stays_away(pool, monkeypatch):

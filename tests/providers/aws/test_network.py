@@ -27,6 +27,23 @@ def test_all_cards_of_a_private_machine_are_used(name, first, others):
     assert cards(name) == [(0, first), *((card, "efa-only") for card in range(1, others + 1))]
 
 
+@pytest.mark.parametrize(
+    ("name", "efa", "said"),
+    [
+        ("g6.8xlarge", True, False),  # EFA on its only card
+        ("g6.8xlarge", False, False),
+        ("p5.48xlarge", False, False),
+        ("p5.48xlarge", True, None),  # of several cards, EC2 takes no word about it
+    ],
+)
+def test_no_public_address_where_none_was_asked_for(name, efa, said):
+    asked = {"efa": efa, "is_public": False}
+    first, *_ = cards_for(KINDS[name], "subnet-1", "sg-1", asked=False, **asked)
+    assert first.get("AssociatePublicIpAddress") is said
+    first, *_ = cards_for(KINDS[name], "subnet-1", "sg-1", asked=None, **asked)
+    assert "AssociatePublicIpAddress" not in first
+
+
 def test_a_machine_with_a_public_address_has_one():
     assert cards("p5.48xlarge", is_public=True) == [(0, "efa")]
     assert cards("p6-b300.48xlarge", is_public=True) == [(0, None)]

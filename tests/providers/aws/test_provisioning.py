@@ -3,18 +3,25 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Remark
-from skyward_nb.providers.aws import provisioning, rental_records
+from skyward_nb.providers.aws import boot, provisioning, rental_records
 from skyward_nb.providers.aws import sweep as sweeping
+from skyward_nb.providers.aws.api_errors import AWSError
+from skyward_nb.providers.aws.offer_walk import ZoneAttempt
+from skyward_nb.providers.aws.user_data import BOOT
 from skyward_nb.providers.folders import far_root
 from skyward_nb.words.aws_access import AWSAccess
-from skyward_nb.words.errors import NothingFits
+from skyward_nb.words.errors import LaunchError, NothingFits
 from skyward_nb.words.offers import InstanceType, Offer, Price
 from skyward_nb.words.spec import PoolSpec
 
 KIND = InstanceType(name="c6i.large", arch="x86_64", cpus=2, memory=4)
 OFFER = Offer(type=KIND, region="us-east-1", price=Price(dollars=0.1, source="a test"))
+MACHINE = rental_records.RunningInstance(
+    instance="i-1", region="us-east-1", zone="us-east-1a", type=KIND.name, public="1.2.3.4", private="10.0.0.9", host_key="ssh-ed25519 AAAA",
+)  # fmt: skip
 
 
 class Account:
@@ -52,6 +59,81 @@ def test_a_sweep_that_fails_undoes_no_launch(rent, monkeypatch):
     assert (record.state, record.listing) == ("up", str(far_root() / "default-abc.json"))
     (note,) = [each for each in rent.told if isinstance(each, Remark)]
     assert "a profile that was noted just now" in note.text
+
+
+class Denied:
+    """A cloud that answers the first `good` of its questions, and denies all others."""
+
+    def __init__(self, good, *found):
+        self.good, self.found = good, found
+
+    async def ask_all(self, operation, region, **words):
+        self.good -= 1
+        if self.good < 0:
+            raise AWSError("ExpiredToken", "it has expired", operation)
+        return {"Reservations": [{"Instances": [*self.found]}]}
+
+
+def _taken_back():
+    return {
+        "InstanceId": "i-1",
+        "State": {"Name": "terminated"},
+        "StateReason": {"Code": "Server.SpotInstanceTermination", "Message": "Spot ends it"},
+    }
+
+
+class Line:
+    name = "i-1"
+
+
+def entry_of(tmp_path, monkeypatch):
+    monkeypatch.setenv("SKYWARD_STATE_DIR", str(tmp_path / "state"))
+    entry = rental_records.RentalFolder.begin(
+        rental_records.RentalRecord(
+            pool_id="p-1", name="p", owner="me", maker=rental_records.MakerProcess.this(), created=0.0, machines=(MACHINE,),
+        )
+    )  # fmt: skip
+    entry.attempt(
+        rental_records.LaunchAttempt(
+            token="t", region="us-east-1", zone="", type=KIND.name, instances=("i-1",)
+        )
+    )
+    return entry
+
+
+def test_one_answer_says_that_ec2_took_a_machine_back(tmp_path, monkeypatch):
+    entry = entry_of(tmp_path, monkeypatch)
+    with pytest.raises(boot.EndedByEC2, match="i-1: EC2 says that it is terminated: Spot ends it"):
+        asyncio.run(boot._see_that_they_run(Denied(1, _taken_back()), entry, [Line()]))
+    asyncio.run(boot._see_that_they_run(Denied(0), entry, [Line()]))
+
+
+def test_credentials_that_end_before_the_next_offer_are_no_riddle(tmp_path, monkeypatch):
+    class Launched:
+        chosen = ZoneAttempt(OFFER, "")
+
+    entry = entry_of(tmp_path, monkeypatch)
+    with pytest.raises(LaunchError, match=r"took machines back.*gone") as raised:
+        asyncio.run(
+            provisioning._next_offers(Denied(0), entry, Launched(), [OFFER], "gone", lambda _: None)
+        )
+    assert "aws sso login" in str(raised.value) and "none is left" not in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "pause"), [(0, 900), (700, 900), (1000, 680), (1500, 180), (2400, 0), (1e9, 0)]
+)
+def test_a_lease_is_renewed_before_its_machine_ends(elapsed, pause):
+    assert boot.first_renewal(elapsed) == pause
+    assert elapsed + pause < BOOT or not pause
+
+
+def test_leases_count_from_the_launch_of_their_machines(tmp_path, monkeypatch):
+    entry = entry_of(tmp_path, monkeypatch)
+    attempt = entry.record.attempts[0]
+    entry.attempt(replace(attempt, at=1000.0))
+    entry.attempt(replace(attempt, token="another", at=500.0, instances=("i-0",)))
+    assert boot._began(entry, [MACHINE]) == 1000.0
 
 
 def test_a_budget_that_is_gone_before_machines_are_of_use_rents_none(rent, monkeypatch):

@@ -109,6 +109,24 @@ def test_where_nothing_answers_it_is_said_what_lets_in_whom():
     assert most_for("p5.48xlarge") > most_for("g6.xlarge")
 
 
+def test_where_nothing_answers_by_another_way_it_is_not_advised_again():
+    made = (CreatedResource("group", "us-east-1", "sky-p-1"),)
+    by_host = spell_silence(
+        record(made=made, let_in=("10.0.0.5/32",), jump="ssh://me@bastion"), [machine()]
+    )
+    assert (
+        "no answer by jump=ssh://me@bastion; the security group sky-p-1 lets in 10.0.0.5/32"
+        in by_host
+    )
+    assert (
+        "`ssh -o BatchMode=yes ssh://me@bastion true`" in by_host and "caller=10.0.0.5" in by_host
+    )
+    assert "jump=me@bastion" not in by_host and "jump=ssm" not in by_host
+    by_ssm = spell_silence(record(made=made, jump="ssm"), [machine()])
+    assert "instance_profile=" in by_ssm and "AmazonSSMManagedInstanceCore" in by_ssm
+    assert "bastion" not in by_ssm and "lets in" not in by_ssm
+
+
 class Subnets:
     def __init__(self, *found):
         self.found = found
@@ -123,7 +141,7 @@ def test_subnets_of_several_zones_each_as_it_says():
     named = AWSAccess(subnet=("s-b", "s-a", "s-c"))
     found = asyncio.run(subnets_in(Subnets(a, also, b), named, "r"))
     assert found.by_zone == {"z-a": "s-a", "z-b": "s-b"} and found.private == {"z-b"}
-    assert found.inside == "10.0.1.0"
+    assert found.inside == "10.0.1.1", "a host's, as Linux lets nobody connect to a network's own"
     hidden = AWSAccess(subnet=("s-a",), public_ip=False)
     assert asyncio.run(subnets_in(Subnets(a), hidden, "r")).private == {"z-a"}
     shown = AWSAccess(subnet=("s-b",), public_ip=True)

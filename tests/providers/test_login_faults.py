@@ -1,0 +1,64 @@
+"""Of which failed logins the host itself gave no answer: what is paid for such machines is in vain."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+
+import pytest
+
+from skyward_nb.providers.ssh.dialer import Dialer
+from skyward_nb.providers.ssh.error_translation import fault_of, proxy_fault
+from skyward_nb.providers.ssh.settings import settings_for
+from skyward_nb.words.hosts import Host, SSHAccess
+
+HOST = Host(name="192.0.2.1")
+
+
+@pytest.fixture
+def access(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return SSHAccess(hosts=(HOST,))
+
+
+@pytest.mark.parametrize(
+    ("error", "silent"),
+    [
+        (TimeoutError(), True),
+        (OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH)), True),
+        (OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH)), True),
+        (ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)), False),
+        (ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)), False),
+    ],
+)
+def test_who_says_that_there_is_no_way_is_not_the_host(access, error, silent):
+    fault = asyncio.run(fault_of(settings_for(access, HOST), error, 1.0))
+    assert fault.silent is silent
+
+
+@pytest.mark.parametrize(
+    ("said", "silent"),
+    [
+        ("`aws ssm ...` ended with status 254: TargetNotConnected: i-1 is not connected", True),
+        ("`ssh ...` ended with status 255: channel 0: open failed: connect failed: No route to host", True),
+        ("`ssh ...` ended with status 255: ssh: connect to host bastion port 22: Connection refused", True),
+        ("`ssh ...` ended with status 255: channel 0: open failed: connect failed: Connection refused", False),
+    ],
+)  # fmt: skip
+def test_a_command_on_the_way_fails_and_the_host_may_have_refused(said, silent):
+    fault = proxy_fault("i-1", said)
+    assert fault.silent is silent and said in fault.why
+
+
+def test_a_command_on_the_way_that_ends_at_once_is_no_answer(tmp_path, access):
+    config = tmp_path / "config"
+    config.write_text("Host *\n  ProxyCommand sh -c 'echo not connected >&2; exit 254'\n")
+    with_config = SSHAccess(hosts=(HOST,), config=str(config))
+
+    async def dial():
+        with pytest.raises(Exception, match="status 254: not connected") as raised:
+            await Dialer(with_config).dial(HOST, limit=5.0, tries=1)
+        return raised.value
+
+    assert asyncio.run(dial()).silent
