@@ -103,6 +103,18 @@ def test_a_list_that_ranks_changed_in_place_is_told_once_where_the_notebook_read
     notebook.run("del lst, d")
 
 
+def test_simulate_as_the_setting_of_a_workshop_breaks_no_pool_without_an_accelerator(notebook):
+    body = "import skyward_nb as sky\nsky.world_size(), sky.instance_info().accelerators"
+    notebook.run("%env SKYWARD_SIMULATE=1")
+    ran = notebook.run(f"%%sky_remote pool=plain\n{body}")
+    assert ran.result == "[0] (1, 0)", ran
+    assert "simulate" not in ran.picture
+    dry = notebook.run("%%sky_remote pool=asked accelerator=A100:2 dry_run\n1")
+    assert "A100:2 simulated on CPU" in dry.picture
+    notebook.run("%env SKYWARD_SIMULATE=")
+    assert notebook.run("%sky down plain").status == "ok"
+
+
 @pytest.mark.parametrize("code", ["%%sky_remote {}\n1", "%sky up {}"])
 def test_why_a_pool_does_not_start_is_said_once(notebook, code):
     ran = notebook.run(code.format("pool=tiny memory_limit=5MB"))

@@ -17,7 +17,7 @@ from waiting import until
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
 from skyward_nb.protocol.commands import Kill
-from skyward_nb.protocol.events import NotKilled, Output, RankDone
+from skyward_nb.protocol.events import NotKilled, Output, Phase, RankDone
 from skyward_nb.words.errors import PoolError, StartError
 
 
@@ -32,6 +32,17 @@ def test_a_pool_opens_and_closes_without_a_trace(make):
         pool.close()
         pool.close()
     assert (process.num_fds(), process.num_threads()) == before
+
+
+def test_a_pause_between_cells_is_no_silence_of_machines(lend):
+    pool, told = lend(), []
+    cell = request(pool, "5")
+    for begin in (pool.look, lambda watch: pool.run(cell, watch)):
+        for link in pool.lines.links:
+            link.heard -= 3600
+        begin(told.append)
+        assert not pool.lines.is_cut
+    assert not [each for each in told if isinstance(each, Phase)]
 
 
 @pytest.mark.extensive

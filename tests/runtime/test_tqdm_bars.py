@@ -4,17 +4,23 @@ import asyncio
 import contextlib
 import io
 import os
+import re
 import sys
 import threading
 import warnings
 from typing import ClassVar
 
 import pytest
+from msgspec.structs import replace
 from waiting import until
 
 import skyward_nb as sky
-from skyward_nb.protocol.events import Metric, Progress
+from skyward_nb.picture.page import as_html
+from skyward_nb.picture.text import as_text
+from skyward_nb.protocol.events import Metric, Progress, RankDone
 from skyward_nb.runtime import event_sink, hooks, progress
+from skyward_nb.view.folding import fold
+from skyward_nb.view.run_view import RankView, RunView
 
 pytest.importorskip("tqdm")
 
@@ -127,6 +133,20 @@ def test_metrics_beside_a_bar_are_curves(told, nothing_logged):
         (0, {"val loss": 0.5}),
     ]
     assert [each for each in told if isinstance(each, Progress)][-1].note == "val loss=0.5"
+
+
+def test_metrics_beside_a_bar_stay_in_the_finished_picture(told, nothing_logged):
+    with plain(range(3), desc="fit") as bar:
+        for step in bar:
+            bar.set_postfix(loss=1 / (step + 1), kind="red")
+    ranks = {event.rank: RankView() for event in told}
+    ended = RankDone(run=7, rank=min(ranks))
+    view = replace(fold(RunView(ranks=ranks), *told, ended), state="finished", ended=1.0)
+    for picture in (as_text(view), as_html(view)):
+        assert "fit 3/3 · 100%" in picture
+        assert "kind=red" in picture
+        assert "0.333" in picture
+    assert re.search(r"<img alt=\"[^\"]*loss", as_html(view)), "its curve"
 
 
 def test_what_is_logged_is_no_curve_of_a_bar_beside_it(told, nothing_logged):
