@@ -133,11 +133,13 @@ export class OutputPane {
       } else if (!this.choice.isAnyShown(entry.ranks)) {
         continue;
       } else if (entry.type === 'text') {
+        // A line of other ranks is not between their figures.
+        const those = entry.ranks;
+        if (figures.some(one => one.ranks.some(rank => those.includes(rank)))) {
+          endLines();
+        }
         for (const text of entry.lines) {
           const line = { ranks: entry.ranks, stream: entry.stream, text };
-          if (figures.length) {
-            endLines();
-          }
           all += 1;
           if (has(line, sought)) {
             found += 1;
@@ -145,9 +147,6 @@ export class OutputPane {
           }
         }
       } else if (!sought && this.html) {
-        if (lines.length) {
-          endLines();
-        }
         let figure = this.figures.get(entry.anchor);
         if (!figure) {
           const label = element('b', '', `[${rangesOf(entry.ranks)}]`);

@@ -162,15 +162,16 @@ class _Folding:
         rank = self._rank(event.rank)
         others = [bar for bar in rank.bars if bar.bar != event.bar]
         hidden = rank.bars_hidden - {event.bar}
+        done, inner = rank.bars_done, rank.bars_inner
         if event.over and event.level == 0:
             others = [bar for bar in others if not bar.level]
             hidden = frozenset()  # one that goes on beside it tells so again
+            done, inner = done - inner, 0
         turn = event.level, event.text  # a later turn of a loop takes the place of one before it
         bars = [bar for bar in others if not (bar.over and (bar.level, bar.text) == turn)]
         if event.keeping or not event.over:
             bars.append(event)
         bars.sort(key=lambda bar: (bar.level, bar.bar))
-        done = rank.bars_done
         while len(bars) > _MOST_BARS:
             finished = next((bar for bar in bars if bar.over), None)
             if finished is None:
@@ -178,10 +179,12 @@ class _Folding:
             else:
                 bars.remove(finished)
                 done += 1
+                inner += finished.level > 0
         self._set(
             event.rank,
             bars=tuple(bars),
             bars_done=done,
+            bars_inner=inner,
             bars_hidden=hidden,
             told=self._before.now,
         )

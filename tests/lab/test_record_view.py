@@ -92,6 +92,8 @@ def crowded():
         Display(rank, {"text/html": f"<p>figure {turn} of {rank}</p>"})
         for rank, turn in ((2, 1), (0, 1), (2, 2), (1, 1), (0, 2))
     )
+    # What another rank prints meanwhile is not between them.
+    shown = [each for one in shown for each in (one, Output(3, "stdout", "looks on\n"))]
     loops = (
         Progress(rank, 10 + n, 5, 5, f"loop {n}", 1.0, over=True, keeping=True)
         for rank in range(4)

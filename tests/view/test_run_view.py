@@ -470,6 +470,15 @@ def test_loops_that_are_not_kept_are_counted():
     assert len(view.ranks[0].bars) + view.ranks[0].bars_done == 20
 
 
+def test_inner_loops_go_with_the_loop_around_them_also_those_that_are_counted():
+    inner = [bar(i, 10, text=f"epoch {i}", over=True, level=1) for i in range(1, 21)]
+    going = folded(bar(0, 5, text="all"), *inner)
+    assert len(going.ranks[0].bars) + going.ranks[0].bars_done == 21
+    over = fold(going, bar(0, 20, text="all", over=True))
+    assert [each.text for each in over.ranks[0].bars] == ["all"]
+    assert over.ranks[0].bars_done == 0
+
+
 def test_many_metrics_in_one_message_are_as_many_messages():
     one = folded(*(Metric(0, step, {"a": step, "b": -step}) for step in range(50)))
     steps = list(range(50))

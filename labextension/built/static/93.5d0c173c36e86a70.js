@@ -1,4 +1,4 @@
-"use strict";(self.rspackChunkskyward_nb=self.rspackChunkskyward_nb||[]).push([[93],{856(o,r,t){var e=t(601),a=t.n(e),s=t(314),n=(t.n(s))()(a());n.push([o.id,`.sky-panel {
+"use strict";(self.rspackChunkskyward_nb=self.rspackChunkskyward_nb||[]).push([[93],{536(o,r,t){var e=t(126),a=t.n(e),s=t(719),n=(t.n(s))()(a());n.push([o.id,`.sky-panel {
   box-sizing: border-box;
   min-width: 220px;
   overflow: auto;
@@ -252,7 +252,7 @@
   color: var(--jp-error-color1);
   font-weight: 600;
 }
-`,""]),t.d(r,{},{A:n})},967(o,r,t){var e=t(601),a=t.n(e),s=t(314),n=(t.n(s))()(a());n.push([o.id,`.sky-record {
+`,""]),t.d(r,{},{A:n})},800(o,r,t){var e=t(126),a=t.n(e),s=t(719),n=(t.n(s))()(a());n.push([o.id,`.sky-record {
   box-sizing: border-box;
   max-width: 960px;
   border: 1px solid var(--jp-border-color2);
@@ -346,6 +346,11 @@
 
 .sky-section {
   white-space: pre-wrap;
+}
+
+.sky-section.sky-note {
+  margin: 0;
+  color: inherit;
 }
 
 .sky-small {
@@ -569,6 +574,10 @@
   height: 32em;
 }
 
+.sky-out:has(.sky-figure) {
+  max-height: 64em;
+}
+
 .sky-out > div {
   min-width: 0;
 }
@@ -598,8 +607,12 @@
 
 .sky-grid {
   display: grid;
-  grid-template-columns: repeat(auto-fill, minmax(min(260px, 100%), 1fr));
+  grid-template-columns: repeat(auto-fit, minmax(min(320px, 100%), 1fr));
   gap: 4px 12px;
+}
+
+.sky-grid:has(> :nth-child(5)) {
+  grid-template-columns: repeat(auto-fill, minmax(min(200px, 100%), 1fr));
 }
 
 .sky-grid > * {
@@ -654,4 +667,4 @@
   content: attr(data-sky-progress);
   font-variant-numeric: tabular-nums;
 }
-`,""]),t.d(r,{},{A:n})},314(o){o.exports=function(o){var r=[];return r.toString=function(){return this.map(function(r){var t="",e=void 0!==r[5];return r[4]&&(t+="@supports (".concat(r[4],") {")),r[2]&&(t+="@media ".concat(r[2]," {")),e&&(t+="@layer".concat(r[5].length>0?" ".concat(r[5]):""," {")),t+=o(r),e&&(t+="}"),r[2]&&(t+="}"),r[4]&&(t+="}"),t}).join("")},r.i=function(o,t,e,a,s){"string"==typeof o&&(o=[[null,o,void 0]]);var n={};if(e)for(var i=0;i<this.length;i++){var l=this[i][0];null!=l&&(n[l]=!0)}for(var p=0;p<o.length;p++){var d=[].concat(o[p]);e&&n[d[0]]||(void 0!==s&&(void 0===d[5]||(d[1]="@layer".concat(d[5].length>0?" ".concat(d[5]):""," {").concat(d[1],"}")),d[5]=s),t&&(d[2]&&(d[1]="@media ".concat(d[2]," {").concat(d[1],"}")),d[2]=t),a&&(d[4]?(d[1]="@supports (".concat(d[4],") {").concat(d[1],"}"),d[4]=a):d[4]="".concat(a)),r.push(d))}},r}},601(o){o.exports=function(o){return o[1]}},72(o){var r=[];function t(o){for(var t=-1,e=0;e<r.length;e++)if(r[e].identifier===o){t=e;break}return t}function e(o,e){for(var a={},s=[],n=0;n<o.length;n++){var i=o[n],l=e.base?i[0]+e.base:i[0],p=a[l]||0,d="".concat(l," ").concat(p);a[l]=p+1;var c=t(d),u={css:i[1],media:i[2],sourceMap:i[3],supports:i[4],layer:i[5]};if(-1!==c)r[c].references++,r[c].updater(u);else{var y=function(o,r){var t=r.domAPI(r);return t.update(o),function(r){r?(r.css!==o.css||r.media!==o.media||r.sourceMap!==o.sourceMap||r.supports!==o.supports||r.layer!==o.layer)&&t.update(o=r):t.remove()}}(u,e);e.byIndex=n,r.splice(n,0,{identifier:d,updater:y,references:1})}s.push(d)}return s}o.exports=function(o,a){var s=e(o=o||[],a=a||{});return function(o){o=o||[];for(var n=0;n<s.length;n++){var i=t(s[n]);r[i].references--}for(var l=e(o,a),p=0;p<s.length;p++){var d=t(s[p]);0===r[d].references&&(r[d].updater(),r.splice(d,1))}s=l}}},659(o){var r={};o.exports=function(o,t){var e=function(o){if(void 0===r[o]){var t=document.querySelector(o);if(window.HTMLIFrameElement&&t instanceof window.HTMLIFrameElement)try{t=t.contentDocument.head}catch(o){t=null}r[o]=t}return r[o]}(o);if(!e)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");e.appendChild(t)}},540(o){o.exports=function(o){var r=document.createElement("style");return o.setAttributes(r,o.attributes),o.insert(r,o.options),r}},56(o,r,t){o.exports=function(o){var r=t.nc;r&&o.setAttribute("nonce",r)}},206(o){o.exports=function(o){if("u"<typeof document)return{update:function(){},remove:function(){}};var r=o.insertStyleElement(o);return{update:function(t){var e,a,s;e="",t.supports&&(e+="@supports (".concat(t.supports,") {")),t.media&&(e+="@media ".concat(t.media," {")),(a=void 0!==t.layer)&&(e+="@layer".concat(t.layer.length>0?" ".concat(t.layer):""," {")),e+=t.css,a&&(e+="}"),t.media&&(e+="}"),t.supports&&(e+="}"),(s=t.sourceMap)&&"u">typeof btoa&&(e+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(s))))," */")),o.styleTagTransform(e,r,o.options)},remove:function(){var o;null===(o=r).parentNode||o.parentNode.removeChild(o)}}}},113(o){o.exports=function(o,r){if(r.styleSheet)r.styleSheet.cssText=o;else{for(;r.firstChild;)r.removeChild(r.firstChild);r.appendChild(document.createTextNode(o))}}},492(o,r,t){var e=t(72),a=t.n(e),s=t(206),n=t.n(s),i=t(659),l=t.n(i),p=t(56),d=t.n(p),c=t(540),u=t.n(c),y=t(113),f=t.n(y),k=t(856),x={};x.styleTagTransform=f(),x.setAttributes=d(),x.insert=l().bind(null,"head"),x.domAPI=n(),x.insertStyleElement=u(),a()(k.A,x),k.A&&k.A.locals&&k.A.locals;var h=t(967),b={};b.styleTagTransform=f(),b.setAttributes=d(),b.insert=l().bind(null,"head"),b.domAPI=n(),b.insertStyleElement=u(),a()(h.A,b),h.A&&h.A.locals&&h.A.locals}}]);
+`,""]),t.d(r,{},{A:n})},719(o){o.exports=function(o){var r=[];return r.toString=function(){return this.map(function(r){var t="",e=void 0!==r[5];return r[4]&&(t+="@supports (".concat(r[4],") {")),r[2]&&(t+="@media ".concat(r[2]," {")),e&&(t+="@layer".concat(r[5].length>0?" ".concat(r[5]):""," {")),t+=o(r),e&&(t+="}"),r[2]&&(t+="}"),r[4]&&(t+="}"),t}).join("")},r.i=function(o,t,e,a,s){"string"==typeof o&&(o=[[null,o,void 0]]);var n={};if(e)for(var i=0;i<this.length;i++){var l=this[i][0];null!=l&&(n[l]=!0)}for(var p=0;p<o.length;p++){var d=[].concat(o[p]);e&&n[d[0]]||(void 0!==s&&(void 0===d[5]||(d[1]="@layer".concat(d[5].length>0?" ".concat(d[5]):""," {").concat(d[1],"}")),d[5]=s),t&&(d[2]&&(d[1]="@media ".concat(d[2]," {").concat(d[1],"}")),d[2]=t),a&&(d[4]?(d[1]="@supports (".concat(d[4],") {").concat(d[1],"}"),d[4]=a):d[4]="".concat(a)),r.push(d))}},r}},126(o){o.exports=function(o){return o[1]}},559(o){var r=[];function t(o){for(var t=-1,e=0;e<r.length;e++)if(r[e].identifier===o){t=e;break}return t}function e(o,e){for(var a={},s=[],n=0;n<o.length;n++){var i=o[n],l=e.base?i[0]+e.base:i[0],p=a[l]||0,d="".concat(l," ").concat(p);a[l]=p+1;var c=t(d),u={css:i[1],media:i[2],sourceMap:i[3],supports:i[4],layer:i[5]};if(-1!==c)r[c].references++,r[c].updater(u);else{var y=function(o,r){var t=r.domAPI(r);return t.update(o),function(r){r?(r.css!==o.css||r.media!==o.media||r.sourceMap!==o.sourceMap||r.supports!==o.supports||r.layer!==o.layer)&&t.update(o=r):t.remove()}}(u,e);e.byIndex=n,r.splice(n,0,{identifier:d,updater:y,references:1})}s.push(d)}return s}o.exports=function(o,a){var s=e(o=o||[],a=a||{});return function(o){o=o||[];for(var n=0;n<s.length;n++){var i=t(s[n]);r[i].references--}for(var l=e(o,a),p=0;p<s.length;p++){var d=t(s[p]);0===r[d].references&&(r[d].updater(),r.splice(d,1))}s=l}}},672(o){var r={};o.exports=function(o,t){var e=function(o){if(void 0===r[o]){var t=document.querySelector(o);if(window.HTMLIFrameElement&&t instanceof window.HTMLIFrameElement)try{t=t.contentDocument.head}catch(o){t=null}r[o]=t}return r[o]}(o);if(!e)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");e.appendChild(t)}},691(o){o.exports=function(o){var r=document.createElement("style");return o.setAttributes(r,o.attributes),o.insert(r,o.options),r}},215(o,r,t){o.exports=function(o){var r=t.nc;r&&o.setAttribute("nonce",r)}},204(o){o.exports=function(o){if("u"<typeof document)return{update:function(){},remove:function(){}};var r=o.insertStyleElement(o);return{update:function(t){var e,a,s;e="",t.supports&&(e+="@supports (".concat(t.supports,") {")),t.media&&(e+="@media ".concat(t.media," {")),(a=void 0!==t.layer)&&(e+="@layer".concat(t.layer.length>0?" ".concat(t.layer):""," {")),e+=t.css,a&&(e+="}"),t.media&&(e+="}"),t.supports&&(e+="}"),(s=t.sourceMap)&&"u">typeof btoa&&(e+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(s))))," */")),o.styleTagTransform(e,r,o.options)},remove:function(){var o;null===(o=r).parentNode||o.parentNode.removeChild(o)}}}},696(o){o.exports=function(o,r){if(r.styleSheet)r.styleSheet.cssText=o;else{for(;r.firstChild;)r.removeChild(r.firstChild);r.appendChild(document.createTextNode(o))}}},492(o,r,t){var e=t(559),a=t.n(e),s=t(204),n=t.n(s),i=t(672),l=t.n(i),p=t(215),d=t.n(p),c=t(691),u=t.n(c),y=t(696),f=t.n(y),k=t(536),x={};x.styleTagTransform=f(),x.setAttributes=d(),x.insert=l().bind(null,"head"),x.domAPI=n(),x.insertStyleElement=u(),a()(k.A,x),k.A&&k.A.locals&&k.A.locals;var h=t(800),g={};g.styleTagTransform=f(),g.setAttributes=d(),g.insert=l().bind(null,"head"),g.domAPI=n(),g.insertStyleElement=u(),a()(h.A,g),h.A&&h.A.locals&&h.A.locals}}]);
