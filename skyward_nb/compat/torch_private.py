@@ -1,8 +1,7 @@
 """torch's private names: its process groups, what FSDP keeps, how tensors are rebuilt, its profiler.
 
-The caller imports torch. What asks for process groups finds none where they are not
-imported; `making_groups` changes nothing where torch makes them in another way. Else, where a name is
-missing, AttributeError says which: the group is not formed, the value not packed.
+The caller imports torch. What asks for process groups finds none where they are not imported; `making_groups` changes
+nothing where torch makes them in another way. Else AttributeError says which name is missing: no group, no value.
 
 Seen with torch 2.13.0.
 """
@@ -21,6 +20,8 @@ MODULE_TABLES = ("_modules", "_parameters", "_buffers")
 """The dictionaries of a module's submodules, parameters and buffers."""
 COMPILER = "torch._dynamo"
 """The module that a first step of training would import."""
+COMPILED = "_orig_mod"
+"""The module's name within what `torch.compile` made of it; where torch has another, a compiled model is no DDP model."""
 REDISTRIBUTION = "torch.distributed.tensor._redistribute"
 """The logger that has a word on each tensor that is brought from one placement to another."""
 

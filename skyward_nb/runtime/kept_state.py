@@ -16,6 +16,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from skyward_nb.compat.torch_private import COMPILED
 from skyward_nb.words.decoding import from_json
 
 _FOLDER = "kept-state"
@@ -136,7 +137,7 @@ def bare(model: Any) -> Any:
     from torch import nn
 
     while True:
-        if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+        if isinstance(inner := getattr(model, COMPILED, None), nn.Module):
             model = inner
         elif isinstance(model, nn.parallel.DistributedDataParallel):
             model = model.module

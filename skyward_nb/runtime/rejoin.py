@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from skyward_nb.compat.torch_private import COMPILED
 from skyward_nb.runtime import kept_state
 from skyward_nb.runtime.kept_state import KeptEntry, KeptModel, KeptState
 from skyward_nb.runtime.state_broadcast import Broadcast
@@ -81,7 +82,7 @@ def _checked(model: Any, others: tuple[Any, ...]) -> Any:
     for each in others:
         if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
             raise TypeError(f"{_name(each)} has no state_dict and load_state_dict: leave it out")
-    ddp = getattr(model, "_orig_mod", model)
+    ddp = getattr(model, COMPILED, model)
     if isinstance(ddp, nn.parallel.DistributedDataParallel):
         group: Any = ddp.process_group
         count, size = group.size(), dist.get_world_size()

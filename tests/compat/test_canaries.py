@@ -178,6 +178,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("torch.utils._device:DeviceContext", _SIMULATION, "device"),
         Part("torch.nn.parameter:UninitializedTensorMixin._allowed_methods", _SIMULATION),
         Part("torch._dynamo:optimize", "a forge that has imported what ranks need"),
+        Part("torch._dynamo.eval_frame:OptimizedModule._orig_mod", "sky.rejoin of a compiled model"),
         Part("torch.distributed.tensor._redistribute:logger", "a remark that each rank would make"),
         Part("torch.nn.parallel.distributed:DistributedDataParallel.process_group", "groups that end last"),
         *(
