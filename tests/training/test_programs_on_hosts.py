@@ -1,13 +1,18 @@
-"""PyTorch's example in shape on two hosts, whose networks and folders are their own; and by SkyPilot's task files."""
+"""PyTorch's examples in shape on two hosts, whose networks and folders are their own; and by SkyPilot's task files."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
+from cluster.notebooks import nothing_left
 from later import needs
 from terminals import sky
 from training.conftest import losses
+
+from skyward_nb.words.hosts import SSHAccess, parse_hosts
+from skyward_nb.words.image import Image
 
 pytestmark = [
     pytest.mark.torch,
@@ -15,6 +20,8 @@ pytestmark = [
     pytest.mark.extensive,
     pytest.mark.timeout(300),
 ]
+NODES = "--nnodes=2 --nproc-per-node=2"
+HOW = ("--rdzv-backend=static", "--rdzv-backend=c10d")
 
 
 @pytest.fixture
@@ -52,6 +59,53 @@ def test_a_script_trains_over_both_hosts(on_hosts, alone):
     (ran,) = on_hosts("%sky run {options} main.py")
     assert ran.status == "ok", ran.traceback
     assert losses(ran.picture) == pytest.approx(alone("min_gpt"), abs=1e-3)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_sharded_model_goes_on_from_checkpoints_that_were_fetched(on_hosts, program, alone, how):
+    """A host has the parts of its own ranks. They are brought here, and go to both with the folder."""
+    first, then = on_hosts(
+        *(
+            f"%sky torchrun {{options}} fetch=checkpoints {NODES} {how} main.py {epochs}"
+            for epochs in (3, 5)
+        ),
+        folder=program("fsdp2"),
+    )
+    for ran in (first, then):
+        assert ran.status == "ok", f"{ran.traceback}{ran.picture}"
+    assert "resumed" not in first.picture and "resumed at epoch 3" in then.picture
+    found = losses(first.picture), losses(then.picture)
+    assert ([*found[0]], [*found[1]]) == ([0, 1, 2], [3, 4])
+    assert found[0] | found[1] == pytest.approx(alone("fsdp2", "5"), abs=1e-3)
+
+
+@pytest.mark.parametrize("ways", ["2", "4"])
+def test_tensors_are_cut_within_each_host_and_over_both(on_hosts, program, alone, ways):
+    lines = (f"%sky torchrun {{options}} {NODES} {how} main.py 3 {ways}" for how in HOW)
+    wanted = alone("tensor_parallel", "3", ways)
+    assert [*wanted] == [0, 1, 2] and wanted[2] < wanted[0]
+    for ran in on_hosts(*lines, folder=program("tensor_parallel")):
+        assert ran.status == "ok", f"{ran.traceback}{ran.picture}"
+        assert losses(ran.picture) == pytest.approx(wanted, abs=1e-3)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_from_a_shell_on_a_pool_that_was_left(hosts, make, program, alone, how):
+    town, folder = hosts(2), program("min_gpt")
+    access = SSHAccess(hosts=parse_hosts(town.names), config=str(town.config))
+    here = Image(interpreter=sys.executable)
+    make(name="train", provider="ssh", ssh=access, image=here).leave()
+    ran = sky(
+        "torchrun", "pool=train", "fetch=snapshot.pt", *NODES.split(), how, "--max-restarts=1",
+        "main.py", "fault.epoch=2", folder=folder, timeout=240,
+    )  # fmt: skip
+    assert ran.code == 0, ran.stderr
+    assert all(f"resumed at epoch 2 as rank {rank}" in ran.stdout for rank in range(4))
+    assert losses(ran.stdout) == pytest.approx(alone("min_gpt"), abs=1e-3)
+    assert (folder / "snapshot.pt").exists()
+    down = sky("down", "train")
+    assert down.code == 0, down.stderr
+    nothing_left(town)
 
 
 # ── the task files of SkyPilot's page, but that the example is there instead of cloned ──
