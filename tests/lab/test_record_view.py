@@ -133,7 +133,8 @@ def kept(reader):
 
 
 def rows(record):
-    return record.locator(".sky-row").all_inner_texts()
+    # What was just put there is not laid out yet, and has no inner text until it is.
+    return record.locator(".sky-row").all_text_contents()
 
 
 def test_a_notebook_from_elsewhere_shows_runs_whole_and_runs_nothing(reader, kept):
