@@ -132,7 +132,7 @@ class Agent:
                 | commands.FeedValue(ranks=ranks)
             ):
                 self._ranks.send(ranks, data)
-            case commands.CutCommunication(ranks=ranks):
+            case commands.CutCommunication(ranks=ranks) | commands.DebugRequest(ranks=ranks):
                 self._ranks.control(ranks, data)
             case commands.Kill():
                 self._ranks.kill(command)

@@ -1,7 +1,7 @@
 """A rank's control thread: it acts while the main thread is stuck in native code.
 
 It reads from its own socket, one message a packet: it examines the main thread's stack, cuts its
-communication, and takes the socket for the rendezvous of a new generation.
+communication, takes the socket for the rendezvous of a new generation, and passes requests on to the debugger.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from skyward_nb.plugins.collectives import (
 from skyward_nb.protocol.commands import (
     Command,
     CutCommunication,
+    DebugRequest,
     Inspect,
     Interrupt,
     MachineReclaimed,
@@ -62,12 +63,14 @@ class ControlThread:
         rank: int,
         frameworks: RankFrameworks,
         emit: Callable[[Event], None],
+        debug: Callable[[DebugRequest], None],
     ) -> None:
         self._socket = connection
         self._stacks = stacks
         self._rank = rank
         self._frameworks = frameworks
         self._emit = emit
+        self._debug = debug
         self._main = threading.main_thread().ident or 0
         self._arrived = threading.Condition()
         self._rendezvous: tuple[int, int] | None = None
@@ -132,6 +135,8 @@ class ControlThread:
     def _obey(self, command: Command, descriptors: list[int]) -> None:
         if isinstance(command, CutCommunication):
             self._emit(self._answer(command))
+        elif isinstance(command, DebugRequest):
+            self._debug(command)
         elif isinstance(command, Interrupt):
             common_step.interrupted(command.run, command.patience, self._wake)
         elif isinstance(command, Inspect):

@@ -24,6 +24,7 @@ from skyward_nb.node.error_interpreter import ErrorInterpreter, plain_failure
 from skyward_nb.node.generator_channel import GeneratorChannel
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.memory_limit import MemoryLimit
+from skyward_nb.node.rank_debugger import RankDebugger
 from skyward_nb.node.rank_frameworks import RankFrameworks
 from skyward_nb.node.rank_namespace import NotRebuilt, RankNamespace
 from skyward_nb.node.rank_shell import RankShell
@@ -93,7 +94,10 @@ class Rank:
         self._mailbox.close()
         _seed_anew()
         self._frameworks = RankFrameworks(plugins)
-        self._control = ControlThread(control, stacks, rank, self._frameworks, self._uplink.emit)
+        self._debugger = RankDebugger(rank, self._uplink.emit)
+        self._control = ControlThread(
+            control, stacks, rank, self._frameworks, self._uplink.emit, self._debugger.obey
+        )
         self._waits = CollectiveWaits(rank, self._frameworks, self._uplink.emit)
 
     @property
@@ -217,7 +221,11 @@ class Rank:
         recording = self._recording(command)
         try:
             texts = (source.text for source in command.sources)
-            with self._memory.held(), debugging.patience_for(texts):
+            with (
+                self._memory.held(),
+                debugging.patience_for(texts, command.debug is not None),
+                self._debugger.watching(command.run, command.debug),
+            ):
                 value = self._shell.run(command, call)
             self._settle(recording, command)
         except BaseException as raised:  # noqa: BLE001 - a user's code may raise anything

@@ -8,6 +8,7 @@ import linecache
 import re
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
@@ -61,6 +62,12 @@ class Cells:
         number = len(history) - 1
         return (number, history[number]) if number else (self.shell.execution_count, "")
 
+    def _as_sent(self, text: str) -> str:
+        """The text of the running cell with the empty lines at its end: front ends name its file by all of it."""
+        kernel: Any = getattr(self.shell, "kernel", None)
+        sent = kernel.get_parent().get("content", {}).get("code", text) if kernel else text
+        return sent if sent.rstrip("\n") == text else text
+
     def _transform(self, body: str) -> str:
         """IPython's magics as Python; text that is Python already has none, and is left alone."""
         manager = self.shell.input_transformer_manager
@@ -81,7 +88,7 @@ class Cells:
                 body,
                 transform=self._transform,
                 transform_ast=shell.transform_ast,
-                name_file=lambda code, text: shell.compile.cache(code, number, text),
+                name_file=lambda code, text: shell.compile.cache(code, number, self._as_sent(text)),
             )
         except SyntaxError as error:
             show(error, shell.SyntaxTB.structured_traceback(type(error), error, None))

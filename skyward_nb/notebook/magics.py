@@ -21,6 +21,7 @@ from IPython.core.ultratb import SyntaxTB
 
 from skyward_nb.compat.ipython_private import theme_of
 from skyward_nb.notebook.cells import lone_help_has_a_body
+from skyward_nb.notebook.debug_channel import close, open_for
 from skyward_nb.notebook.every_cell import EveryCell
 from skyward_nb.show.cell_outputs import CellOutputs
 
@@ -209,6 +210,7 @@ def load(shell: InteractiveShell) -> None:
         shell.input_transformers_cleanup.append(lone_help_has_a_body)
         magics.look_into_ranks()
         CellOutputs.in_lab(getattr(shell, "kernel", None))
+        open_for(getattr(shell, "kernel", None))
         _tell_what_is_left(shell)
 
 
@@ -232,6 +234,7 @@ def unload(shell: InteractiveShell) -> None:
         magics.close()
         leave(shell)
         CellOutputs.forget(getattr(shell, "kernel", None))
+        close(getattr(shell, "kernel", None))
         if isinstance(shell.SyntaxTB, _QuietSyntaxTB):
             shell.SyntaxTB = shell.SyntaxTB.original
         for matcher in (magics.completions, magics.rank_names):

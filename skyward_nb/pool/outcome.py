@@ -14,6 +14,7 @@ from skyward_nb.names.plan import Plan
 from skyward_nb.pickling.payload import Bundle
 from skyward_nb.pickling.pickler import code_names
 from skyward_nb.pool.run_state import RunState
+from skyward_nb.protocol.commands import DebugPlan
 from skyward_nb.protocol.events import Event, RankDone, RankLost
 from skyward_nb.protocol.message_parts import Packed, RunCard
 from skyward_nb.workdir.working_folder import WorkingFolder
@@ -50,6 +51,8 @@ class RunRequest:
     lists_names: bool = False
     aside: bool = False
     """It is not a person's cell, and leaves no trace in the namespaces of ranks."""
+    debug: DebugPlan | None = None
+    """What a front end's debugger asks for; None: none is on."""
     folder: WorkingFolder | None = None
     """The working folder of a script."""
     beside: tuple[WorkingFolder, ...] = ()

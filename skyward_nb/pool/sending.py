@@ -127,6 +127,7 @@ class Sending:
             parcels_from=ledger.parcels_from,
             path=self._changed_path(request.ranks),
             aside=request.aside,
+            debug=request.debug,
         )
 
     def _changed_path(self, ranks: tuple[int, ...]) -> tuple[str, ...]:

@@ -131,6 +131,20 @@ class SourceFile(msgspec.Struct, frozen=True):
     text: str
 
 
+CLIENTS_REQUESTS = 1_000_000
+"""From this number on requests to a rank's debugger are the client's, and answers go to it."""
+
+
+class DebugPlan(msgspec.Struct, frozen=True):
+    """Requests that set breakpoints (Debug Adapter Protocol, as JSON), for the debuggers of ranks.
+
+    Files of cells are named as in their code. `only_users`: what is installed is not stepped into.
+    """
+
+    requests: tuple[str, ...] = ()
+    only_users: bool = False
+
+
 class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """To ranks: bind the names, then execute the cell `In[number]`.
 
@@ -177,6 +191,19 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The notebook's `sys.path`, if it has changed and the machine shares its folders."""
     aside: bool = False
     """It is not a person's cell: `_` does not change."""
+    debug: DebugPlan | None = None
+    """What a front end's debugger asks for; None: none is on."""
+
+
+class DebugRequest(msgspec.Struct, frozen=True, tag=True):
+    """To ranks: a request of the Debug Adapter Protocol, as JSON, for the debugger of this run.
+
+    It is answered by a `DebugMessage`. `disconnect` has all threads go on, and nothing stops any more in that run.
+    """
+
+    run: int
+    ranks: tuple[int, ...]
+    text: str
 
 
 class Interrupt(msgspec.Struct, frozen=True, tag=True):
@@ -312,6 +339,7 @@ Command = (
     | Reform
     | KeepState
     | Run
+    | DebugRequest
     | Interrupt
     | Gather
     | Resume

@@ -291,6 +291,14 @@ class ValueWanted(msgspec.Struct, frozen=True, tag=True):
     prompt: str = ""
 
 
+class DebugMessage(msgspec.Struct, frozen=True, tag=True):
+    """A response or an event of a rank's debugger (Debug Adapter Protocol, as JSON): `DebugRequest`, `Run.debug`."""
+
+    run: int
+    rank: int
+    text: str
+
+
 class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A rank finished a run; `failure` is None if it ended well. One that `rejected` a parcel bound and ran nothing.
 
@@ -374,6 +382,7 @@ Event = (
     | ShardedResult
     | Yielded
     | ValueWanted
+    | DebugMessage
     | RankDone
     | CommunicationCut
     | RankLost

@@ -25,6 +25,7 @@ from skyward_nb.pool.outcome import ActiveRun, RunEvent, RunOutcome, RunRequest,
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import (
     Clear,
+    DebugMessage,
     Display,
     Event,
     Metric,
@@ -32,16 +33,19 @@ from skyward_nb.protocol.events import (
     Output,
     Progress,
     RankDone,
+    RankLost,
     RankPhase,
     RunBegan,
     Stack,
     ValueWanted,
     Yielded,
 )
+from skyward_nb.reports import debug_bridge
 from skyward_nb.reports.keyboard import answer
 from skyward_nb.reports.run_notes import stalled
 from skyward_nb.reports.source_lines import sources
 from skyward_nb.show.display import RunDisplay
+from skyward_nb.show.front_ends import FrontEnd, present_front_end
 from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.view.run_view import RankView
 
@@ -72,6 +76,8 @@ class Execution:
         self._among = among
         self._run: ActiveRun | None = None
         self._hang = HangWatch(time.monotonic())
+        self._stand: set[int] = set()
+        """Ranks that stand at a breakpoint of a front end's debugger."""
 
     @property
     def pool(self) -> Pool:
@@ -91,6 +97,9 @@ class Execution:
             self.display.show_plan(event)
             return
         self._look_for_hangs(event)
+        self._follow_debugger(event)
+        if isinstance(event, DebugMessage):
+            return
         if isinstance(event, ValueWanted) and event.prompt:
             self._ask(event)
             return
@@ -129,6 +138,8 @@ class Execution:
             words = (
                 f"rank {rank} is at a breakpoint: n, s, p NAME, w as in pdb, c to go on, q to quit"
             )
+            if present_front_end(get_ipython()) is FrontEnd.VSCODE:
+                words += "; type in the box at the top of the window"
             ranks = self.display.view.ranks
             stands = {rank: msgspec.structs.replace(ranks.get(rank, RankView()), halted=True)}
             self.display.change(hang=words, ranks={**ranks, **stands})
@@ -137,6 +148,40 @@ class Execution:
         with self._displays.lock:
             self.display.change(hang="")
         self._hang.progressed(time.monotonic())
+
+    def _follow_debugger(self, event: Event | None) -> None:
+        """Pass on what ranks' debuggers say; while ranks stand the run's clock stands still, and a line says so."""
+        bridge = debug_bridge.present()
+        if isinstance(event, DebugMessage):
+            if bridge is None:
+                debug_bridge.let_go(self.pool, event)
+            else:
+                bridge.heard(self.pool, event)
+        if bridge is None or self._run is None:
+            return
+        number = self.run.number
+        if isinstance(event, RankDone | RankLost):
+            bridge.over(self.pool, number, (event.rank,))
+        if self.run.state.is_stopping:
+            bridge.let_go(self.pool, number)
+        there = bridge.standing(self.pool, number)
+        self.pool.context.pace.hold(bool(there))
+        if there:
+            self._hang.progressed(time.monotonic())
+        if there.keys() != self._stand:
+            self._stand = set(there)
+            self._show_standing()
+
+    def _show_standing(self) -> None:
+        with self._displays.lock:
+            ranks = self.display.view.ranks
+            stand = {
+                rank: msgspec.structs.replace(ranks.get(rank, RankView()), halted=True)
+                for rank in self._stand
+            }
+            words = debug_bridge.stand(self._stand) if self._stand else ""
+            self.display.change(hang=words, ranks={**ranks, **stand})
+            self.display.show()
 
     def _show_hang(self, halt: StalledRun | None) -> None:
         if halt is not None or self.display.hang:
@@ -147,10 +192,15 @@ class Execution:
 
     def begin(self, request: RunRequest, calm: contextlib.ExitStack | None = None) -> None:
         """Send what the run needs and let it run; `calm` and errors as of `Pool.begin`."""
+        bridge = debug_bridge.present()
+        if bridge is not None and request.is_work:
+            request = dataclasses.replace(request, debug=bridge.plan())
         number = self.pool.context.state.last_run + 1
         self._displays.begin(self.display, request.ranks, self._title, number, among=self._among)
         try:
             self._run = self.pool.begin(request, self.watch, calm)
+            if bridge is not None and request.debug is not None:
+                bridge.began(self.pool, self.run.number, request.ranks)
             self._hang.progressed(time.monotonic())
         except BaseException:
             self._displays.end(self.display, number)
@@ -174,7 +224,10 @@ class Execution:
             self.end_log()
 
     def end_log(self) -> None:
-        """Have on disk what it printed."""
+        """Have on disk what it printed; no debugger looks at it any more."""
+        if (bridge := debug_bridge.present()) is not None:
+            bridge.over(self.pool, self.run.number, self.run.state.ranks)
+            self.pool.context.pace.hold(False)
         self._displays.end(self.display, self.run.number)
 
     def execute(self, begin: Callable[[contextlib.ExitStack], None]) -> RunOutcome:

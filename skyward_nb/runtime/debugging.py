@@ -182,9 +182,9 @@ def keep(trace: TracebackType | None) -> None:
     _trace, _pdb = trace, None
 
 
-def patience_for(texts: Iterable[str]) -> AbstractContextManager[None]:
+def patience_for(texts: Iterable[str], is_debugged: bool = False) -> AbstractContextManager[None]:
     """While code of these texts runs, collectives of torch wait for a rank that may stand at a breakpoint."""
-    if any(_STOPS.search(text) for text in texts):
+    if is_debugged or any(_STOPS.search(text) for text in texts):
         return torch_private.limits_of_collectives(_PATIENCE)
     return nullcontext()
 

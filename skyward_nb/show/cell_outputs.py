@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, cast
 
+from skyward_nb.show.front_ends import FrontEnd, front_end_of
 from skyward_nb.show.kept_pictures import keep_value
 
 _SHOWN = {"stream", "display_data", "execute_result", "error", "input_request", "clear_output"}
@@ -36,8 +37,7 @@ class CellOutputs:
     @classmethod
     def in_lab(cls, kernel: Any) -> CellOutputs | None:
         """Those of this kernel, counted from the first call on, if JupyterLab or Notebook 7 runs the present cell."""
-        # What they send with each cell, and no other front end does.
-        if kernel is None or "deletedCells" not in kernel.get_parent().get("metadata", {}):
+        if kernel is None or front_end_of(kernel.get_parent()) is not FrontEnd.JUPYTERLAB:
             return None
         found = getattr(kernel.session.send, "__self__", None)
         return found if isinstance(found, cls) else cls(kernel)

@@ -140,6 +140,7 @@ def _make_root(folder: Path, python: str, without: tuple[str, ...]) -> Path:
         "display_name": "Python 3",
         "language": "python",
         "env": {"PYTHONPATH": search},
+        "metadata": {"debugger": True},
     }
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -1,0 +1,44 @@
+"""The kernel's debug channel: requests of a front end's debugger pass the bridge to ranks first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from skyward_nb.reports.debug_bridge import Dap, DebugBridge
+
+
+def open_for(kernel: Any) -> None:
+    """Let the debugger of this kernel's front end see ranks, too; nothing where there is none.
+
+    What that needs is imported once it is turned on.
+    """
+    own = getattr(kernel, "debugger", None)
+    if own is None or "do_debug_request" in vars(kernel):
+        return
+    kernels = kernel.do_debug_request
+    bridge = _bridge_to(own) if own.is_started else None
+
+    async def do_debug_request(msg: Dap) -> Dap:
+        nonlocal bridge
+        if bridge is None and msg.get("command") == "initialize":
+            bridge = _bridge_to(own)
+        return await (kernels(msg) if bridge is None else bridge.answer(msg, kernels))
+
+    kernel.do_debug_request = do_debug_request
+
+
+def _bridge_to(own: Any) -> DebugBridge:
+    from skyward_nb.reports import debug_bridge
+
+    bridge = debug_bridge.DebugBridge(own)
+    debug_bridge.connect(bridge)
+    return bridge
+
+
+def close(kernel: Any) -> None:
+    """As it was before."""
+    if kernel is not None and vars(kernel).pop("do_debug_request", None) is not None:
+        from skyward_nb.reports import debug_bridge
+
+        debug_bridge.connect(None)

@@ -1,0 +1,97 @@
+"""Which threads of ranks stand, and the numbers under which a front end's debugger knows them. Pure.
+
+Front ends have one space of numbers for threads, frames and variables; each rank's debugger has its own. Numbers
+here begin above all that the kernel's own debugger gives.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+Dap = dict[str, Any]
+"""A message of the Debug Adapter Protocol, whose form is not ours."""
+
+_FIRST = 1 << 52
+"""Above addresses and process ids, and a whole number in JavaScript."""
+
+
+class RankKey(NamedTuple):
+    """A rank of a pool."""
+
+    pool: str
+    rank: int
+
+
+@dataclass
+class Standing:
+    """Where a thread of a rank stands: in which run, and what its debugger said of it."""
+
+    run: int
+    thread: int
+    reason: str
+    words: str = ""
+
+
+@dataclass
+class RankThreads:
+    """The threads that stand, by rank, the one that a front end looks at first, and all numbers given out."""
+
+    standing: dict[RankKey, Standing] = field(default_factory=dict[RankKey, Standing])
+    focus: RankKey | None = None
+    _numbers: dict[tuple[RankKey, int], int] = field(default_factory=dict[tuple[RankKey, int], int])
+    _meant: dict[int, tuple[RankKey, int]] = field(default_factory=dict[int, tuple[RankKey, int]])
+    _next: itertools.count[int] = field(default_factory=lambda: itertools.count(_FIRST))
+
+    def number(self, key: RankKey, theirs: int) -> int:
+        """The number here of what a rank's debugger calls `theirs`; 0, nothing, stays."""
+        if not theirs:
+            return 0
+        if (known := self._numbers.get((key, theirs))) is None:
+            known = self._numbers[key, theirs] = next(self._next)
+            self._meant[known] = key, theirs
+        return known
+
+    def meant(self, number: object) -> tuple[RankKey, int] | None:
+        """The rank and its debugger's number for a number here; None for one of the kernel's own."""
+        return self._meant.get(number) if isinstance(number, int) else None
+
+    def stands(self, key: RankKey, where: Standing) -> None:
+        """A rank's thread stands; the first of all is looked at."""
+        self.standing[key] = where
+        if self.focus is None:
+            self.focus = key
+
+    def goes_on(self, key: RankKey) -> bool:
+        """A rank's thread stands no more; whether it did."""
+        return self.standing.pop(key, None) is not None
+
+    def lets_focus_go(self) -> None:
+        """Look at the first of those that stand, if any."""
+        self.focus = min(self.standing, default=None)
+
+    def in_order(self) -> list[RankKey]:
+        """The ranks that stand: the one that is looked at, then the others."""
+        return sorted(self.standing, key=lambda key: (key != self.focus, key))
+
+    def renumbered(self, key: RankKey, answer: Dap) -> Dap:
+        """An answer of a rank's debugger, with numbers of here."""
+        return {name: self._with_numbers(key, value, name) for name, value in answer.items()}
+
+    def _with_numbers(self, key: RankKey, value: object, name: str) -> Any:
+        match value:
+            case dict():
+                frames = name == "stackFrames"
+                return {
+                    str(part): self._with_numbers(
+                        key, each, "frameId" if frames and part == "id" else str(part)
+                    )
+                    for part, each in value.items()
+                }
+            case list():
+                return [self._with_numbers(key, each, name) for each in value]
+            case int() if name in ("threadId", "frameId", "variablesReference"):
+                return self.number(key, value)
+            case _:
+                return value
