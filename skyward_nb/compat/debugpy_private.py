@@ -1,7 +1,9 @@
-"""debugpy's debugger in this process, pydevd: files that it takes for there.
+"""debugpy's debugger in this process, pydevd: files that it takes for there, and programs that it leaves alone.
 
-It sets no breakpoint in a file that does not exist, and cells of a notebook are no files on other machines. Where
-the name is missing, breakpoints stop ranks of this machine alone.
+It sets no breakpoint in a file that does not exist, and cells of a notebook are no files on other machines. It starts
+Python programs of a kernel whose debugger is on under a debugger of their own, which waits for a front end: no pool
+would start. Where the names are missing, breakpoints stop ranks of this machine alone, and pools start if the
+extension was loaded before the debugger was turned on.
 
 Seen with debugpy 1.8.22.
 """
@@ -9,6 +11,7 @@ Seen with debugpy 1.8.22.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,3 +22,10 @@ def take_for_files(is_file: Callable[[str], bool]) -> None:
     exists: Callable[[str], bool] | None = getattr(utilities, "exists", None)
     if exists is not None:
         utilities.exists = lambda filename: exists(filename) or is_file(filename)
+
+
+def leave_programs_alone() -> None:
+    """From now on programs start as they are said to, where debugpy has begun already."""
+    monkey: Any = sys.modules.get("_pydev_bundle.pydev_monkey")
+    if hasattr(monkey, "patch_args"):
+        monkey.patch_args = lambda args, is_exec=False: args

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from skyward_nb.compat import debugpy_private
+
 if TYPE_CHECKING:
     from skyward_nb.reports.debug_bridge import Dap, DebugBridge
 
@@ -29,6 +31,11 @@ def open_for(kernel: Any) -> None:
 
 
 def _bridge_to(own: Any) -> DebugBridge:
+    import debugpy
+
+    # Else agents would be started under debuggers, and wait for a front end.
+    debugpy.configure(subProcess=False)
+    debugpy_private.leave_programs_alone()
     from skyward_nb.reports import debug_bridge
 
     bridge = debug_bridge.DebugBridge(own)

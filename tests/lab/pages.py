@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 nbformat = Later("nbformat")
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
-_MS = 180_000
+_MS = 40_000
 LOAD, DOWN = 0, 1
 """Cells of each notebook here: the extension is loaded, pools are taken down."""
 

@@ -4,7 +4,7 @@ import pytest
 from kernels import kernel
 from notebook.front_end_debugger import debugging
 
-STEP = """%%sky_remote {}
+STEP = """%%sky_remote nodes=2 {}
 import skyward_nb as sky
 def step(batch):
     scale = batch * 10
@@ -17,7 +17,6 @@ step(sky.rank() + 4)
 @pytest.fixture(scope="module")
 def notebook():
     with kernel() as running:
-        assert running.run("%sky up nodes=2").status == "ok"
         yield running
 
 
