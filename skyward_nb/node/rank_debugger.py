@@ -39,6 +39,9 @@ _MISSING = (
 )
 _TROUBLE = "the debugger does not stop rank {0}: {1}"
 
+READY = json.dumps({"type": "event", "event": "initialized"})
+"""Of each run the first message: its code begins now."""
+
 Dap = dict[str, Any]
 """A message of the Debug Adapter Protocol, whose form is not ours."""
 
@@ -62,19 +65,17 @@ class RankDebugger:
     def _watching(self, run: int, plan: DebugPlan) -> Generator[None]:
         try:
             debugpy: Any = _debugpy()
-        except ImportError:
-            print(_MISSING.format(self._rank), file=sys.stderr)
-            yield
-            return
-        try:
             line = self._opened(debugpy, plan)
             self._run = run
             self._set_breakpoints(line, plan)
-        except (OSError, RuntimeError) as error:
+        except (ImportError, OSError, RuntimeError) as error:
             self._run = None
-            print(_TROUBLE.format(self._rank, error), file=sys.stderr)
+            words = _MISSING if isinstance(error, ImportError) else _TROUBLE
+            print(words.format(self._rank, error), file=sys.stderr)
+            self._emit(DebugMessage(run, self._rank, READY))
             yield
             return
+        self._emit(DebugMessage(run, self._rank, READY))
         try:
             debugpy.trace_this_thread(True)
             yield
@@ -126,6 +127,8 @@ class RankDebugger:
             gone.append(line.request("setExceptionBreakpoints", filters=[]))
         for message in [*gone, *asked]:
             line.ask(line.request(message["command"], **message["arguments"]))
+        # A run that was interrupted where it stood, or in a step, has left it so.
+        line.ask(line.request("continue", threadId=1))
 
     def _note_files(self, message: Dap) -> None:
         if message["command"] == "setBreakpoints":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import debugpy_private
@@ -31,7 +32,7 @@ def open_for(kernel: Any) -> None:
 
 
 def _bridge_to(own: Any) -> DebugBridge:
-    import debugpy
+    debugpy: Any = importlib.import_module("debugpy")
 
     # Else agents would be started under debuggers, and wait for a front end.
     debugpy.configure(subProcess=False)

@@ -29,7 +29,7 @@ _LARGEST = 50_000
 """Characters of a request: it travels as one packet to a rank's control thread."""
 _MOST_STACKS = 32
 _ASKED_OF_RANKS = {
-    "continue", "next", "stepIn", "stepOut", "pause", "stackTrace", "scopes", "variables", "evaluate",
+    "continue", "next", "stepIn", "stepOut", "stackTrace", "scopes", "variables", "evaluate",
     "setVariable", "setExpression", "exceptionInfo", "completions", "stepInTargets", "gotoTargets", "goto",
     "richInspectVariables", "copyToGlobals",
 }  # fmt: skip
@@ -37,6 +37,7 @@ _STEPS = ("next", "stepIn", "stepOut")
 _NUMBERS = ("threadId", "frameId", "variablesReference", "srcFrameId")
 _SETS = ("setBreakpoints", "setExceptionBreakpoints", "setFunctionBreakpoints")
 _LAB = "jupyterlab"
+_NO_PAUSE = "ranks stop at breakpoints: interrupt the cell, set one, and run it again"
 _DISCONNECT = json.dumps({"type": "request", "seq": 0, "command": "disconnect", "arguments": {}})
 
 
@@ -64,6 +65,8 @@ class DebugBridge:
         self._pools: dict[str, Pool] = {}
         self._runs: dict[RankKey, int] = {}
         """The run of each rank whose debugger is on."""
+        self._starting: set[RankKey] = set()
+        """Ranks whose debugger is being made ready, before any of their code runs."""
         self._seq = itertools.count(CLIENTS_REQUESTS)
         self._awaited: dict[
             int, tuple[RankKey, asyncio.Future[Dap], asyncio.AbstractEventLoop]
@@ -91,7 +94,9 @@ class DebugBridge:
         """A run with a plan has begun."""
         with self._lock:
             self._pools[pool.pool_id] = pool
-            self._runs |= {RankKey(pool.pool_id, rank): run for rank in ranks}
+            keys = [RankKey(pool.pool_id, rank) for rank in ranks]
+            self._runs |= dict.fromkeys(keys, run)
+            self._starting.update(keys)
 
     def heard(self, pool: Pool, message: DebugMessage) -> None:
         """A rank's debugger says something; from the thread that listens to its pool."""
@@ -102,6 +107,8 @@ class DebugBridge:
                 return
             if said["type"] == "response":
                 self._answered(said)
+            elif said["event"] == "initialized":
+                self._starting.discard(key)
             elif said["event"] == "stopped":
                 self._stopped(key, message.run, said["body"])
             elif said["event"] == "output":
@@ -113,8 +120,7 @@ class DebugBridge:
             for rank in ranks:
                 key = RankKey(pool.pool_id, rank)
                 if self._runs.get(key) == run:
-                    del self._runs[key]
-                    self._moved_on(key)
+                    self._forget(key)
 
     def let_go(self, pool: Pool, run: int) -> None:
         """Have all ranks of a run go on, and stop no more in it: it is to end."""
@@ -124,8 +130,20 @@ class DebugBridge:
                 ranks = tuple(key.rank for key in keys)
                 pool.lines.send(DebugRequest(run, ranks, _DISCONNECT))
             for key in keys:
-                del self._runs[key]
-                self._moved_on(key)
+                self._forget(key)
+
+    def _forget(self, key: RankKey) -> None:
+        del self._runs[key]
+        self._starting.discard(key)
+        self._moved_on(key)
+
+    def takes_no_time(self, pool: Pool, run: int) -> bool:
+        """Whether the clock of a run stands still: one of its ranks stands, or is being made ready."""
+        with self._lock:
+            is_starting = any(
+                k.pool == pool.pool_id and self._runs[k] == run for k in self._starting
+            )
+        return is_starting or bool(self.standing(pool, run))
 
     def standing(self, pool: Pool, run: int) -> dict[int, str]:
         """The ranks of a run that stand, with where, in words."""
@@ -176,7 +194,8 @@ class DebugBridge:
         if command in _ASKED_OF_RANKS and (meant := self._meant(asked)) is not None:
             return await self._of_ranks(request, *meant)
         if command == "pause" and self._runs and not self._own.stopped_threads:
-            return self._pause(request)
+            # The kernel's main thread listens to ranks: where it stood, nobody would hear them.
+            return _for(request, {"success": False, "message": _NO_PAUSE})
         if command == "disconnect":
             self._end()
         reply = await kernels(request)
@@ -252,13 +271,6 @@ class DebugBridge:
                 self._publish("continued", {"threadId": number, "allThreadsContinued": True})
             self._threads.focus = None
         return _for(request, {"success": True, "body": {"allThreadsContinued": True}})
-
-    def _pause(self, request: Dap) -> Dap:
-        """Have all ranks stand: the kernel only waits for them."""
-        with self._lock:
-            for key in self._runs:
-                self._send(key, "pause", {"threadId": "*"})
-        return _for(request, {"success": True})
 
     def _step(self, request: Dap, asked: Dap) -> Dap:
         with self._lock:

@@ -165,7 +165,7 @@ class Execution:
         if self.run.state.is_stopping:
             bridge.let_go(self.pool, number)
         there = bridge.standing(self.pool, number)
-        self.pool.context.pace.hold(bool(there))
+        self.pool.context.pace.hold(bridge.takes_no_time(self.pool, number))
         if there:
             self._hang.progressed(time.monotonic())
         if there.keys() != self._stand:

@@ -40,15 +40,12 @@ def debugged(notebook):
     notebook.run_cell(pages.DOWN)
 
 
+@pytest.mark.extensive
 def test_a_breakpoint_stops_two_ranks_and_continue_frees_both(debugged):
     page = debugged.page
     cell = debugged.add_cell(STEP)
     break_at(debugged, cell, LINE)
     debugged.run_cell(cell, wait=False)
-    debugged.page.wait_for_timeout(20000)
-    debugged.screenshot("debugger")
-    print(stack(debugged).all_inner_texts(), debugged.console_errors)
-    print(debugged.page.locator("[class*=jp-Debugger]").evaluate_all("e=>[...new Set(e.map(x=>x.className))]"))
     for rank in (0, 1):
         stack(debugged).get_by_text(f"rank {rank}: step").first.wait_for()
     live = debugged.output(cell).locator(".sky-live")

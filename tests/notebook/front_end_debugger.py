@@ -22,8 +22,6 @@ class FrontEndDebugger:
         self._client = kernel.manager.client(session=Session(key=kernel.manager.session.key))
         self._client.start_channels(shell=False, stdin=False, hb=False)
         self._seq = itertools.count(1)
-        self.stopped: list[int] = []
-        """Threads that were said to stand, as they came."""
         self.ask("initialize", clientID=client_id, adapterID="python3")
         self.ask("attach")
 
@@ -58,6 +56,11 @@ class FrontEndDebugger:
             if got["msg_type"] == "debug_event" and got["content"]["event"] == name:
                 return got["content"]["body"]
         raise TimeoutError(name)
+
+    def stopped_threads(self, at_least: int) -> list[int]:
+        """The threads that stand, once there are so many; the one to look at is the first."""
+        found = self.ask("debugInfo")["body"]["stoppedThreads"]
+        return found if len(found) >= at_least else []
 
     def frames(self, thread: int) -> list[dict[str, Any]]:
         """The stack of a thread."""
