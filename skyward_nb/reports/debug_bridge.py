@@ -15,11 +15,11 @@ import itertools
 import json
 import threading
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
 
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.commands import CLIENTS_REQUESTS, DebugPlan, DebugRequest
 from skyward_nb.protocol.events import DebugMessage
+from skyward_nb.reports.kernel_debugger import KernelDebugger
 from skyward_nb.reports.rank_threads import Dap, RankKey, RankThreads, Standing
 from skyward_nb.words.ranks import spell_ranks
 
@@ -39,20 +39,6 @@ _SETS = ("setBreakpoints", "setExceptionBreakpoints", "setFunctionBreakpoints")
 _LAB = "jupyterlab"
 _NO_PAUSE = "ranks stop at breakpoints: interrupt the cell, set one, and run it again"
 _DISCONNECT = json.dumps({"type": "request", "seq": 0, "command": "disconnect", "arguments": {}})
-
-
-class KernelDebugger(Protocol):
-    """What is used of ipykernel's own debugger."""
-
-    is_started: bool
-    breakpoint_list: dict[str, list[Dap]]
-    stopped_threads: set[int]
-    just_my_code: bool
-    event_callback: Callable[[Dap], None]
-
-    def accept_variable(self, variable_name: str) -> bool:
-        """Whether a variable is a person's."""
-        ...
 
 
 class DebugBridge:

@@ -42,6 +42,7 @@ _FSDP = "gradients that an interrupted step has left"
 _TENSORS = "tensors that travel"
 _SIMULATION = "CUDA devices that are the CPU"
 _BARS = "loops shown as bars"
+_DEBUGGED = "cells in which ranks stop at breakpoints"
 _SEEDS = "weights that begin alike on all ranks"
 _JOINING = "a worker of the pool's cluster"
 _REJOINING = "collectives begun anew after a cut"
@@ -86,6 +87,14 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("asyncssh.public_key:get_default_public_key_algs", _KEYS),
         Part("asyncssh.known_hosts:SSHKnownHosts.match", _KEYS, "host addr port"),
         Part("asyncssh.known_hosts:SSHKnownHosts.load", _KEYS, "known_hosts"),
+    ),
+    "debugpy": (
+        Part(
+            "debugpy._vendored.pydevd._pydev_bundle.pydev_monkey:patch_args",
+            _DEBUGGED,
+            "args is_exec",
+        ),
+        Part("debugpy._vendored.pydevd.pydevd_file_utils:exists", _DEBUGGED, "filename"),
     ),
     "cloudpickle": (
         Part("cloudpickle.cloudpickle:_should_pickle_by_reference", _FUNCTIONS, "obj"),
