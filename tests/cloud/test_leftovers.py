@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from cloud.cases import OTHERS, POOLS, SWEEPS, Case, all_cases, calls_of, sample
+from cloud.cases import OTHERS, POOLS, SWEEPS, Case, Played, all_cases, calls_of, sample
 from cloud.people import Begun, Ended, Person
 from cloud.quotas import PLENTY, code
 from cloud.sky import Cloud
@@ -98,7 +98,7 @@ def quotas(shared_cloud):
     shared_cloud.quota(code("c6i.large", spot=True), PLENTY)
 
 
-def test_nothing_is_left(case: Case, shared_cloud, people, cloud_results):
+def test_nothing_is_left(case: Case, shared_cloud, people, played):
     cloud, person, scene = shared_cloud, people.person(), scene_of(case.scene)
     try:
         begun = scene.begin(cloud, person)
@@ -119,7 +119,7 @@ def test_nothing_is_left(case: Case, shared_cloud, people, cloud_results):
         swept = person.does("sweep")
         assert swept.code == 0, swept
         cloud.nothing_left()
-        cloud_results.append((all_cases().index(case), ended.code))
+        played(Played(all_cases().index(case), ended.code))
     except BaseException:
         cloud.calm()
         cloud.reset()
