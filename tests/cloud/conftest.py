@@ -6,17 +6,22 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from cloud import table
 from cloud.cases import Played, all_cases
 from cloud.people import People
+from cloud.quotas import PLENTY, code
 from cloud.sky import Cloud
 from cluster.box import why_no_boxes
 from leaks import leaves_nothing
 from workers import BROUGHT
 
-from skyward_nb.providers.aws import quoting
+from skyward_nb.providers.aws import launch, quoting, termination
+
+if TYPE_CHECKING:
+    from cloud.renter import Renter
 
 _why_no_boxes = cache(why_no_boxes)
 _NEEDED = ("boto3", "moto", "flask", "flask_cors")
@@ -65,6 +70,16 @@ def api(cloud_server, monkeypatch, tmp_path) -> Iterator[Cloud]:
 
 
 @pytest.fixture
+def renter(api: Cloud, monkeypatch: pytest.MonkeyPatch) -> type[Renter]:
+    """Who launches against the API alone, which knows at once whether machines run, and have ended."""
+    from cloud.renter import Renter
+
+    for module in (termination, launch):
+        monkeypatch.setattr(module, "_PAUSE", 0.02)
+    return Renter
+
+
+@pytest.fixture
 def cloud(cloud_server, monkeypatch, tmp_path) -> Iterator[Cloud]:
     """The API of AWS, and a machine that one can log in to for each instance."""
     if why := _why_no_boxes():
@@ -100,6 +115,13 @@ def pytest_sessionfinish(session, exitstatus):
     # A table of some of them would pass for one of all.
     if path and len(found) == len(cases):
         Path(path).write_text(table.written([(cases[each.number], each.code) for each in found]))
+
+
+@pytest.fixture
+def quotas(shared_cloud: Cloud) -> Iterator[None]:
+    """They are afterwards as before."""
+    yield
+    shared_cloud.quota(code("c6i.large", spot=True), PLENTY)
 
 
 @pytest.fixture
