@@ -291,21 +291,24 @@ class Reporter:
         self.begins = False
         """Warnings of before the fork, which pytest repeats to each plugin, have been told."""
 
+    def _say(self, word: object) -> None:
+        # Where nobody hears any more, what was begun is ended all the same.
+        with contextlib.suppress(OSError):
+            self._line.send(word)
+
     def pytest_runtest_logstart(self, nodeid: str, location: Location) -> None:
         if nodeid != self._end.nodeid:
-            self._line.send(Began(nodeid, location))
+            self._say(Began(nodeid, location))
 
     def pytest_runtest_logfinish(self, nodeid: str, location: Location) -> None:
         if nodeid != self._end.nodeid:
-            self._line.send(Ended(nodeid, location))
+            self._say(Ended(nodeid, location))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.nodeid == self._end.nodeid and report.passed:
             return
         hook = self._config.hook
-        self._line.send(
-            Reported(hook.pytest_report_to_serializable(config=self._config, report=report))
-        )
+        self._say(Reported(hook.pytest_report_to_serializable(config=self._config, report=report)))
 
     def pytest_warning_recorded(
         self,
@@ -320,7 +323,7 @@ class Reporter:
         # A warning may hold what cannot be sent.
         words = f"{told.category.__name__}: {told.message}"
         plain = warnings.WarningMessage(words, Warning, told.filename, told.lineno)
-        self._line.send(Warned(plain, when, nodeid, location))
+        self._say(Warned(plain, when, nodeid, location))
 
 
 class Writer:
