@@ -28,13 +28,15 @@ class RankContext:
 
     `threads` is its share of the machine's processors, one at least; `rendezvous_fd` is, on the
     head, a socket bound to the rendezvous port and not yet listening. Cells may hold `memory_limit`
-    bytes (None: no limit).
+    bytes (None: no limit). `shared` is a folder that only the pool's owner may enter, in which all ranks can
+    meet (None: some are on other machines).
     """
 
     info: InstanceInfo
     threads: int
     rendezvous_fd: int | None = None
     memory_limit: int | None = None
+    shared: Path | None = None
 
 
 class Plugin(Protocol):
