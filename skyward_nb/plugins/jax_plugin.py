@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import jax_private
 from skyward_nb.plugins.base import (
+    MAY_CHANGE,
     PlainPlugin,
     RankContext,
     check_mesh,
+    check_people,
     check_platform,
     nccl_kept_to,
     own_interface,
@@ -100,6 +102,7 @@ class JaxPlugin(PlainPlugin):
         import jax.extend.backend
 
         info = place.info
+        check_people(info, options, MAY_CHANGE)
         # What IPython starts for `!command` forks and becomes another program at once.
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning, "pty")
         _wires.forget()

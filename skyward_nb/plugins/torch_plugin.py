@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 from skyward_nb.compat import torch_private
 from skyward_nb.plugins import torch_models
 from skyward_nb.plugins.base import (
+    MAY_CHANGE,
     PlainPlugin,
     RankContext,
     check_mesh,
+    check_people,
     nccl_kept_to,
     own_interface,
 )
@@ -81,6 +83,7 @@ class TorchPlugin(PlainPlugin):
         import torch
 
         info = place.info
+        check_people(info, options, MAY_CHANGE)
         torch.set_num_threads(place.threads)
         backend = device_and_backend(info, options.get("backend", "auto"))
         timeout = options.get("timeout")

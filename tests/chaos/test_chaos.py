@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from chaos import table
 from chaos.oracle import WORLD, Oracle, source
-from chaos.player import Played, play
+from chaos.player import LIMIT, Limit, Played, play
 from chaos.shrink import shortest
 from chaos.steps import (
     CELLS,
@@ -95,6 +95,14 @@ def test_the_page_counts_what_was_played():
     assert "Seeds 1 to 2: 2 sequences in 2 minutes, 4 steps, 3 faults, 1 defects." in page
     assert "| interrupt | 3 |" in page
     assert "- seed 2: left behind\n" in page
+
+
+def test_a_cell_has_more_time_where_the_machine_has_become_slower():
+    seconds = iter([2.0, 2.0, 7.0, 6.0])
+    limit = Limit(3, lambda: next(seconds))
+    assert limit.seconds == LIMIT + 6
+    assert [limit.again() for _ in range(3)] == [0, 15, 0]
+    assert limit.seconds == LIMIT + 21
 
 
 @pytest.mark.timeout(120)
