@@ -31,6 +31,8 @@ class FrameworkSockets:
 
     def __init__(self) -> None:
         self._own: set[int] = set()
+        self._listening: set[int] = set()
+        """Torch has gloo listen at the same ports when a group goes on in another generation."""
         self._seen: set[int] = set()
         """Connections of which the other end is this user's, and stays so."""
         self._before: set[int] | None = None
@@ -103,16 +105,20 @@ class FrameworkSockets:
         """Ports at which the framework listens; each connection of this process, and whether it is the framework's."""
         ports: set[int] = set()
         connected: list[tuple[bool, socket.socket]] = []
+        listening: set[int] = set()
         for inode, descriptor in found.items():
-            known = inode in self._own or inode in opening
+            known = inode in self._own or inode in opening or inode in self._listening
             with contextlib.suppress(OSError):
                 each = opened.enter_context(_duplicate(inode, descriptor))
                 if each.family not in (socket.AF_INET, socket.AF_INET6):
                     continue
                 if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                    ports |= {each.getsockname()[1]} if known else set()
+                    if known:
+                        ports.add(each.getsockname()[1])
+                        listening.add(inode)
                 else:
                     connected.append((known, each))
+        self._listening = listening
         return ports, connected
 
 

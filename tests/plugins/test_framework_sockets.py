@@ -182,6 +182,7 @@ def test_what_another_user_has_connected_is_cut_and_nothing_else(pair):
         running = held.enter_context(other_user_runs(code, *server.getsockname()))
         assert [running.stdout.readline() for _ in range(2)] == ["begins\n", "1\n"]
         late = held.enter_context(server.accept()[0])
+        wires.forget()  # another generation, in which it listens as before
         wires.cut_other_users()
         assert is_cut(late)
         assert not is_cut(one) and not is_cut(other)
