@@ -91,7 +91,9 @@ def test_plain_ipython_gives_a_value_for_each_rank():
 def test_the_page_counts_what_was_played():
     well = Played(steps=3, faults=Counter({"interrupt": 2}), seconds=60)
     failed = Played("left behind\nmore", steps=1, faults=Counter({"interrupt": 1}), seconds=60)
-    page = table.written([(1, well), (2, failed)])
+    where = table.ground("MINUTES=1", "abc", 2, [0.4, 7.6, 3.0])
+    page = table.written([(1, well), (2, failed)], where)
+    assert "`make chaos MINUTES=1` on abc, 2 processors with a load of 0 to 8." in page
     assert "Seeds 1 to 2: 2 sequences in 2 minutes, 4 steps, 3 faults, 1 defects." in page
     assert "| interrupt | 3 |" in page
     assert "- seed 2: left behind\n" in page
