@@ -174,13 +174,14 @@ def test_nothing_listens_beyond_loopback(notebook):
 @needs_another_user
 def test_another_user_of_this_machine_does_not_reach_the_coordinator(notebook):
     notebook.run(
-        "%%sky_remote out=told\nos.environ['JAX_COORDINATOR_ADDRESS'], os.environ['SKYWARD_POOL']"
+        "%%sky_remote out=told\n"
+        "[os.environ['JAX_COORDINATOR_ADDRESS'], os.environ['SKYWARD_POOL'], sky.instance_info().generation]"
     )
-    address, folder = ast.literal_eval(notebook.run("told[0]").result)
+    address, folder, generation = ast.literal_eval(notebook.run("told[0]").result)
     assert as_another_user(CONNECTS, *address.split(":"), "PRI").strip() == "closed", (
         "nobody listens"
     )
-    (path,) = (each for each in Path(folder).iterdir() if each.name.startswith("jax-"))
+    path = Path(folder, f"jax-{generation}")
     comes = (
         "import socket, sys\nline = socket.socket(socket.AF_UNIX)\n"
         "try: line.connect(sys.argv[1])\nexcept OSError as error: print(type(error).__name__)\n"
