@@ -231,14 +231,27 @@ class Kernel:
         # Else what is sent soon after a cell that failed is aborted now and then.
         return self.client.execute(code, stop_on_error=False)
 
-    def finish(self, message: str, timeout: float = 60, *, on_update=None) -> Ran:
-        """Collect what a cell gives until it ends; `on_update` hears texts of displays and widgets."""
+    def finish(
+        self,
+        message: str,
+        timeout: float = 60,
+        *,
+        on_update=None,
+        when_late: Callable[[], float] = lambda: 0.0,
+    ) -> Ran:
+        """Collect what a cell gives until it ends; `on_update` hears texts of displays and widgets.
+
+        `when_late` is asked for how many seconds more it is waited, once its time is over.
+        """
         ran = Ran("?")
         until = time.monotonic() + timeout
         while True:
             try:
                 got = self.client.get_iopub_msg(timeout=max(0.1, until - time.monotonic()))
             except queue.Empty:
+                if (more := when_late()) > 0:
+                    until = time.monotonic() + more
+                    continue
                 said = f"{ran.picture}{ran.stdout}{ran.stderr}"[-500:]
                 raise TimeoutError(f"the cell did not end in {timeout} s: {said}") from None
             if got["parent_header"].get("msg_id") != message:

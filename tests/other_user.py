@@ -69,7 +69,8 @@ def as_another_user(
     """What this code prints as another user, until its end or for so many seconds after the imports."""
     with other_user_runs(code, *args, imports=imports, uid=uid) as running:
         assert running.stdout is not None
-        assert running.stdout.readline() == "begins\n"
+        first = running.stdout.readline()
+        assert first == "begins\n", first or f"ended with {running.wait()}"
         end = threading.Timer(seconds, running.kill)
         end.start()
         try:

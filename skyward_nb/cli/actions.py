@@ -141,6 +141,7 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     """Take down pools without a client; pools with one are named, and stay."""
     from skyward_nb.cli.documents import Down, EndedPool, KeptPool, show
     from skyward_nb.cli.pool_client import take_down
+    from skyward_nb.providers.folders import sweep as sweep_folders
 
     ended: list[EndedPool] = []
     kept: list[KeptPool] = []
@@ -168,6 +169,8 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
         if not as_json:
             costs = f"; it has cost {spell_dollars(spent)}" if spent is not None else ""
             print(f"pool {spec.name} is down: {pool.closing.spell_end()}{costs}")
+    # A client that was killed as it started a pool has left its folder, which no pool of the list has.
+    sweep_folders()
     if as_json:
         show(Down(tuple(ended), tuple(kept)))
     elif not ended and not kept:

@@ -198,7 +198,8 @@ class Forge:
         _share_cores(birth)
         connection, stdout, stderr, control, stacks, *rendezvous = descriptors
         socket_of_head = rendezvous[0] if rendezvous else None
-        place = RankContext(birth.place, birth.threads, socket_of_head, birth.memory)
+        shared = self._folder if birth.together else None
+        place = RankContext(birth.place, birth.threads, socket_of_head, birth.memory, shared)
         rank = Rank(
             place,
             birth.plugins,

@@ -17,7 +17,8 @@ LARGEST = 1 << 20
 class ForkRank(msgspec.Struct, frozen=True, tag=True):
     """Fork a rank; its sockets, its pipes and perhaps its rendezvous socket come along.
 
-    It runs on these `cpus` (none: on all), and its code holds at most so many bytes of `memory`.
+    It runs on these `cpus` (none: on all), and its code holds at most so many bytes of `memory`. All ranks
+    of its world are on this machine if they are `together`.
     """
 
     place: InstanceInfo
@@ -26,6 +27,7 @@ class ForkRank(msgspec.Struct, frozen=True, tag=True):
     threads: int
     memory: int | None = None
     cpus: tuple[int, ...] = ()
+    together: bool = False
 
     def __repr__(self) -> str:
         return masked_repr(self)

@@ -67,6 +67,7 @@ class RankSpawner:
         self._ranks.limit_memory(order.limits.memory)
         # Slurm and containers may give a part of the machine's processors.
         threads = max(1, len(os.sched_getaffinity(0)) // len(order.places))
+        together = order.places[0].cluster and len(order.places) == order.places[0].world_size
         for number, place in enumerate(order.places):
             env = environment(place) | devices_of(place, {each.node for each in order.places})
             for use in uses[place.node]:
@@ -74,7 +75,7 @@ class RankSpawner:
             env |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"} | order.env
             rendezvous = self._ports.take_rendezvous() if place.is_head else None
             await self._ranks.fork(
-                ForkRank(place, env, uses[place.node], *_share(order, number, threads)),
+                ForkRank(place, env, uses[place.node], *_share(order, number, threads), together),
                 *(() if rendezvous is None else (rendezvous,)),
             )
 

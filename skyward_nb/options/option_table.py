@@ -86,7 +86,7 @@ OPTIONS: tuple[Option, ...] = (
     _pool("config", "FILE", "OpenSSH config to read instead of ~/.ssh/config"),
     _pool("trust", "known|first|values", "host keys, known or first (known); values: no rank's pickles",
           readers.trust, TRUST),
-    _flag("pool", "trust_local_users", "TensorFlow joins hosts that other people may log in to"),
+    _flag("pool", "trust_local_users", "frameworks join hosts that other people may log in to"),
     _pool("login", "me@login", "login node of a Slurm cluster, reached by ssh (this machine)", readers.slurm_name),
     _pool("job", "current|ID", "a job of Slurm that runs, whose nodes are used", readers.job),
     _pool("account", "NAME", "account of Slurm's job (yours)", readers.slurm_name),

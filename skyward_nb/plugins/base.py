@@ -28,13 +28,15 @@ class RankContext:
 
     `threads` is its share of the machine's processors, one at least; `rendezvous_fd` is, on the
     head, a socket bound to the rendezvous port and not yet listening. Cells may hold `memory_limit`
-    bytes (None: no limit).
+    bytes (None: no limit). `shared` is a folder that only the pool's owner may enter, in which all ranks can
+    meet (None: some are on other machines).
     """
 
     info: InstanceInfo
     threads: int
     rendezvous_fd: int | None = None
     memory_limit: int | None = None
+    shared: Path | None = None
 
 
 class Plugin(Protocol):
@@ -174,18 +176,22 @@ class PlainPlugin:
         return {}
 
 
-def check_people(info: InstanceInfo, options: dict[str, str]) -> None:
+MAY_CHANGE = "ranks of several machines take connections from all users of these: they could change what ranks send one another"
+"""Why torch and JAX do not join machines of others unasked."""
+
+
+def check_people(info: InstanceInfo, options: dict[str, str], why: str) -> None:
     """Raise UnsafeServer where other people may log in to this machine of several, unless that is accepted.
 
-    On one machine, TensorFlow's server is kept to the pool's owner. What comes from another machine has an
-    address of the pool's, and may be of anybody there.
+    On one machine, ranks are kept to the pool's owner. What comes from another machine has an
+    address of the pool's, and may be of anybody there. `why` says what they could do.
     """
     several = len({peer.address for peer in info.peers}) > 1
     if several and TRUSTS not in options and (people := other_people()):
         named = ", ".join(people[:3]) + ", ..." * (len(people) > 3)
         raise UnsafeServer(
-            f"other people may log in to this machine ({named}), and TensorFlow's server of a rank "
-            "takes connections from all users of the pool's other machines: they could run code as you. If you trust them, add trust_local_users"
+            f"other people may log in to this machine ({named}), and {why}. If you trust them, add "
+            "trust_local_users (for all pools of a notebook: %sky config trust_local_users=yes)"
         )
 
 

@@ -31,15 +31,16 @@ _STRATEGY = f"{_TENSORFLOW}distribute/"
 """Functions in which a strategy waits for threads of its own, by a function in `_THREADING`."""
 _THREADING = "/threading.py", "/multiprocessing/pool.py", f"{_TENSORFLOW}training/coordinator.py"
 
-_SYNC = "/skyward_nb/runtime/sync.py"
-"""Of ours: but for `barrier`, what is in it waits only where torch does that it calls."""
+_SYNC, _REDUCERS = "/skyward_nb/runtime/sync.py", "/skyward_nb/pickling/reducers.py"
+_WAIT = (_SYNC, "barrier"), (_REDUCERS, "_jax_array")
+"""Functions of ours that wait themselves: others of these files wait only where torch does that they call."""
 
 _PACKAGES = (
     "/torch/distributed/",
     "/torch/nn/parallel/distributed.py",
     "/jax/experimental/multihost_utils.py",
     _SYNC,
-    "/skyward_nb/pickling/reducers.py",
+    _REDUCERS,
     _TENSORFLOW,
     "/tf_keras/src/",
 )
@@ -78,7 +79,7 @@ _COMPUTING = (
 _ALIKE = {
     (_SYNC, "barrier"): "sky.barrier",
     (_SYNC, "mesh"): "sky.mesh",
-    ("/skyward_nb/pickling/reducers.py", "_jax_array"): A_COMPUTATION_OF_JAX,
+    (_REDUCERS, "_jax_array"): A_COMPUTATION_OF_JAX,
     ("/torch/nn/parallel/distributed.py", "__init__"): "DistributedDataParallel",
     ("/torch/nn/parallel/distributed.py", "forward"): "DistributedDataParallel.forward",
     ("/torch/distributed/_functional_collectives.py", "wait_tensor"): "wait_tensor",
@@ -133,8 +134,13 @@ def waits_in(frames: Iterable[NamedFrame]) -> str:
             named.append((file, function))
         elif not any(part in file for part in _BETWEEN):
             break
-    is_quick = all(file.endswith(_SYNC) and function != "barrier" for file, function in named)
-    return native if is_quick else _known_name(named)
+    return native if all(map(_is_quick, named)) else _known_name(named)
+
+
+def _is_quick(frame: NamedFrame) -> bool:
+    """Whether it is of ours, and waits for nobody."""
+    ours = next((place for place in (_SYNC, _REDUCERS) if frame[0].endswith(place)), "")
+    return bool(ours) and (ours, frame[1]) not in _WAIT
 
 
 def _within(frames: list[NamedFrame]) -> list[NamedFrame]:

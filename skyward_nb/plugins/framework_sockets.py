@@ -10,8 +10,11 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 from typing import TypeVar
+
+from skyward_nb.system.peer_owner import peer_uids
 
 R = TypeVar("R")
 
@@ -28,6 +31,10 @@ class FrameworkSockets:
 
     def __init__(self) -> None:
         self._own: set[int] = set()
+        self._listening: set[int] = set()
+        """Torch has gloo listen at the same ports when a group goes on in another generation."""
+        self._seen: set[int] = set()
+        """Connections of which the other end is this user's, and stays so."""
         self._before: set[int] | None = None
         self._port = 0
 
@@ -38,7 +45,11 @@ class FrameworkSockets:
         self._port = port
 
     def during(self, make: Callable[[], R]) -> R:
-        """Call this: what is opened meanwhile is the framework's."""
+        """Call this: what is opened meanwhile is the framework's.
+
+        What other users of this machine have connected to it is cut before this returns: frameworks ask nobody
+        who connects, and so may have taken such a process for another rank.
+        """
         if self._before is not None:
             return make()
         self._before = before = set(_sockets())
@@ -52,6 +63,7 @@ class FrameworkSockets:
             if made:
                 now = set(_sockets())
                 self._own = (self._own & now) | (now - before)
+        self.cut_other_users()
         return result
 
     def cut(self) -> bool:
@@ -60,21 +72,54 @@ class FrameworkSockets:
         A socket that listens is left as it is: frameworks abort the process when theirs fails.
         """
         before = self._before
-        found = _sockets()
-        own = self._own | (set(found) - before if before is not None else set())
-        ports = {self._port} - {0}
-        connected: list[tuple[bool, socket.socket]] = []
         with contextlib.ExitStack() as opened:
-            for inode, descriptor in found.items():
-                with contextlib.suppress(OSError):
-                    each = opened.enter_context(_duplicate(inode, descriptor))
-                    if each.family not in (socket.AF_INET, socket.AF_INET6):
-                        continue
-                    if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                        ports |= {each.getsockname()[1]} if inode in own else set()
-                    else:
-                        connected.append((inode in own, each))
+            found = _sockets()
+            opening = set(found) - before if before is not None else set[int]()
+            ports, connected = self._opened(found, opened, opening)
+            ports |= {self._port} - {0}
             return sum(_shut(each, ports, known=known) for known, each in connected) > 0
+
+    def cut_other_users(self) -> None:
+        """Cut what other users of this machine have connected to it."""
+        with contextlib.ExitStack() as opened:
+            ports, connected = self._opened(_sockets(), opened)
+            own = {
+                os.fstat(each.fileno()).st_ino: each
+                for known, each in connected
+                if known or _has_port(each, ports)
+            }
+            self._seen &= own.keys()
+            new = {inode: each for inode, each in own.items() if inode not in self._seen}
+            # Where there are no such tables, the machine is taken to be the owner's alone.
+            with contextlib.suppress(OSError):
+                uids = peer_uids(new.values()) if new else ()
+                for (inode, each), uid in zip(new.items(), uids, strict=True):
+                    if uid == os.geteuid():
+                        self._seen.add(inode)
+                    elif uid is not None:
+                        _shut(each, ports, known=True)
+
+    def _opened(
+        self, found: dict[int, int], opened: contextlib.ExitStack, opening: Collection[int] = ()
+    ) -> tuple[set[int], list[tuple[bool, socket.socket]]]:
+        """Ports at which the framework listens; each connection of this process, and whether it is the framework's."""
+        ports: set[int] = set()
+        connected: list[tuple[bool, socket.socket]] = []
+        listening: set[int] = set()
+        for inode, descriptor in found.items():
+            known = inode in self._own or inode in opening or inode in self._listening
+            with contextlib.suppress(OSError):
+                each = opened.enter_context(_duplicate(inode, descriptor))
+                if each.family not in (socket.AF_INET, socket.AF_INET6):
+                    continue
+                if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    if known:
+                        ports.add(each.getsockname()[1])
+                        listening.add(inode)
+                else:
+                    connected.append((known, each))
+        self._listening = listening
+        return ports, connected
 
 
 def listening_at(port: int) -> list[socket.socket]:
@@ -108,6 +153,12 @@ def _duplicate(inode: int, descriptor: int) -> socket.socket:
     except OSError:
         os.close(duplicate)
         raise
+
+
+def _has_port(each: socket.socket, ports: Collection[int]) -> bool:
+    with contextlib.suppress(OSError):
+        return each.getsockname()[1] in ports
+    return False
 
 
 def _shut(each: socket.socket, ports: set[int], *, known: bool) -> bool:
@@ -145,12 +196,26 @@ def past_proxies(peers: Iterable[str]) -> None:
 
 def await_listener(address: str, port: int, seconds: float) -> None:
     """Wait until a socket listens there: frameworks, when refused, pause for up to a second."""
+    _await(lambda: socket.create_connection((address, port), seconds).close(), seconds)
+
+
+def await_socket(path: Path, seconds: float) -> None:
+    """Wait until a socket of this machine listens at a path."""
+
+    def connect() -> None:
+        with socket.socket(socket.AF_UNIX) as trial:
+            trial.connect(os.fspath(path))
+
+    _await(connect, seconds)
+
+
+def _await(connect: Callable[[], None], seconds: float) -> None:
     until = time.monotonic() + seconds
     pause = 0.001
     while time.monotonic() < until:
         try:
-            socket.create_connection((address, port), seconds).close()
-        except ConnectionRefusedError:
+            connect()
+        except (ConnectionRefusedError, FileNotFoundError):
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
         except OSError:

@@ -1,7 +1,7 @@
 """JAX: the devices of all ranks are one set.
 
-The head's coordinator listens on the address the other nodes reach, and so do the connections of
-gloo, which carries collectives on CPU. Source: `jax.distributed.initialize`.
+The head's coordinator listens in the pool's folder if all ranks are on one machine, else on the address
+the other nodes reach. So do the connections of gloo, which carries collectives on CPU. Source: `jax.distributed.initialize`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,27 @@ import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import jax_private
 from skyward_nb.plugins.base import (
+    MAY_CHANGE,
     PlainPlugin,
     RankContext,
     check_mesh,
+    check_people,
     check_platform,
     nccl_kept_to,
     own_interface,
 )
 from skyward_nb.plugins.collectives import A_COMPUTATION_OF_JAX
-from skyward_nb.plugins.framework_sockets import FrameworkSockets, await_listener, past_proxies
+from skyward_nb.plugins.framework_sockets import (
+    FrameworkSockets,
+    await_listener,
+    await_socket,
+    past_proxies,
+)
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
@@ -43,6 +51,9 @@ _HEARTBEAT = 100
 _TRUE, _FALSE = ("1", "true", "yes", "on", "t", "y"), ("0", "false", "no", "off", "f", "n")
 _PROXY_CHECK = "jax_check_proxy_envs"
 """It warns of proxies, which are not asked for the pool's own nodes."""
+
+_UNIX = "unix:"
+"""How gRPC knows the path of a socket."""
 
 _wires = FrameworkSockets()
 
@@ -91,10 +102,11 @@ class JaxPlugin(PlainPlugin):
         import jax.extend.backend
 
         info = place.info
+        check_people(info, options, MAY_CHANGE)
         # What IPython starts for `!command` forks and becomes another program at once.
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning, "pty")
         _wires.forget()
-        _join(info, options)
+        _join(place, options)
         with jax_private.gloo_listening_on(info.peers[info.node].address):
             group = JaxGroup()
             # Gloo's connections, and not the coordinator's: a process that loses that one aborts.
@@ -120,6 +132,8 @@ class JaxPlugin(PlainPlugin):
 
         Ranks of which one failed, or each elsewhere, count as out of step.
         """
+        # Gloo connects some of the ranks when a computation first needs it.
+        _wires.cut_other_users()
         return {self.name: zlib.crc32(ended.encode())}
 
 
@@ -151,13 +165,14 @@ def as_jax_reads(
         raise ValueError(f"{variable}={text}: JAX takes a number, such as {value}") from None
 
 
-def _join(info: InstanceInfo, options: dict[str, str]) -> None:
+def _join(place: RankContext, options: dict[str, str]) -> None:
     import jax
 
+    info = place.info
     _heed_variables()
+    meeting = _meeting(place)
     if not info.is_head:
-        address, _, port = _coordinator(info).rpartition(":")
-        await_listener(address, int(port), _JOIN)
+        _await_head(meeting)
     per_rank = int(options.get("devices", "1"))
     has_slice = own_slice(os.environ.get("CUDA_VISIBLE_DEVICES")) is not None
     first = 0 if has_slice else info.local_rank * per_rank
@@ -166,15 +181,30 @@ def _join(info: InstanceInfo, options: dict[str, str]) -> None:
     if _PROXY_CHECK in jax_private.options():
         jax.config.update(_PROXY_CHECK, False)
     jax.distributed.initialize(
-        coordinator_address=_coordinator(info),
+        coordinator_address=meeting,
         num_processes=info.world_size,
         process_id=info.rank,
         local_device_ids=None if on_cpu else list(range(first, first + per_rank)),
         cluster_detection_method="deactivate",
         initialization_timeout=_JOIN,
         heartbeat_timeout_seconds=_HEARTBEAT,
-        coordinator_bind_address=_coordinator(info) if info.is_head else None,
+        coordinator_bind_address=meeting if info.is_head else None,
     )
+
+
+def _meeting(place: RankContext) -> str:
+    """Where the coordinator listens: if all ranks are on one machine, in a folder that others may not enter."""
+    if place.shared is None:
+        return _coordinator(place.info)
+    return f"{_UNIX}{place.shared / f'jax-{place.info.generation}'}"
+
+
+def _await_head(meeting: str) -> None:
+    if meeting.startswith(_UNIX):
+        await_socket(Path(meeting.removeprefix(_UNIX)), _JOIN)
+    else:
+        address, _, port = meeting.rpartition(":")
+        await_listener(address, int(port), _JOIN)
 
 
 def _meet(info: InstanceInfo, options: dict[str, str], group: JaxGroup) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 2.0
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_MAY_RUN = "TensorFlow's server of a rank takes connections from all users of the pool's other machines: they could run code as you"
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class TensorflowPlugin(PlainPlugin):
     @contextmanager
     def enter(self, place: RankContext, options: dict[str, str]) -> Generator[None]:
         """Join the cluster, or begin anew in it; raises what TensorFlow raises."""
-        check_people(place.info, options)
+        check_people(place.info, options, _MAY_RUN)
         if _cluster.server is None:
             _share_out(place)
             if folder := os.environ.get(processes.MARK):

@@ -1,17 +1,15 @@
 """PyTorch: a process group over all ranks, the device set, threads shared out fairly.
 
-The head's store listens on the socket the agent bound for it, on the address the other nodes
-reach, and on no other. Source for the variables: torch's elastic agent.
+Ranks meet by `plugins/torch_stores`, where nothing listens if they are on one machine. Source for the variables: torch's elastic agent.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import weakref
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,18 +18,21 @@ from typing import TYPE_CHECKING, Any
 from skyward_nb.compat import torch_private
 from skyward_nb.plugins import torch_models
 from skyward_nb.plugins.base import (
+    MAY_CHANGE,
     PlainPlugin,
     RankContext,
     check_mesh,
+    check_people,
     nccl_kept_to,
     own_interface,
 )
-from skyward_nb.plugins.framework_sockets import FrameworkSockets, await_listener
+from skyward_nb.plugins.framework_sockets import FrameworkSockets
 from skyward_nb.plugins.torch_ddp import models_remembered
 from skyward_nb.plugins.torch_forming import Forming
 from skyward_nb.plugins.torch_kept import KeptGroups
 from skyward_nb.plugins.torch_rescue import rescue
 from skyward_nb.plugins.torch_steps import steps_counted
+from skyward_nb.plugins.torch_stores import RankStores, stores_of
 from skyward_nb.runtime import first_step
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.process_group import entered
@@ -80,32 +81,23 @@ class TorchPlugin(PlainPlugin):
     def enter(self, place: RankContext, options: dict[str, str]) -> Generator[None]:
         """Form the process group of this generation; raises what torch raises."""
         import torch
-        import torch.distributed as dist
 
         info = place.info
+        check_people(info, options, MAY_CHANGE)
         torch.set_num_threads(place.threads)
         backend = device_and_backend(info, options.get("backend", "auto"))
         timeout = options.get("timeout")
         _wires.forget(info.head_port)
         # What is connected for a new group is known as such: `new_group`, `split_group`.
-        with torch_private.making_groups(_as_known):
-            if not info.is_head:
-                await_listener(info.head_addr, info.head_port, _JOIN.total_seconds())
-            store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage] - documented as public
-                info.head_addr,
-                info.head_port,
-                info.world_size,
-                is_master=info.is_head,
-                timeout=_JOIN,
-                wait_for_workers=False,
-                master_listen_fd=_listening(place.rendezvous_fd),
-            )
+        with torch_private.making_groups(_as_known), closing(stores_of(place)) as stores:
+            _Present.stores = stores
+            store = stores.open(_JOIN)
             limit = timedelta(seconds=float(timeout)) if timeout else None
             forming = Forming(info, store, backend, limit)
             with (
                 forming.heeded(),
                 models_remembered(),
-                steps_counted(info),
+                steps_counted(info, stores),
                 ExitStack() as simulation,
             ):
                 _form(forming, KeptGroups(info, store, _wires.during))
@@ -123,6 +115,8 @@ class TorchPlugin(PlainPlugin):
     def cut(self) -> bool:
         """Shut gloo's connections and the store's, and abort NCCL's communicators."""
         found = _wires.cut()
+        if _Present.stores is not None:
+            _Present.stores.cut()
         on_nccl = [group for group, backend in torch_private.groups() if "nccl" in backend]
         if on_nccl:
             with contextlib.suppress(Exception):
@@ -220,6 +214,12 @@ class TorchGroup:
 _group = TorchGroup()
 
 
+class _Present:
+    """What the present generation meets by."""
+
+    stores: RankStores | None = None
+
+
 class _Regained:
     """What of earlier generations goes on in this process."""
 
@@ -302,15 +302,6 @@ def _as_known(make: Callable[..., Any]) -> Callable[..., Any]:
         return _wires.during(lambda: make(*args, **kwargs))
 
     return make_known
-
-
-def _listening(descriptor: int | None) -> int | None:
-    """Open the head's reserved socket for its peers; torch owns the descriptor from then on."""
-    if descriptor is None:
-        return None
-    reserved = socket.socket(fileno=descriptor)
-    reserved.listen()
-    return reserved.detach()
 
 
 PLUGIN = TorchPlugin(

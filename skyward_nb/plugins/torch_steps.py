@@ -9,6 +9,7 @@ from typing import Any
 
 from skyward_nb.compat import torch_private
 from skyward_nb.plugins import torch_models
+from skyward_nb.plugins.torch_stores import RankStores
 from skyward_nb.runtime.common_step import common_step
 from skyward_nb.words.info import InstanceInfo
 
@@ -16,23 +17,16 @@ from skyward_nb.words.info import InstanceInfo
 class StoreMeeting:
     """Ranks meet at the pool's store, over a connection of their own, since another thread may wait in the first."""
 
-    def __init__(self, info: InstanceInfo) -> None:
+    def __init__(self, info: InstanceInfo, stores: RankStores) -> None:
         self._info = info
+        self._stores = stores
 
     def __call__(self, key: str, own: bytes, seconds: float) -> list[bytes] | None:
         """Tell the others `own`; what all told by rank, or None where one of them is late."""
-        import torch.distributed as dist
-
         info, limit = self._info, timedelta(seconds=seconds)
         keys = [f"{key}/{rank}" for rank in range(info.world_size)]
         try:
-            store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage] - documented as public
-                info.head_addr,
-                info.head_port,
-                is_master=False,
-                timeout=limit,
-                wait_for_workers=False,
-            )
+            store = self._stores.open(limit)
             store.set(keys[info.rank], own.decode())
             store.wait(keys, limit)
             return [store.get(each) for each in keys]
@@ -41,7 +35,7 @@ class StoreMeeting:
 
 
 @contextmanager
-def steps_counted(info: InstanceInfo) -> Generator[None]:
+def steps_counted(info: InstanceInfo, stores: RankStores) -> Generator[None]:
     """Meanwhile steps of all optimizers of this process are counted, and ranks stop together after one."""
     from torch.optim.optimizer import (
         register_optimizer_step_post_hook,
@@ -52,7 +46,7 @@ def steps_counted(info: InstanceInfo) -> Generator[None]:
         register_optimizer_step_pre_hook(_begins),
         register_optimizer_step_post_hook(_ended),
     )
-    meeting = StoreMeeting(info) if info.world_size > 1 else None
+    meeting = StoreMeeting(info, stores) if info.world_size > 1 else None
     common_step.connect(meeting, _watch_backward)
     try:
         yield

@@ -7,6 +7,7 @@ Source: the kernel's Documentation/networking/proc_net_tcp.rst.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import socket
@@ -49,6 +50,22 @@ def other_users(
                 unknown.remove(each)
                 found.update(() if owner is None else (owner,))
     return found.union({None} if unknown else ()) - {os.geteuid()}
+
+
+def peer_uids(connections: Iterable[socket.socket]) -> list[int | None]:
+    """The uid of the process at the other end of each connection, at one look.
+
+    None where there is none within this machine: on another machine, or closed, or not accepted yet. Raises OSError on a
+    system without these tables.
+    """
+    owners = _owners()
+    found: list[int | None] = []
+    for each in connections:
+        owner = None
+        with contextlib.suppress(OSError):  # it has ended
+            owner = owners.get((_place(each.getpeername()), _place(each.getsockname())))
+        found.append(owner)
+    return found
 
 
 def count_listeners(like: socket.socket) -> int:

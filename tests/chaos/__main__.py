@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 from chaos import table
 from chaos.jobs import play_all
 from chaos.player import Played
+
+import skyward_nb
 
 _PAGE = Path(__file__).with_name("README.md")
 
@@ -37,6 +40,13 @@ def _in_own_mounts() -> None:
         os.execv(tool, [*words, *sys.argv[1:]])
 
 
+def _commit() -> str:
+    """The commit that is played; the version where there is none."""
+    words = ["git", "describe", "--always", "--dirty"]
+    ran = subprocess.run(words, cwd=_PAGE.parent, capture_output=True, text=True)
+    return ran.stdout.strip() or f"version {skyward_nb.__version__}"
+
+
 def _tell(seed: int, played: Played, part: str) -> None:
     words = played.defect.partition("\n")[0][:300] or "well"
     print(f"{seed:6} {played.steps:3} steps {sum(played.faults.values()):3} faults {played.seconds:5.0f} s  {words}", flush=True)  # fmt: skip
@@ -49,13 +59,16 @@ def main() -> int:
     asked = _asked()
     _in_own_mounts()
     log = print if asked.steps else None
-    found = list[tuple[int, Played]]()
+    found, loads = list[tuple[int, Played]](), [os.getloadavg()[0]]
     for seed, played, part in play_all(asked.seed, asked.minutes, asked.sequences, asked.jobs, asked.shrink, log):  # fmt: skip
         found.append((seed, played))
+        loads.append(os.getloadavg()[0])
         _tell(seed, played, part)
     found.sort(key=lambda one: one[0])
     if asked.write:
-        _PAGE.write_text(table.written(found))
+        words = f"MINUTES={asked.minutes:g} JOBS={asked.jobs} SEED={asked.seed}"
+        where = table.ground(words, _commit(), os.cpu_count() or 1, loads)
+        _PAGE.write_text(table.written(found, where))
     print(table.summary(found))
     return sum(bool(played.defect) for _, played in found)
 

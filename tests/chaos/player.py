@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 
 from chaos.oracle import PREPARED, WORLD, Oracle, placed, source
 from chaos.place import Place, place
@@ -82,12 +81,26 @@ def play(sequence: Sequence, log: Callable[[str], None] = lambda _: None) -> Pla
     return played
 
 
-@cache
-def _import_seconds() -> float:
-    """Seconds that the framework's import takes here."""
+def import_seconds() -> float:
+    """Seconds that the framework's import takes here, now."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import torch"], check=True)
     return time.monotonic() - began
+
+
+class Limit:
+    """Seconds that a cell may take with so many imports of a framework, one of which takes what `measure` says."""
+
+    def __init__(self, imports: int, measure: Callable[[], float]) -> None:
+        self._imports = imports
+        self._measure = measure
+        self.seconds = LIMIT + imports * measure()
+
+    def again(self) -> float:
+        """Measure again, as others may have begun to work here: by how much the limit has grown."""
+        before = self.seconds
+        self.seconds = max(before, LIMIT + self._imports * self._measure())
+        return self.seconds - before
 
 
 class _Player:
@@ -108,7 +121,7 @@ class _Player:
         self._base = 0
         # framework=auto has each rank import torch, in the cell that first reads what uses it.
         imports = 2 if sequence.framework else max(WORLD.values())
-        self._limit = LIMIT + imports * _import_seconds()
+        self._limit = Limit(imports, import_seconds)
 
     def play(self) -> None:
         """Play each step, look whether all is well, and end all."""
@@ -161,7 +174,7 @@ class _Player:
         for each in timers:
             each.start()
         try:
-            ran = self._kernel.finish(message, self._limit)
+            ran = self._kernel.finish(message, self._limit.seconds, when_late=self._limit.again)
         except (TimeoutError, queue.Empty) as late:
             ran = self._late(code, faults, late)
         finally:
@@ -189,7 +202,7 @@ class _Player:
                 self._played.replies_lost += 1
                 return Ran("lost")
         stacks = self._stacks()
-        raise Defect(f"{what}: did not end in {self._limit:.0f} s: {late}\n{stacks}")
+        raise Defect(f"{what}: did not end in {self._limit.seconds:.0f} s: {late}\n{stacks}")
 
     def _stacks(self) -> str:
         """Where the threads of the kernel are."""
@@ -281,7 +294,7 @@ class _Player:
         self._kernel.restart(by_kill=step.how != "restarted")
         took = time.monotonic() - began
         self._log(f"   {took:5.1f} s kernel {step.how}")
-        if took > self._limit + 5:
+        if took > self._limit.seconds + 5:
             raise Defect(f"the kernel took {took:.1f} s to be {step.how}")
         self._prepare()
         match step.then:

@@ -31,13 +31,19 @@ def summary(found: list[tuple[int, Played]]) -> str:
     return f"Seeds {seeds}: {len(found)} sequences in {minutes:.0f} minutes, {steps} steps, {faults} faults, {defects} defects."
 
 
-def written(found: list[tuple[int, Played]]) -> str:
-    """The page."""
+def ground(words: str, commit: str, processors: int, loads: list[float]) -> str:
+    """One line on what was played, and where."""
+    busy = f" with a load of {min(loads):.0f} to {max(loads):.0f}" if loads else ""
+    return f"`make chaos {words}` on {commit}, {processors} processors{busy}."
+
+
+def written(found: list[tuple[int, Played]], where: str) -> str:
+    """The page; `where` is the line on the ground."""
     faults, said = Counter[str](), Counter[str]()
     for _, played in found:
         faults += played.faults
         said += played.said
-    lines = [_HEAD, summary(found), ""]
+    lines = [_HEAD, where, "", summary(found), ""]
     lost = sum(played.replies_lost for _, played in found)
     longest = max((played.longest for _, played in found), default=0.0)
     lines += [f"The longest cell took {longest:.1f} s. {lost} interrupts cost the reply of a cell, which is ipykernel's.", ""]  # fmt: skip

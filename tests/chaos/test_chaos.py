@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from chaos import table
 from chaos.oracle import WORLD, Oracle, source
-from chaos.player import Played, play
+from chaos.player import LIMIT, Limit, Played, play
 from chaos.shrink import shortest
 from chaos.steps import (
     CELLS,
@@ -91,10 +91,20 @@ def test_plain_ipython_gives_a_value_for_each_rank():
 def test_the_page_counts_what_was_played():
     well = Played(steps=3, faults=Counter({"interrupt": 2}), seconds=60)
     failed = Played("left behind\nmore", steps=1, faults=Counter({"interrupt": 1}), seconds=60)
-    page = table.written([(1, well), (2, failed)])
+    where = table.ground("MINUTES=1", "abc", 2, [0.4, 7.6, 3.0])
+    page = table.written([(1, well), (2, failed)], where)
+    assert "`make chaos MINUTES=1` on abc, 2 processors with a load of 0 to 8." in page
     assert "Seeds 1 to 2: 2 sequences in 2 minutes, 4 steps, 3 faults, 1 defects." in page
     assert "| interrupt | 3 |" in page
     assert "- seed 2: left behind\n" in page
+
+
+def test_a_cell_has_more_time_where_the_machine_has_become_slower():
+    seconds = iter([2.0, 2.0, 7.0, 6.0])
+    limit = Limit(3, lambda: next(seconds))
+    assert limit.seconds == LIMIT + 6
+    assert [limit.again() for _ in range(3)] == [0, 15, 0]
+    assert limit.seconds == LIMIT + 21
 
 
 @pytest.mark.timeout(120)

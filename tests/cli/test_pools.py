@@ -18,6 +18,7 @@ from waiting import until
 from skyward_nb.cli.actions import down
 from skyward_nb.cli.documents import Check, Down, Hang, Status, Sweep
 from skyward_nb.options.option_line import ParsedOptions
+from skyward_nb.providers import folders
 from skyward_nb.providers.fake import FakeMachine
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.reports.hang_check import RunStanding
@@ -48,6 +49,14 @@ def test_a_pool_that_somebody_uses(make):
     assert ran.code == 1
     assert [(each.name, each.id) for each in document(ran, Down).kept] == [("mine", pool.pool_id)]
     assert values(pool, "1") == [1] * 4
+
+
+def test_a_folder_whose_pool_never_came_up_goes_when_pools_are_taken_down():
+    made = folders.make_folders("p", "p-never")
+    began = time.time() - 3600
+    os.utime(made.runtime, (began, began))
+    assert sky("down", "all").stdout == "no pool is up\n"
+    assert not made.runtime.exists() and not made.store.exists()
 
 
 @pytest.mark.extensive

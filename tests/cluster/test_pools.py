@@ -155,9 +155,22 @@ def test_torch_trains_where_the_head_has_two_networks(hosts, notebook):
         torch_trains(book)
 
 
+@needs_torch
+@pytest.mark.extensive
+def test_torch_joins_no_hosts_that_others_log_in_to_unasked(hosts, notebook):
+    with notebook(hosts(2)) as book:
+        said = book.cell("1", "framework=torch").traceback
+    assert "other people may log in to this machine (bob)" in said
+    assert (
+        "add trust_local_users (for all pools of a notebook: %sky config trust_local_users=yes)"
+        in said
+    )
+    assert "in check_people" not in said
+
+
 def torch_trains(book):
     count = len(book.town)
-    book.options += " framework=torch"
+    book.options += " framework=torch trust_local_users"
     found = book.values(_DDP, timeout=90)
     assert [each[0] for each in found] == [count * (count + 1) / 2] * count
     assert len({each[1] for each in found}) == 1
@@ -201,7 +214,7 @@ def test_limits_of_ranks_hold_on_hosts(hosts, notebook):
 def test_jax_computes_across_hosts(hosts, notebook):
     town = hosts(2)
     with notebook(town) as book:
-        book.options += " framework=jax env=JAX_NUM_CPU_DEVICES=2"
+        book.options += " framework=jax trust_local_users env=JAX_NUM_CPU_DEVICES=2"
         body = (
             "import jax, jax.numpy as jnp\n"
             "from jax.experimental import multihost_utils\n"

@@ -62,6 +62,14 @@ FRAMES = {
          (SYNC, "mesh"), CELL),
         "",
     ),
+    "a value that is pickled": (
+        (("/x/skyward_nb/pickling/reducers.py", "is_torch_tensor"), ("/x/skyward_nb/pickling/pickler.py", "reducer_override"),
+         SHELL),
+        "",
+    ),
+    "an array of JAX that is pickled": (
+        (("/x/skyward_nb/pickling/reducers.py", "_jax_array"), SHELL), "a computation of JAX"
+    ),
     "where data is": (((SYNC, "_group"), (SYNC, "data_place"), CELL), ""),
     "averaging": (((GRAPH, "_engine_run_backward"), (f"{TORCH}/_tensor.py", "backward"), CELL), "backward"),
     "sharded parameters, in a hook of backward": (

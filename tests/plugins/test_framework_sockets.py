@@ -9,6 +9,8 @@ import threading
 
 import psutil
 import pytest
+from other_user import needs_another_user, other_user_runs
+from waiting import until
 
 from skyward_nb.plugins import framework_sockets as module
 from skyward_nb.plugins.framework_sockets import FrameworkSockets, past_proxies
@@ -158,6 +160,47 @@ def test_a_descriptor_that_becomes_anothers_meanwhile_is_left_alone(pair, monkey
     assert is_cut(peer)
     assert not is_cut(users)
     assert not is_cut(other)
+
+
+@needs_another_user
+def test_what_another_user_has_connected_is_cut_and_nothing_else(pair):
+    wires = FrameworkSockets()
+    with contextlib.ExitStack() as held:
+
+        def forms():
+            server, one, other = pair()
+            code = "to = socket.create_connection(sys.argv[1:3]); print(1, flush=True); to.recv(1)"
+            running = held.enter_context(other_user_runs(code, *server.getsockname()))
+            assert [running.stdout.readline() for _ in range(2)] == ["begins\n", "1\n"]
+            return server, one, other, held.enter_context(server.accept()[0])
+
+        server, one, other, accepted = wires.during(forms)
+        assert is_cut(accepted)
+        assert not is_cut(one) and not is_cut(other)
+        # One that comes later is cut by the next look.
+        code = "to = socket.create_connection(sys.argv[1:3]); print(1, flush=True); to.recv(1)"
+        running = held.enter_context(other_user_runs(code, *server.getsockname()))
+        assert [running.stdout.readline() for _ in range(2)] == ["begins\n", "1\n"]
+        late = held.enter_context(server.accept()[0])
+        wires.forget()  # another generation, in which it listens as before
+        wires.cut_other_users()
+        assert is_cut(late)
+        assert not is_cut(one) and not is_cut(other)
+
+
+@needs_another_user
+def test_a_listener_of_another_user_that_was_connected_to_is_cut(pair):
+    wires = FrameworkSockets()
+    code = (
+        "import socket\nserver = socket.create_server(('127.0.0.1', 0))\n"
+        "print(server.getsockname()[1], flush=True)\nheld = server.accept()\nwhile held[0].recv(1): pass"
+    )
+    with other_user_runs(code) as running:
+        assert running.stdout.readline() == "begins\n"
+        port = int(running.stdout.readline())
+        with wires.during(lambda: socket.create_connection(("127.0.0.1", port), 5)) as one:
+            # Accepted or not by then, the listener's user is who is at the other end.
+            until(lambda: wires.cut_other_users() or is_cut(one))
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 """JAX on the ranks of a pool: one set of devices, collectives, arrays that are spread out."""
 
 import ast
+import os
+from pathlib import Path
 
 import pytest
 from kernels import ready
 from later import needs
+from other_user import CONNECTS, as_another_user, needs_another_user
 
 from skyward_nb.plugins.jax_plugin import as_jax_reads
 
@@ -165,7 +168,28 @@ def test_nothing_listens_beyond_loopback(notebook):
             if connection.status == psutil.CONN_LISTEN:
                 listening += 1
                 assert connection.laddr.ip in ("127.0.0.1", "::1", "::ffff:127.0.0.1"), connection
-    assert listening >= 3, "the coordinator, and gloo on each rank"
+    assert listening >= 2, "gloo on each rank"
+
+
+@needs_another_user
+def test_another_user_of_this_machine_does_not_reach_the_coordinator(notebook):
+    notebook.run(
+        "%%sky_remote out=told\n"
+        "[os.environ['JAX_COORDINATOR_ADDRESS'], os.environ['SKYWARD_POOL'], sky.instance_info().generation]"
+    )
+    address, folder, generation = ast.literal_eval(notebook.run("told[0]").result)
+    assert as_another_user(CONNECTS, *address.split(":"), "PRI").strip() == "closed", (
+        "nobody listens"
+    )
+    path = Path(folder, f"jax-{generation}")
+    comes = (
+        "import socket, sys\nline = socket.socket(socket.AF_UNIX)\n"
+        "try: line.connect(sys.argv[1])\nexcept OSError as error: print(type(error).__name__)\n"
+        "else: print('reached')"
+    )
+    assert as_another_user(comes, path).strip() == "PermissionError"
+    assert as_another_user(comes, path, uid=os.getuid()).strip() == "reached"
+    assert values(notebook.run("%%sky_remote\nsky.barrier()\n1")) == "[0-1] 1"
 
 
 @pytest.mark.parametrize(

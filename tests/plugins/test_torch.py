@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
+import threading
 
 import pytest
 from kernels import kernel, ready
+from other_user import CONNECTS, as_another_user, needs_another_user, other_user_runs
 from plugins.alone import fails_alone
 from tiers import few
+from waiting import until
 
 from skyward_nb.words.info import InstanceInfo
 
@@ -99,6 +103,60 @@ def test_nothing_listens_beyond_loopback(notebook):
         for connection in psutil.Process(pid).net_connections("inet"):
             if connection.status == psutil.CONN_LISTEN:
                 assert connection.laddr.ip in ("127.0.0.1", "::1", "::ffff:127.0.0.1"), connection
+
+
+OPENS = """
+import os, sys
+for flags in (os.O_RDONLY, os.O_RDWR):
+    try: os.close(os.open(sys.argv[1], flags))
+    except OSError as error: print(type(error).__name__)
+    else: print("opened")
+"""
+COMES_FIRST = """
+import socket, sys
+lines = [socket.create_connection(("127.0.0.1", int(port)), 5) for port in sys.argv[1:] for _ in range(8)]
+for number, line in enumerate(lines):
+    line.sendall((number % 8).to_bytes(8, "little"))
+print("connected", flush=True)
+for line in lines:
+    line.settimeout(200)
+    try: cut = not line.recv(1)
+    except ConnectionError: cut = True
+    print("cut" if cut else "heard", flush=True)
+"""
+"""Connects to each port before ranks do, and says numbers as gloo counts its pairs."""
+
+
+@needs_another_user
+def test_another_user_of_this_machine_takes_part_in_nothing(notebook):
+    import psutil
+
+    told = "os.getpid(), os.environ['MASTER_PORT'], os.environ['SKYWARD_POOL'], sky.instance_info().generation"
+    notebook.run(f"%%sky_remote out=told\nimport skyward_nb as sky\n{told}")
+    found = eval(notebook.run("list(told)").result)
+    _, port, folder, generation = found[0]
+    assert as_another_user(CONNECTS, "127.0.0.1", port, "x").strip() == "closed", "nobody listens"
+    keys = f"{folder}/store-{generation}/keys"
+    assert as_another_user(OPENS, keys).split() == ["PermissionError"] * 2
+    assert as_another_user(OPENS, keys, uid=os.getuid()).split() == ["opened"] * 2
+    ports = [
+        each.laddr.port
+        for pid, *_ in found
+        for each in psutil.Process(pid).net_connections("inet")
+        if each.status == psutil.CONN_LISTEN
+    ]
+    assert ports, "gloo's, of each rank"
+    with other_user_runs(COMES_FIRST, *ports) as attack:
+        assert [attack.stdout.readline() for _ in range(2)] == ["begins\n", "connected\n"]
+        made = "both = dist.new_group([0, 1])\nt = torch.ones(1)\ndist.all_reduce(t, group=both)\nt.item()"
+        # A group in which such a process stood in for a rank fails; the next one is of ranks alone.
+        until(lambda: notebook.run(f"%%sky_remote\n{made}").result == "[0-1] 2.0")
+        # Each is cut at the next look after gloo has taken it.
+        said = []
+        reads = threading.Thread(target=lambda: said.extend(attack.stdout))
+        reads.start()
+        until(lambda: notebook.run(f"%%sky_remote\n{made}").status and not reads.is_alive())
+        assert said == ["cut\n"] * 8 * len(ports)
 
 
 # ── places ──────────────────────────────────────────────────────────────────────────────

@@ -66,9 +66,9 @@ def test_an_account_that_is_listed_nowhere_counts_by_its_home(machine, monkeypat
 def test_frameworks_join_machines_of_others_only_where_that_is_accepted(machine):
     here = InstanceInfo(peers=(Peer(0, "127.0.0.1"), Peer(1, "127.0.0.1")))
     several = InstanceInfo(peers=(Peer(0, "10.0.0.1"), Peer(1, "10.0.0.2")))
-    check_people(several, {})
+    check_people(several, {}, "they could")
     machine("ann", 1001)
-    check_people(here, {})
-    check_people(several, {TRUSTS: "yes"})
-    with pytest.raises(RuntimeError, match=r"\(ann\).*add trust_local_users"):
-        check_people(several, {})
+    check_people(here, {}, "they could")
+    check_people(several, {TRUSTS: "yes"}, "they could")
+    with pytest.raises(RuntimeError, match=r"\(ann\), and they could.*add trust_local_users"):
+        check_people(several, {}, "they could")

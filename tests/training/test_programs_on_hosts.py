@@ -32,7 +32,9 @@ def on_hosts(hosts, notebook, program):
         with notebook(hosts(2)) as book:
             book.here(f"os.chdir({str(folder or program('min_gpt'))!r})")
             for line in lines:
-                whole = line.format(options=f"{book.options} ranks_per_node=1 {options}")
+                whole = line.format(
+                    options=f"{book.options} trust_local_users ranks_per_node=1 {options}"
+                )
                 ran = book.kernel.run(whole, 240)
                 yield ran
             book.here("os.chdir('/')")
