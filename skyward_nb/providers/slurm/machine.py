@@ -12,7 +12,7 @@ from typing import TypeVar
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.far.exec_line import ExecLine
-from skyward_nb.providers.far.far_machine import Opening
+from skyward_nb.providers.far.far_machine import VALUES, Opening
 from skyward_nb.providers.far.host_setup import folder_of
 from skyward_nb.providers.far.keeper import KeptMachine, first, prelude
 from skyward_nb.providers.slurm.allocation import Allocation
@@ -89,12 +89,20 @@ class SlurmMachine(KeptMachine):
         self.allocation: Allocation = allocation
         self._door: NodeDoor | None = None
 
+    async def _stream(self, path: str, over: int) -> socket.socket:
+        """A stream to the agent: by TLS where that is let through, else through srun."""
+        return await self._entered(over).commands() or await super()._stream(path, over)
+
     async def _way(self, path: str, over: int) -> socket.socket | ByteStream:
         """A channel for values: by TLS where that is let through, else through srun."""
+        return await self._entered(over).values() or await super()._way(path, over)
+
+    def _entered(self, over: int) -> NodeDoor:
+        """The door of the agent, which is asked for by srun."""
         if self._door is None:
-            asking = partial(super()._way, path, over)
+            asking = partial(super()._way, f"{self._runtime}/{VALUES}", over)
             self._door = NodeDoor(self.name, self.allocation.record.access.login, asking)
-        return await self._door.opened() or await super()._way(path, over)
+        return self._door
 
     async def _opened(self, name: str, opening: Opening[T]) -> T:
         """Open a channel; raises `MachineEnded` once Slurm says that the job has ended.

@@ -1,8 +1,9 @@
-"""A second way to the values of a node: TLS from here, or from the login node, to its agent.
+"""A second way to a node: TLS from here, or from the login node, to its agent.
 
-srun carries 50 to 100 MB/s, and each stream is a step of the job. Where TCP from the login node to nodes is let through,
-and it is at most sites, values go that way; where it is not, srun carries them. The agent listens at private addresses
-once it is asked to, for one key, which this client has made for this node and told it through srun.
+srun carries 50 to 100 MB/s, each stream is a step of the job, and of two small writes the second may wait 40 ms. Where TCP
+from the login node to nodes is let through, and it is at most sites, commands and values go that way; where it is not, srun
+carries them. The agent listens at private addresses once it is asked to, for one key, which this client has made for this
+node and told it through srun.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from skyward_nb.providers.far.tls_stream import carried_by_tls
 from skyward_nb.providers.slurm.login_node import through_login
 from skyward_nb.store.byte_streams import ByteStream
 from skyward_nb.store.pool_key import MutualTLS, new_key
@@ -23,9 +25,11 @@ from skyward_nb.store.value_messages import ANSWERS, Address, AdmitPeers, PeersA
 from skyward_nb.store.value_stream import StoreRefused, ValueStream, request
 
 _CONNECT_LIMIT = 4.0
+_SOON_LIMIT = 1.5
 _LOGIN_LIMIT = 20.0
+"""Seconds for a connection of values, for one of commands, which somebody waits for, and for either through a login."""
 _SHUT_FOR = 600.0
-"""Seconds for which srun carries values after nobody was reached at any address."""
+"""Seconds for which srun carries all after nobody was reached at any address."""
 
 
 class NodeDoor:
@@ -42,60 +46,102 @@ class NodeDoor:
         self._asking = asking
         self._entering = asyncio.Lock()
         self._tls: MutualTLS | None = None
-        self._addresses: tuple[Address, ...] = ()
+        self._admitted = PeersAdmitted(())
         self._shut_until = 0.0
         self._tunnels: set[asyncio.Task[int]] = set()
 
-    async def opened(self) -> socket.socket | None:
-        """A stream with TLS; None where there is no such way now."""
+    async def values(self) -> socket.socket | None:
+        """A stream with TLS for values; None where there is no such way now."""
+        return await self._opened(self._value_stream)
+
+    async def commands(self) -> socket.socket | None:
+        """A stream for commands and events, which TLS carries; None where there is no such way now."""
+        return await self._opened(self._command_stream)
+
+    async def _opened(
+        self, entered: Callable[[MutualTLS], Awaitable[socket.socket | None]]
+    ) -> socket.socket | None:
         async with self._entering:
             if time.monotonic() < self._shut_until:
                 return None
             try:
                 if self._tls is None:
-                    await self._admitted()
-                for address in self._addresses:
-                    with contextlib.suppress(OSError):
-                        return await self._entered(address)
+                    self._tls = await self._admit()
+                return await entered(self._tls)
             except (OSError, StoreRefused):
                 """It is asked again later."""
             self._tls = None
             self._shut_until = time.monotonic() + _SHUT_FOR
             return None
 
-    async def _admitted(self) -> None:
+    async def _admit(self) -> MutualTLS:
         """Have the agent listen for a new key; raises OSError, `StoreRefused`."""
         key = new_key()
         stream = ValueStream(await self._asking(), ANSWERS)
         try:
             ask = AdmitPeers(self._name, key, is_client=True)
-            admitted = await asyncio.to_thread(request, stream, ask, PeersAdmitted)
+            self._admitted = await asyncio.to_thread(request, stream, ask, PeersAdmitted)
         finally:
             stream.close()
-        self._addresses = admitted.addresses
         with TemporaryDirectory(prefix=".skyward-") as folder:
-            self._tls = MutualTLS(key, Path(folder))
+            return MutualTLS(key, Path(folder))
 
-    async def _entered(self, address: Address) -> socket.socket:
-        """A stream to an address; raises OSError."""
-        if self._login is None:
-            return await asyncio.to_thread(self._direct, address)
-        near = await self._tunnel(self._login, address)
-        return await asyncio.to_thread(self._handshake, near, _LOGIN_LIMIT)
+    # ── values ──────────────────────────────────────────────────────────────────────────
 
-    def _direct(self, address: Address) -> socket.socket:
-        connection = socket.create_connection(address, _CONNECT_LIMIT)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return self._handshake(connection, _CONNECT_LIMIT)
+    async def _value_stream(self, tls: MutualTLS) -> socket.socket:
+        fault = OSError("the agent has no private address")
+        for address in self._admitted.addresses:
+            try:
+                connection, limit = await self._connected(address, _CONNECT_LIMIT)
+                return await asyncio.to_thread(_handshake, tls, connection, limit)
+            except OSError as error:
+                fault = error
+        raise fault
 
-    def _handshake(self, connection: socket.socket, limit: float) -> socket.socket:
-        assert self._tls is not None
+    # ── commands ────────────────────────────────────────────────────────────────────────
+
+    async def _command_stream(self, tls: MutualTLS) -> socket.socket | None:
+        """A stream by whichever address answers first; None for an agent that knows no such way. Raises OSError."""
+        trying = {
+            asyncio.ensure_future(self._command(tls, address))
+            for address in self._admitted.commands
+        }
+        fault: OSError | None = None
+        first: socket.socket | None = None
         try:
-            connection.settimeout(limit)
-            return self._tls.enter(connection)
-        except BaseException:
-            connection.close()
-            raise
+            while trying and first is None:
+                done, trying = await asyncio.wait(trying, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    try:
+                        found = task.result()
+                    except OSError as error:
+                        fault = error
+                        continue
+                    if first is None:
+                        first = found
+                    else:
+                        found.close()
+        finally:
+            for task in trying:
+                task.cancel()
+                task.add_done_callback(_close_late)
+        if first is None and fault is not None:
+            raise fault
+        return first
+
+    async def _command(self, tls: MutualTLS, address: Address) -> socket.socket:
+        connection, limit = await self._connected(address, _SOON_LIMIT)
+        return await carried_by_tls(connection, tls, limit)
+
+    # ── both ────────────────────────────────────────────────────────────────────────────
+
+    async def _connected(self, address: Address, limit: float) -> tuple[socket.socket, float]:
+        """A connection to an address, and the seconds that the other end may take to answer; raises OSError."""
+        if self._login is not None:
+            return await self._tunnel(self._login, address), _LOGIN_LIMIT
+        connection = await asyncio.to_thread(socket.create_connection, address, limit)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection, limit
 
     async def _tunnel(self, login: str, address: Address) -> socket.socket:
         near, far = socket.socketpair()
@@ -122,3 +168,18 @@ class NodeDoor:
         """Wait for the ends of tunnels whose streams are closed."""
         if self._tunnels:
             await asyncio.wait([*self._tunnels], timeout=_CONNECT_LIMIT)
+
+
+def _handshake(tls: MutualTLS, connection: socket.socket, limit: float) -> socket.socket:
+    try:
+        connection.settimeout(limit)
+        return tls.enter(connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _close_late(task: asyncio.Task[socket.socket]) -> None:
+    """Close a stream that came although it was given up."""
+    with contextlib.suppress(BaseException):
+        task.result().close()
