@@ -19,10 +19,10 @@ from skyward_nb.protocol.commands import Ping, QueryStatus, Stop
 from skyward_nb.protocol.events import AgentStatus, Pong
 from skyward_nb.protocol.frames import FrameError, event_frames, frame
 from skyward_nb.protocol.message_parts import Client
+from skyward_nb.providers.far.agent_door import AgentDoor
 from skyward_nb.providers.far.tls_stream import carried_by_tls
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.providers.loop_thread import LOOP
-from skyward_nb.providers.slurm.node_door import NodeDoor
 from skyward_nb.store.pool_key import AGENT, MutualTLS, new_key
 from skyward_nb.store.value_messages import ANSWERS, AdmitPeers, MissingQuery, PeersAdmitted
 from skyward_nb.store.value_stream import ValueStream, request
@@ -62,7 +62,7 @@ def opened(machine):
     async def asking():
         return machine.values()
 
-    return NodeDoor(machine.name, None, asking)
+    return AgentDoor(machine.name, asking)
 
 
 def linked(name, connection):
@@ -165,11 +165,11 @@ def test_a_door_that_nobody_answers_at_is_no_way_and_is_not_tried_again_at_once(
         asked.append(1)
         return machine.values()
 
-    door = NodeDoor(machine.name, None, asking)
+    door = AgentDoor(machine.name, asking)
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # nothing listens there
         nowhere = PeersAdmitted((held.getsockname(),), (held.getsockname(),))
-        monkeypatch.setattr("skyward_nb.providers.slurm.node_door.request", lambda *_: nowhere)
+        monkeypatch.setattr("skyward_nb.providers.far.agent_door.request", lambda *_: nowhere)
         assert do(door.commands()) is None
         assert do(door.values()) is None
         assert asked == [1]
@@ -179,7 +179,7 @@ def test_an_agent_that_knows_no_such_way_is_reached_as_before(machine, monkeypat
     door = opened(machine)
     found = admitted(machine, new_key())
     monkeypatch.setattr(
-        "skyward_nb.providers.slurm.node_door.request", lambda *_: PeersAdmitted(found.addresses)
+        "skyward_nb.providers.far.agent_door.request", lambda *_: PeersAdmitted(found.addresses)
     )
     assert do(door.commands()) is None
 

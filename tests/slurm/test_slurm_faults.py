@@ -25,9 +25,9 @@ from sshds import sshd
 from waiting import until
 
 from skyward_nb.protocol.events import Output
+from skyward_nb.providers.far.agent_door import AgentDoor
 from skyward_nb.providers.folders import sweep
 from skyward_nb.providers.slurm.login_node import over_login
-from skyward_nb.providers.slurm.node_door import NodeDoor
 from skyward_nb.words.errors import PoolError, SkyError, StartError
 
 pytestmark = [pytest.mark.extensive, pytest.mark.timeout(300)]
@@ -246,7 +246,7 @@ def goes_on(pool, job, cluster, before, fault):
 def test_what_does_not_end_a_pool_loses_nothing(slurm, cluster, no_leaks, monkeypatch, fault):
     if fault in BY_SRUN:
         for way in ("commands", "values"):
-            monkeypatch.setattr(NodeDoor, way, _shut)
+            monkeypatch.setattr(AgentDoor, way, _shut)
     pool = slurm()
     pool.start(lambda _: None)
     job = pool.context.generations.machines[0].allocation.record.job

@@ -14,9 +14,9 @@ from sshds import sshd
 from waiting import until
 
 from skyward_nb.protocol.events import Phase, Step
+from skyward_nb.providers.far.agent_door import AgentDoor
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.slurm.login_node import over_login
-from skyward_nb.providers.slurm.node_door import NodeDoor
 from skyward_nb.words.errors import StartError
 from skyward_nb.words.image import Image
 from skyward_nb.words.offers import Need
@@ -183,8 +183,8 @@ async def _shut(_door):
 
 
 def test_where_tcp_to_nodes_is_shut_srun_carries_all(slurm, cluster, monkeypatch):
-    monkeypatch.setattr(NodeDoor, "commands", _shut)
-    monkeypatch.setattr(NodeDoor, "values", _shut)
+    monkeypatch.setattr(AgentDoor, "commands", _shut)
+    monkeypatch.setattr(AgentDoor, "values", _shut)
     pool = slurm()
     pool.start(lambda _: None)
     large = os.urandom(3 << 20)

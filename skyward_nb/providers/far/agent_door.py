@@ -1,9 +1,9 @@
-"""A second way to a node: TLS from here, or from the login node, to its agent.
+"""A second way to an agent: TCP and TLS from here, or by a tunnel, beside the commands of its engine.
 
-srun carries 50 to 100 MB/s, each stream is a step of the job, and of two small writes the second may wait 40 ms. Where TCP
-from the login node to nodes is let through, and it is at most sites, commands and values go that way; where it is not, srun
-carries them. The agent listens at private addresses once it is asked to, for one key, which this client has made for this
-node and told it through srun.
+srun carries 50 to 100 MB/s, each stream is a step of the job, and of two small writes the second may wait 40 ms; calls of
+Ray's actors carry 30 MB/s. Where TCP to nodes is let through, and it is at most sites, commands and values go that way;
+where it is not, the engine carries them. The agent listens at private addresses once it is asked to, for one key, which
+this client has made for this machine and told it through the engine.
 """
 
 from __future__ import annotations
@@ -13,37 +13,40 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from skyward_nb.providers.far.tls_stream import carried_by_tls
-from skyward_nb.providers.slurm.login_node import through_login
 from skyward_nb.store.byte_streams import ByteStream
 from skyward_nb.store.pool_key import MutualTLS, new_key
 from skyward_nb.store.value_messages import ANSWERS, Address, AdmitPeers, PeersAdmitted
 from skyward_nb.store.value_stream import StoreRefused, ValueStream, request
 
-_CONNECT_LIMIT = 4.0
-_SOON_LIMIT = 1.5
-_LOGIN_LIMIT = 20.0
-"""Seconds for a connection of values, for one of commands, which somebody waits for, and for either through a login."""
+_LIMIT, _THROUGH_LIMIT = 4.0, 20.0
+"""Seconds in which a connection for values is there, from here, and through a command."""
+_SOON, _THROUGH_SOON = 1.5, 5.0
+"""Of one for commands: somebody waits for it."""
 _SHUT_FOR = 600.0
-"""Seconds for which srun carries all after nobody was reached at any address."""
+"""Seconds for which the engine carries all after nobody was reached at any address."""
 
 
-class NodeDoor:
-    """The agent of the node `name`, by TCP from here, or by way of the host `login`; `asking` opens a stream by srun."""
+ThroughFor = Callable[[Address], Sequence[str]]
+"""Makes of an address the command here whose stdio is a connection to it."""
+
+
+class AgentDoor:
+    """The agent of the machine `name`, by TCP from here, or `through` a command; `asking` opens a stream by its engine."""
 
     def __init__(
         self,
         name: str,
-        login: str | None,
         asking: Callable[[], Awaitable[socket.socket | ByteStream]],
+        through: ThroughFor | None = None,
     ) -> None:
         self._name = name
-        self._login = login
         self._asking = asking
+        self._through = through
         self._entering = asyncio.Lock()
         self._tls: MutualTLS | None = None
         self._admitted = PeersAdmitted(())
@@ -92,7 +95,8 @@ class NodeDoor:
         fault = OSError("the agent has no private address")
         for address in self._admitted.addresses:
             try:
-                connection, limit = await self._connected(address, _CONNECT_LIMIT)
+                limit = _THROUGH_LIMIT if self._through else _LIMIT
+                connection = await self._connected(address, limit)
                 return await asyncio.to_thread(_handshake, tls, connection, limit)
             except OSError as error:
                 fault = error
@@ -130,25 +134,26 @@ class NodeDoor:
         return first
 
     async def _command(self, tls: MutualTLS, address: Address) -> socket.socket:
-        connection, limit = await self._connected(address, _SOON_LIMIT)
+        limit = _THROUGH_SOON if self._through else _SOON
+        connection = await self._connected(address, limit)
         return await carried_by_tls(connection, tls, limit)
 
     # ── both ────────────────────────────────────────────────────────────────────────────
 
-    async def _connected(self, address: Address, limit: float) -> tuple[socket.socket, float]:
-        """A connection to an address, and the seconds that the other end may take to answer; raises OSError."""
-        if self._login is not None:
-            return await self._tunnel(self._login, address), _LOGIN_LIMIT
+    async def _connected(self, address: Address, limit: float) -> socket.socket:
+        """A connection to an address; raises OSError."""
+        if self._through is not None:
+            return await self._tunnel(self._through(address))
         connection = await asyncio.to_thread(socket.create_connection, address, limit)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection, limit
+        return connection
 
-    async def _tunnel(self, login: str, address: Address) -> socket.socket:
+    async def _tunnel(self, command: Sequence[str]) -> socket.socket:
         near, far = socket.socketpair()
         with far:
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *through_login(login, *address),
+                    *command,
                     stdin=far.fileno(),
                     stdout=far.fileno(),
                     stderr=asyncio.subprocess.DEVNULL,
@@ -167,7 +172,7 @@ class NodeDoor:
     async def close(self) -> None:
         """Wait for the ends of tunnels whose streams are closed."""
         if self._tunnels:
-            await asyncio.wait([*self._tunnels], timeout=_CONNECT_LIMIT)
+            await asyncio.wait([*self._tunnels], timeout=_LIMIT)
 
 
 def _handshake(tls: MutualTLS, connection: socket.socket, limit: float) -> socket.socket:
