@@ -26,7 +26,7 @@ from skyward_nb.words.decoding import from_json
 from skyward_nb.words.errors import HostNotReady, StartError
 
 T = TypeVar("T")
-_START_LIMIT = 60.0
+_START_LIMIT = 120.0
 _END_LIMIT = 60.0
 _LOOK_LIMIT = 20.0
 _WORDS_LIMIT = 10.0
