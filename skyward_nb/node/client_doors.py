@@ -46,7 +46,7 @@ class ClientDoors:
         values = PeerAgents(self._folder, self._serve)
         values.begin(self._loop)
         door = _Door(values)
-        tls = MutualTLS(ask.key, self._folder)
+        tls = MutualTLS(ask.key, self._folder, ask.other)
         found = values.meet(ask)
         if self.welcome is None:
             asyncio.run_coroutine_threadsafe(self._keep(door), self._loop).result(_OPEN_LIMIT)

@@ -58,7 +58,7 @@ class PeerAgents:
         with self._lock:
             self.close()
             self.name = ask.name
-            self._tls = MutualTLS(ask.key, self._folder)
+            self._tls = MutualTLS(ask.key, self._folder, ask.other)
             self._listeners = private_listeners(ask.hosts)
             for listener in self._listeners:
                 self._soon(self._listen, listener)

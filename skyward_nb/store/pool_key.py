@@ -51,13 +51,15 @@ def new_key() -> PoolKey:
 class MutualTLS:
     """Both ends of streams between those that have the same key: each proves that it has it.
 
-    The key is in a file of `folder`, that nobody else may enter, only while it is read.
+    With `other`, a certificate, the other end has that one's key. The key is in a file of `folder`, that nobody else may
+    enter, only while it is read.
     """
 
-    def __init__(self, key: PoolKey, folder: Path) -> None:
-        self.inner: ssl.SSLContext = _context(ssl.PROTOCOL_TLS_SERVER, key, folder)
+    def __init__(self, key: PoolKey, folder: Path, other: str = "") -> None:
+        trusted = other or key.certificate
+        self.inner: ssl.SSLContext = _context(ssl.PROTOCOL_TLS_SERVER, key, folder, trusted)
         """Of the end that is connected to."""
-        self.outer: ssl.SSLContext = _context(ssl.PROTOCOL_TLS_CLIENT, key, folder)
+        self.outer: ssl.SSLContext = _context(ssl.PROTOCOL_TLS_CLIENT, key, folder, trusted)
         """Of the end that connects, to `AGENT`."""
 
     def welcome(self, connection: socket.socket) -> ssl.SSLSocket:
@@ -69,12 +71,12 @@ class MutualTLS:
         return self.outer.wrap_socket(connection, server_hostname=AGENT)
 
 
-def _context(side: int, key: PoolKey, folder: Path) -> ssl.SSLContext:
+def _context(side: int, key: PoolKey, folder: Path, trusted: str) -> ssl.SSLContext:
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_STRICT
-    context.load_verify_locations(cadata=key.certificate)
+    context.load_verify_locations(cadata=trusted)
     handle, name = tempfile.mkstemp(dir=folder, prefix=".key-")
     try:
         with os.fdopen(handle, "w") as file:

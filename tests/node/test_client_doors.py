@@ -126,6 +126,27 @@ def test_only_whoever_has_the_key_comes_in_and_only_at_private_addresses(machine
             raise ssl.SSLEOFError("EOF")
 
 
+def test_whoever_overhears_how_a_door_was_asked_for_does_not_come_in(machine, tmp_path):
+    """An engine may carry that as plain text: the agent's key is in it, and the client's is not."""
+    key, own = new_key(), new_key()
+    stream = ValueStream(machine.values(), ANSWERS)
+    ask = AdmitPeers("me", key, is_client=True, other=own.certificate)
+    found = request(stream, ask, PeersAdmitted)
+    stream.close()
+    tls = MutualTLS(own, tmp_path, key.certificate)
+    near = do(carried_by_tls(socket.create_connection(found.commands[0], 20), tls, 20))
+    assert isinstance(answer_to(near, QueryStatus()), AgentStatus)
+    near.close()
+    for addresses in (found.commands, found.addresses):
+        connection = socket.create_connection(addresses[0], 20)
+        with contextlib.suppress(OSError):  # told by an alert after the handshake of TLS 1.3
+            near = do(carried_by_tls(connection, MutualTLS(key, tmp_path), 20))
+            near.settimeout(20)
+            near.sendall(frame(QueryStatus()))
+            assert not near.recv(1)
+            near.close()
+
+
 def test_another_key_is_refused_on_this_side_too(machine, tmp_path):
     """Whoever answers at the address has to have the key."""
     found = admitted(machine, new_key())

@@ -2,8 +2,8 @@
 
 srun carries 50 to 100 MB/s, each stream is a step of the job, and of two small writes the second may wait 40 ms; calls of
 Ray's actors carry 30 MB/s. Where TCP to nodes is let through, and it is at most sites, commands and values go that way;
-where it is not, the engine carries them. The agent listens at private addresses once it is asked to, for one key, which
-this client has made for this machine and told it through the engine.
+where it is not, the engine carries them. The agent listens at private addresses once it is asked to, with a key that this
+client has made for this machine and told it through the engine, for the client's own key, which leaves it never.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ class AgentDoor:
 
     async def _admit(self) -> MutualTLS:
         """Have the agent listen for a new key; raises OSError, `StoreRefused`."""
-        key = new_key()
+        key, own = new_key(), new_key()
         stream = ValueStream(await self._asking(), ANSWERS)
         try:
-            ask = AdmitPeers(self._name, key, is_client=True)
+            ask = AdmitPeers(self._name, key, is_client=True, other=own.certificate)
             self._admitted = await asyncio.to_thread(request, stream, ask, PeersAdmitted)
         finally:
             stream.close()
         with TemporaryDirectory(prefix=".skyward-") as folder:
-            return MutualTLS(key, Path(folder))
+            return MutualTLS(own, Path(folder), key.certificate)
 
     # ── values ──────────────────────────────────────────────────────────────────────────
 
