@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.providers.base import AgentGone, MachineEnded
+from skyward_nb.providers.far.agent_door import ThroughFor
 from skyward_nb.providers.far.door_machine import DoorMachine
 from skyward_nb.providers.far.exec_line import ExecLine
 from skyward_nb.providers.far.far_machine import Opening
@@ -86,7 +87,7 @@ class SlurmMachine(DoorMachine):
         self.keep: str = keep_of(pool_id, job, line.name)
         self.allocation: Allocation = allocation
         if login := allocation.record.access.login:
-            self.through = partial(through_login, login)
+            self.through: ThroughFor | None = partial(through_login, login)
 
     async def _opened(self, name: str, opening: Opening[T]) -> T:
         """Open a channel; raises `MachineEnded` once Slurm says that the job has ended.
