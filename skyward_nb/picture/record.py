@@ -2,14 +2,18 @@
 
 Its JSON schema is made from these types (`make schema`), and a test holds the two together.
 Binary parts of what ranks displayed are not in it: they stand in the `text/html` of the same
-bundle, in the element with the `anchor` as its id.
+bundle, in the element with the `anchor` as its id. Nor are the lines of a run that printed much, so that
+a saved notebook holds them once: they are the lines of the HTML's elements `.out > div > pre > .g`, in order,
+each without the label before it.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+import re
 import sys
+from itertools import groupby
 from typing import Any, Literal
 
 import msgspec
@@ -18,6 +22,7 @@ from skyward_nb.picture.wording import headline, remarks
 from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.view.run_view import (
     DisplayedObject,
+    Entry,
     FailedLine,
     OutputLine,
     RankState,
@@ -34,6 +39,10 @@ MIME = "application/vnd.skyward.run+json"
 _MOST_TEXT = 10_000
 _MOST_POINTS = 20_000
 _FEWEST_POINTS = 4
+_MOST_TWICE = 20_000
+"""Letters of output up to which it stands in the record, too, and not in the HTML alone."""
+_NOT_AS_IT_IS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""Colours, and what HTML does not keep."""
 _TEXTUAL = ("text/plain", "text/markdown", "text/latex", "application/json")
 
 
@@ -81,12 +90,16 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     bars_hidden: int = 0
 
 
-class Text(msgspec.Struct, frozen=True, tag="text"):
-    """Lines that the same ranks wrote to the same stream; colours as SGR sequences."""
+class Text(msgspec.Struct, frozen=True, tag="text", omit_defaults=True):
+    """Lines that the same ranks wrote to the same stream; colours as SGR sequences.
+
+    Either these `lines`, or so many that are `in_html` alone.
+    """
 
     ranks: tuple[int, ...]
     stream: str
     lines: tuple[str, ...]
+    in_html: int = 0
 
 
 class Figure(msgspec.Struct, frozen=True, tag="display"):
@@ -292,28 +305,29 @@ def _curve(series: Series) -> Curve:
 
 
 def _output(view: RunView) -> tuple[Text | Figure | Cut, ...]:
+    there = list(laid_out(view))
+    letters = sum(len(entry.text) for _, entry in there if isinstance(entry, OutputLine))
+
+    def stretch(place: tuple[int, Entry | None]) -> tuple[object, ...]:
+        index, entry = place
+        if not isinstance(entry, OutputLine):
+            return (index, entry is None)
+        in_html = letters > _MOST_TWICE and not _NOT_AS_IT_IS.search(entry.text)
+        return (entry.ranks, entry.stream, in_html)
+
     found: list[Text | Figure | Cut] = []
-    lines: list[str] = []
-    of: tuple[tuple[int, ...], str] = ((), "")
-
-    def end_lines() -> None:
-        if lines:
-            found.append(Text(*of, tuple(lines)))
-            lines.clear()
-
-    for index, entry in laid_out(view):
-        if entry is None:
-            end_lines()
+    for kind, places in groupby(there, stretch):
+        entries = list(places)
+        index, first = entries[0]
+        if first is None:
             found.append(Cut(view.cut, view.logs))
-        elif isinstance(entry, OutputLine):
-            if (entry.ranks, entry.stream) != of:
-                end_lines()
-                of = entry.ranks, entry.stream
-            lines.append(entry.text)
+        elif isinstance(first, DisplayedObject):
+            found.append(_figure(view, index, first))
+        elif kind[-1]:
+            found.append(Text(first.ranks, first.stream, (), in_html=len(entries)))
         else:
-            end_lines()
-            found.append(_figure(view, index, entry))
-    end_lines()
+            lines = tuple(entry.text for _, entry in entries if isinstance(entry, OutputLine))
+            found.append(Text(first.ranks, first.stream, lines))
     return tuple(found)
 
 
