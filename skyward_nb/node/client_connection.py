@@ -49,6 +49,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Whether this is the client's connection, not a visitor's."""
         return self._journal is not None
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended."""
+        return self._closed.is_set()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for its first command."""
         assert isinstance(transport, asyncio.Transport)

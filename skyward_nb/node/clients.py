@@ -46,11 +46,13 @@ class Clients:
 
     async def listen(self, path: str) -> asyncio.Server:
         """Accept connections on a unix socket; the time without a client begins."""
-        server = await asyncio.get_running_loop().create_unix_server(
-            lambda: ClientConnection(self), path
-        )
+        server = await asyncio.get_running_loop().create_unix_server(self.welcome, path)
         self._renew_expiry()
         return server
+
+    def welcome(self) -> ClientConnection:
+        """The agent's end of a connection that is just made."""
+        return ClientConnection(self)
 
     async def close(self) -> None:
         """Send all connections the rest of their events, and hang up."""

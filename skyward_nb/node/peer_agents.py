@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from skyward_nb.node.endpoints import own_addresses
@@ -58,12 +58,8 @@ class PeerAgents:
         with self._lock:
             self.close()
             self.name = ask.name
-            self._tls = MutualTLS(ask.key, self._folder)
-            own = own_addresses(loopback=False) or own_addresses(loopback=True)
-            hosts = ask.hosts or [address for address, _ in own]
-            for host in filter(is_private, hosts):
-                with contextlib.suppress(OSError):  # it is gone just now, or not up yet
-                    self._listeners.append(_listener(host))
+            self._tls = MutualTLS(ask.key, self._folder, ask.other)
+            self._listeners = private_listeners(ask.hosts)
             for listener in self._listeners:
                 self._soon(self._listen, listener)
             found = [listener.getsockname() for listener in self._listeners]
@@ -143,7 +139,7 @@ class PeerAgents:
         try:
             assert self._tls is not None
             stream = socket.create_connection(address, _CONNECT_TIMEOUT)
-            _tune(stream)
+            tune(stream)
             stream = self._tls.enter(stream)
             _check(stream, name)
         except OSError as error:
@@ -186,7 +182,7 @@ class _Race:
             return self._first
 
 
-def _tune(connection: socket.socket) -> None:
+def tune(connection: socket.socket) -> None:
     """Send without delay, and give up soon if the machine is cut off."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -238,6 +234,16 @@ def serve_next(listener: socket.socket, serve: Callable[[socket.socket], None]) 
         threading.Thread(
             target=serve, args=(connection,), name="skyward-values", daemon=True
         ).start()
+
+
+def private_listeners(hosts: Sequence[str] = ()) -> list[socket.socket]:
+    """Listeners at those of these addresses that are private; without `hosts`, at all of this machine's."""
+    own = own_addresses(loopback=False) or own_addresses(loopback=True)
+    found: list[socket.socket] = []
+    for host in filter(is_private, hosts or [address for address, _ in own]):
+        with contextlib.suppress(OSError):  # it is gone just now, or not up yet
+            found.append(_listener(host))
+    return found
 
 
 def _listener(host: str) -> socket.socket:

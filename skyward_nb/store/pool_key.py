@@ -16,7 +16,8 @@ from pathlib import Path
 
 from skyward_nb.store.value_messages import PoolKey
 
-_NAME = "agent.skyward-nb.invalid"
+AGENT = "agent.skyward-nb.invalid"
+"""The name in every certificate: who connects asks for it."""
 _AGE = datetime.timedelta(days=3650)
 """Clocks of machines differ; what ends a key is the end of its pool."""
 
@@ -31,13 +32,13 @@ def new_key() -> PoolKey:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, _NAME)])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, AGENT)])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - _AGE)
         .not_valid_after(now + _AGE)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(_NAME)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(AGENT)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
@@ -50,28 +51,32 @@ def new_key() -> PoolKey:
 class MutualTLS:
     """Both ends of streams between those that have the same key: each proves that it has it.
 
-    The key is in a file of `folder`, that nobody else may enter, only while it is read.
+    With `other`, a certificate, the other end has that one's key. The key is in a file of `folder`, that nobody else may
+    enter, only while it is read.
     """
 
-    def __init__(self, key: PoolKey, folder: Path) -> None:
-        self._inner = _context(ssl.PROTOCOL_TLS_SERVER, key, folder)
-        self._outer = _context(ssl.PROTOCOL_TLS_CLIENT, key, folder)
+    def __init__(self, key: PoolKey, folder: Path, other: str = "") -> None:
+        trusted = other or key.certificate
+        self.inner: ssl.SSLContext = _context(ssl.PROTOCOL_TLS_SERVER, key, folder, trusted)
+        """Of the end that is connected to."""
+        self.outer: ssl.SSLContext = _context(ssl.PROTOCOL_TLS_CLIENT, key, folder, trusted)
+        """Of the end that connects, to `AGENT`."""
 
     def welcome(self, connection: socket.socket) -> ssl.SSLSocket:
         """The server's end of an encrypted stream; raises OSError if the other end lacks the key."""
-        return self._inner.wrap_socket(connection, server_side=True)
+        return self.inner.wrap_socket(connection, server_side=True)
 
     def enter(self, connection: socket.socket) -> ssl.SSLSocket:
         """The client's end of an encrypted stream; raises OSError if the other end lacks the key."""
-        return self._outer.wrap_socket(connection, server_hostname=_NAME)
+        return self.outer.wrap_socket(connection, server_hostname=AGENT)
 
 
-def _context(side: int, key: PoolKey, folder: Path) -> ssl.SSLContext:
+def _context(side: int, key: PoolKey, folder: Path, trusted: str) -> ssl.SSLContext:
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_STRICT
-    context.load_verify_locations(cadata=key.certificate)
+    context.load_verify_locations(cadata=trusted)
     handle, name = tempfile.mkstemp(dir=folder, prefix=".key-")
     try:
         with os.fdopen(handle, "w") as file:

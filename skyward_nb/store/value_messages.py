@@ -120,19 +120,26 @@ class AdmitPeers(msgspec.Struct, frozen=True, tag=True):
     """Take agents of the same pool that come with this key, at `hosts`; answered by `PeersAdmitted`.
 
     Without `hosts`, at all private addresses of the machine. `name` is what the machine is called. `is_client`: not
-    agents come with this key, but the client that made it, by another way, and it may ask for all that it may here.
+    agents come with this key, but the client that made it, by another way, and it may ask for all that it may here, and
+    command the agent as over its socket. `other` is the certificate that it comes with, where that is another one: whoever
+    overhears this message has the agent's key, and not the client's.
     """
 
     name: str
     key: PoolKey
     hosts: tuple[str, ...] = ()
     is_client: bool = False
+    other: str = ""
 
 
 class PeersAdmitted(msgspec.Struct, frozen=True, tag=True):
-    """Where agents of the same pool are taken; nowhere: this machine has no private address."""
+    """Where agents of the same pool are taken; nowhere: this machine has no private address.
+
+    `commands`: where a client is taken that comes to command the agent.
+    """
 
     addresses: tuple[Address, ...]
+    commands: tuple[Address, ...] = ()
 
 
 class IdentifyMachine(msgspec.Struct, frozen=True, tag=True):

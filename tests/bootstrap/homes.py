@@ -71,9 +71,12 @@ def program(folder: Path, name: str, text: str) -> Path:
 
 def index_of_pip() -> dict[str, str]:
     """Where pip finds packages here, as uv is told."""
+    # The person's own settings, which tests have not otherwise.
+    environ = {name: value for name, value in os.environ.items() if name != "XDG_CONFIG_HOME"}
     said = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
-    ).stdout
+        [sys.executable, "-m", "pip", "config", "list"],
+        env=environ, capture_output=True, text=True, check=False,
+    ).stdout  # fmt: skip
     names = {
         "index-url": "UV_DEFAULT_INDEX",
         "extra-index-url": "UV_EXTRA_INDEX_URL",

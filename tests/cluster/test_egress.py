@@ -41,6 +41,7 @@ def test_packages_come_over_the_line_and_nothing_stays_of_it(hosts, notebook, in
         assert "over this line" not in book.here("%sky logs node=all")
 
 
+@pytest.mark.extensive
 def test_where_sshd_forbids_it_the_error_says_so(hosts, notebook, index_here):
     town = hosts(1)
     town[0].stop_sshd()

@@ -114,6 +114,18 @@ def test_a_machine_that_waits_for_others_hears_something(monkeypatch):
     assert here().beat == 0
 
 
+def test_a_machine_is_waited_for_by_its_first_script_alone(tmp_path):
+    line = ExecLine(
+        "n0", list, first=f"echo waited >>{tmp_path}/log; made=yes", prelude='x="$made"'
+    )
+    assert asyncio.run(line.run('echo "$x"')).out == b"yes\n"
+    assert asyncio.run(line.run('echo "$x"')).out == b"\n"
+    assert (tmp_path / "log").read_text() == "waited\n"
+    never = ExecLine("n0", list, first=f"echo 'it was not started' >&2; exit {exec_line.NOT_READY}")
+    with pytest.raises(ShellGone, match=r"^n0: it was not started$"):
+        asyncio.run(never.run("echo on"))
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who gives a folder to another user")
 @pytest.mark.parametrize("kind", ["theirs", "a link"])
 def test_a_folder_that_another_user_made_first_is_no_keepers(tmp_path, kind):

@@ -35,8 +35,9 @@ def lacks() -> str:
 class Raylets:
     """The cluster: `first` with the head, and `second`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: int = 80_000_000) -> None:
         self.folder = folder
+        self._store = store
         folder.mkdir(parents=True)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.environ = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
@@ -49,14 +50,15 @@ class Raylets:
             "link set lo up", "link add d0 type veth peer name d1", "link set d0 up", "link set d1 up",
             *(f"addr add {address}/24 dev d0" for address in _ADDRESSES.values()), "route add default dev d0",
         ):  # fmt: skip
-            subprocess.run([*self._within, "ip", *words.split()], check=True)
+            subprocess.run([*self.within, "ip", *words.split()], check=True)
         self.python = folder / "python"
         """The interpreter of Ray's environment, within that network."""
-        self.python.write_text(f'#!/bin/sh\nexec {" ".join(self._within)} {PYTHON} "$@"\n')
+        self.python.write_text(f'#!/bin/sh\nexec {" ".join(self.within)} {PYTHON} "$@"\n')
         self.python.chmod(0o755)
 
     @property
-    def _within(self) -> list[str]:
+    def within(self) -> list[str]:
+        """The beginning of a command within its network."""
         return ["nsenter", f"--net=/proc/{self._network.pid}/ns/net"]
 
     @property
@@ -94,9 +96,9 @@ class Raylets:
         with log.open("wb") as out:
             self._running[name] = subprocess.Popen(
                 [
-                    *self._within, PYTHON.with_name("ray"), "start", *words,
+                    *self.within, PYTHON.with_name("ray"), "start", *words,
                     f"--node-ip-address={_ADDRESSES[name]}", "--num-cpus=2", "--num-gpus=2",
-                    f"--resources={{\"{name}\": 4}}", "--object-store-memory=80000000", "--disable-usage-stats",
+                    f"--resources={{\"{name}\": 4}}", f"--object-store-memory={self._store}", "--disable-usage-stats",
                     "--min-worker-port=0", "--max-worker-port=0", "--block",
                     *(f"--{each}-port={port}" for each, port in zip(_AGENTS, range(_PORTS[name], _PORTS[name] + 4), strict=True)),
                 ],
@@ -170,9 +172,9 @@ def _network_of(pid: int | str) -> Path:
 
 
 @contextlib.contextmanager
-def raylets(folder: Path) -> Iterator[Raylets]:
-    """A cluster that is up."""
-    made = Raylets(folder)
+def raylets(folder: Path, store: int = 80_000_000) -> Iterator[Raylets]:
+    """A cluster that is up; each node's object store has `store` bytes."""
+    made = Raylets(folder, store)
     try:
         made.start()
         yield made

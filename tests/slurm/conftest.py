@@ -4,7 +4,7 @@ import os
 import sys
 
 import pytest
-from slurm.town import lacks, town
+from slurm.town import lacks, lacks_accounting, town
 from waiting import until
 
 from skyward_nb.pool.pool import Pool
@@ -17,11 +17,11 @@ from skyward_nb.words.spec import PoolSpec
 
 @pytest.fixture(scope="module")
 def cluster(request, tmp_path_factory):
-    """With the lines of slurm.conf that the module names in CLUSTER."""
-    if lacks():
-        pytest.skip(lacks())
-    folder = tmp_path_factory.mktemp("town")
+    """As the module names it in CLUSTER: lines of slurm.conf, and what `Town` takes."""
     options = getattr(request.module, "CLUSTER", {})
+    if lack := lacks_accounting() if "accounts" in options else lacks():
+        pytest.skip(lack)
+    folder = tmp_path_factory.mktemp("town")
     with pytest.MonkeyPatch.context() as patched, town(folder / "slurm", **options) as made:
         for name, value in made.environ.items():
             patched.setenv(name, value)

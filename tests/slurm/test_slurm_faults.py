@@ -7,6 +7,7 @@ import os
 import pwd
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ from sshds import sshd
 from waiting import until
 
 from skyward_nb.protocol.events import Output
+from skyward_nb.providers.far.agent_door import AgentDoor
 from skyward_nb.providers.folders import sweep
 from skyward_nb.providers.slurm.login_node import over_login
 from skyward_nb.words.errors import PoolError, SkyError, StartError
@@ -199,7 +201,27 @@ def relays_killed(scene):
     scene.kill("relay.py")
 
 
-GOES_ON = (controller_restarted, node_daemon_restarted, clients_killed, relays_killed)
+def doors_cut(scene):
+    """The connections of TCP to all agents."""
+    doors = [each._door for each in scene.pool.context.generations.machines]
+    ports = {port for door in doors for _, port in door._admitted.commands}
+    found = [
+        each
+        for each in psutil.Process().net_connections("tcp")
+        if each.raddr and each.raddr.port in ports
+    ]
+    assert len(found) == len(doors)
+    for each in found:
+        with socket.socket(fileno=os.dup(each.fd)) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+async def _shut(_door):
+    return None
+
+
+GOES_ON = (controller_restarted, node_daemon_restarted, doors_cut)
+BY_SRUN = (clients_killed, relays_killed)
 
 
 def goes_on(pool, job, cluster, before, fault):
@@ -220,8 +242,11 @@ def goes_on(pool, job, cluster, before, fault):
     assert values(pool, "1") == [1] * len(pool.ranks)
 
 
-@pytest.mark.parametrize("fault", GOES_ON, ids=lambda fault: fault.__name__)
-def test_what_does_not_end_a_pool_loses_nothing(slurm, cluster, no_leaks, fault):
+@pytest.mark.parametrize("fault", [*GOES_ON, *BY_SRUN], ids=lambda fault: fault.__name__)
+def test_what_does_not_end_a_pool_loses_nothing(slurm, cluster, no_leaks, monkeypatch, fault):
+    if fault in BY_SRUN:
+        for way in ("commands", "values"):
+            monkeypatch.setattr(AgentDoor, way, _shut)
     pool = slurm()
     pool.start(lambda _: None)
     job = pool.context.generations.machines[0].allocation.record.job

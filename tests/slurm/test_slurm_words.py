@@ -155,8 +155,8 @@ def test_a_command_for_the_login_node_is_one_of_ssh(monkeypatch, tmp_path):
     words = over_login("me@login", ["squeue", "a b"])
     assert (words[0], words[-3:]) == ("ssh", ["--", "me@login", "squeue 'a b'"])
     assert "BatchMode=yes" in words
-    assert through_login("me@login", "10.0.0.1", 22)[:3] == ["ssh", "-W", "10.0.0.1:22"]
-    assert through_login("me@login", "fd00::1", 22)[2] == "[fd00::1]:22"
+    assert through_login("me@login", ("10.0.0.1", 22))[:3] == ["ssh", "-W", "10.0.0.1:22"]
+    assert through_login("me@login", ("fd00::1", 22))[2] == "[fd00::1]:22"
     (folder,) = tmp_path.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o755)

@@ -9,13 +9,15 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from waiting import until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "squeue", "scancel", "scontrol")
+ACCOUNTING = ("slurmdbd", "sacctmgr", "mariadbd")
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+_TABLES = Path("/usr/share/mysql")
 _V1 = Path("/sys/fs/cgroup/freezer")
 
 
@@ -25,14 +27,26 @@ def lacks() -> str:
     return f"there is no Slurm here ({', '.join(missing)}): .ci/slurm installs it" * bool(missing)
 
 
+def lacks_accounting() -> str:
+    """Why no cluster can be started here that keeps accounts; "" where it can."""
+    missing = [each for each in ACCOUNTING if shutil.which(each, path=PATH) is None]
+    why = f"there are no accounts of Slurm's here ({', '.join(missing)}): "
+    return lacks() or (why + "apt-get install slurmdbd mariadb-server-core") * bool(missing)
+
+
 class Town:
     """The cluster, as this user: as root with cgroups, if there are any, and with device files for GPUs.
 
-    `options` are lines of slurm.conf, in place of those here.
+    Each node has as many `cpus`. With `accounts`, commands of sacctmgr, it has a database of accounts, and enforces what
+    they say. `options` are lines of slurm.conf, in place of those here.
     """
 
-    def __init__(self, folder: Path, **options: object) -> None:
+    def __init__(
+        self, folder: Path, *, cpus: int = 4, accounts: Sequence[str] = (), **options: object
+    ) -> None:
         self.folder = folder
+        self.cpus = cpus
+        self.accounts = accounts
         self.options = options
         self.is_root = os.getuid() == 0
         self.uses_cgroups = self.is_root and _V1.exists()
@@ -46,7 +60,7 @@ class Town:
         key.chmod(0o600)
         self.has_gpus = self.is_root and self._make_devices()
         self.environ = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATH}
-        self._ports = _free_ports(3)
+        self._ports = _free_ports(5)
         self._write()
 
     def _make_devices(self) -> bool:
@@ -92,8 +106,8 @@ class Town:
             AccountingStorageType=accounting_storage/none
             PreemptType=preempt/partition_prio
             PreemptMode=REQUEUE
-            NodeName=c1 NodeHostname={here} NodeAddr=127.0.0.1 Port={self._ports[1]} CPUs=4 RealMemory=4000{gres} State=UNKNOWN
-            NodeName=c2 NodeHostname={here} NodeAddr=127.0.0.1 Port={self._ports[2]} CPUs=4 RealMemory=4000{gres} State=UNKNOWN
+            NodeName=c1 NodeHostname={here} NodeAddr=127.0.0.1 Port={self._ports[1]} CPUs={self.cpus} RealMemory=4000{gres} State=UNKNOWN
+            NodeName=c2 NodeHostname={here} NodeAddr=127.0.0.1 Port={self._ports[2]} CPUs={self.cpus} RealMemory=4000{gres} State=UNKNOWN
             PartitionName=debug Nodes=c[1-2] Default=YES MaxTime=INFINITE DefaultTime=00:10:00 DefMemPerCPU=200 State=UP PriorityTier=1 PreemptMode=REQUEUE
             PartitionName=vip Nodes=c[1-2] MaxTime=01:00:00 DefMemPerCPU=200 State=UP PriorityTier=10
             PartitionName=nogo Nodes=c[1-2] MaxTime=00:05:00 State=DOWN
@@ -102,6 +116,15 @@ class Town:
         said = [line.strip() for line in lines.splitlines() if line.strip()]
         said = [line for line in said if line.partition("=")[0] not in self.options]
         said[:0] = [f"{key}={value}" for key, value in self.options.items()]
+        if self.accounts:
+            said = [line for line in said if not line.startswith("AccountingStorageType=")]
+            said += [
+                "AccountingStorageType=accounting_storage/slurmdbd",
+                "AccountingStorageHost=127.0.0.1",
+                f"AccountingStoragePort={self._ports[3]}",
+                f"AccountingStoragePass={self.folder}/munge/socket",
+                "AccountingStorageEnforce=associations,limits,qos",
+            ]
         text = "\n".join(said)
         (folder / "slurm.conf").write_text(f"{text}\n")
         device = f"NodeName=c[1-2] Name=gpu Type=a100 File={folder}/gpus/g[0-1]\n"
@@ -120,10 +143,51 @@ class Town:
             f"--seed-file={munge}/seed",
         )  # fmt: skip
         until(lambda: (munge / "socket").exists())
+        if self.accounts:
+            self._start_accounts()
         self.start_controller("-c")
         for node in ("c1", "c2"):
             self.start_node(node)
         until(lambda: self.say("sinfo", "-h", "-o", "%T", "-p", "debug").split() == ["idle"])
+
+    def _start_accounts(self) -> None:
+        data, place = self.folder / "accounts", self.folder / "slurmdbd.conf"
+        data.mkdir()
+        words = (
+            "--no-defaults",
+            f"--datadir={data}",
+            f"--user={_user()}",
+            "--innodb-buffer-pool-size=32M",
+        )
+        tables = "".join(
+            (_TABLES / f"mysql_{each}_tables.sql").read_text() for each in ("system", "performance")
+        )
+        subprocess.run(
+            ["mariadbd", *words, "--bootstrap"], env={**os.environ, **self.environ}, check=True, text=True,
+            input=f"create database mysql;\nuse mysql;\n{tables}", capture_output=True,
+        )  # fmt: skip
+        self._begin(
+            "mariadbd", *words, f"--port={self._ports[4]}", f"--socket={data}/socket", "--bind-address=127.0.0.1",
+            "--skip-grant-tables",
+        )  # fmt: skip
+        until(lambda: (data / "socket").exists())
+        lines = {
+            "AuthType": "auth/munge", "AuthInfo": f"socket={self.folder}/munge/socket", "DbdHost": "localhost",
+            "DbdAddr": "127.0.0.1", "DbdPort": self._ports[3], "SlurmUser": _user(),
+            "StorageType": "accounting_storage/mysql", "StorageHost": "127.0.0.1", "StoragePort": self._ports[4],
+            "StorageUser": "root", "StorageLoc": "accounts", "LogFile": self.folder / "log" / "slurmdbd.log",
+            "PidFile": self.folder / "run" / "slurmdbd.pid",
+        }  # fmt: skip
+        place.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        place.chmod(0o600)
+        self._begin("slurmdbd", "-D")
+        until(lambda: self.say("sacctmgr", "-n", "show", "cluster", "format=cluster") or self.say(
+            "sacctmgr", "-i", "add", "cluster", "town"))  # fmt: skip
+        for each in self.accounts:
+            done = subprocess.run(
+                ["sacctmgr", "-i", *each.split()], env={**os.environ, **self.environ}, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            assert not done.returncode, done.stdout + done.stderr
 
     def start_controller(self, *words: str) -> int:
         """Start slurmctld; its pid. Its state is that of before, unless `-c` says otherwise."""

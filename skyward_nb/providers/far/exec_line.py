@@ -24,12 +24,14 @@ from skyward_nb.bootstrap.remote_shell import (
     spoken,
 )
 from skyward_nb.bootstrap.script_shell import ScriptShell
-from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.providers.far.loopback_port import served_at_loopback
 from skyward_nb.providers.host import RELAY
 
 ArgvFor = Callable[[Sequence[str]], Sequence[str]]
 """Makes of a command on the machine the command here that runs it there."""
+
+NOT_READY = 75
+"""The exit status of `first` where the machine does not become ready: EX_TEMPFAIL of sysexits.h."""
 
 _BEGUN = b"+"
 _JOIN = f"""[ -r "$1/{RELAY}" ] || {{ printf -- -; exit; }}; exec /bin/sh "$1/{RELAY}" "$1/$2" """
@@ -45,8 +47,9 @@ _BEAT = 25.0
 class ExecLine(ScriptShell):
     """A `Line` to the machine `name`; `prelude` is run before each script there, in its shell.
 
-    `first` is a script that returns when the machine is ready for others: `connect` runs it. `environ` is the
-    environment of the commands here, None: that of this process; lines of their stderr that are `noise` are left out.
+    `first` is a script that returns when the machine is ready for others, and exits with `NOT_READY` if it will not be: it
+    runs before the first one, and in the same command. `environ` is the environment of the commands here, None: that of
+    this process; lines of their stderr that are `noise` are left out.
     """
 
     reaching: str = "reaching machines"
@@ -70,6 +73,7 @@ class ExecLine(ScriptShell):
         self._argv_for = argv_for
         self._prelude = prelude
         self._first = first
+        self._is_ready = False
         self._noise = tuple(noise)
         self._environ = environ
         self.beat: float = _BEAT if first else 0.0
@@ -77,15 +81,7 @@ class ExecLine(ScriptShell):
         self._watching: set[asyncio.Task[None]] = set()
 
     async def connect(self) -> None:
-        """Wait until the machine is ready for commands, each of which reaches it by itself; raises `Unreachable`."""
-        if self._first and not self.number:
-            try:
-                ran = await self.run(self._first, limit=_FIRST_LIMIT)
-            except (ShellGone, TimeoutError) as error:
-                why = str(error).removeprefix(f"{self.name}: ")
-                raise Unreachable(self.name, why or "it did not answer in time") from error
-            if ran.code:
-                raise Unreachable(self.name, _last(ran.err) or f"it ended with {ran.code}")
+        """Nothing: each command reaches the machine by itself."""
         self.number = self.number or 1
 
     async def reached(self) -> int:
@@ -173,10 +169,13 @@ class ExecLine(ScriptShell):
         told: Callable[[int], None],
     ) -> ScriptResult:
         process = await self._start(["/bin/sh", "-c", LINE], PIPE, PIPE)
+        waits = self._first if not self._is_ready else ""
+        if waits and limit is not None:
+            limit += _FIRST_LIMIT
         try:
             async with asyncio.timeout(limit):
                 # Its first byte says that it runs there: else the words are those of the command here.
-                whole = f"printf {_BEGUN.decode()}\n{self._prelude}\n{script}"
+                whole = f"printf {_BEGUN.decode()}\n{waits}\n{self._prelude}\n{script}"
                 ran = await _talk(process, spoken(whole), parts, self._heard(heard), told)
         finally:
             if process.returncode is None:
@@ -187,6 +186,9 @@ class ExecLine(ScriptShell):
             raise ShellGone(f"{self.name}: {said or f'it ended with {ran.code}'}")
         if ran.code < 0:
             raise ShellGone(f"{self.name}: the command was ended here by signal {-ran.code}")
+        if waits and ran.code == NOT_READY:
+            raise ShellGone(f"{self.name}: {_last(ran.err)}")
+        self._is_ready = True
         return ScriptResult(ran.code, ran.out[len(_BEGUN) :], self._without_noise(ran.err))
 
     def _heard(self, heard: Callable[[str], None]) -> Callable[[str], None]:

@@ -26,7 +26,7 @@ from skyward_nb.words.decoding import from_json
 from skyward_nb.words.errors import HostNotReady, StartError
 
 T = TypeVar("T")
-_START_LIMIT = 60.0
+_START_LIMIT = 120.0
 _END_LIMIT = 60.0
 _LOOK_LIMIT = 20.0
 _WORDS_LIMIT = 10.0
@@ -34,6 +34,8 @@ _LEAVE_LIMIT = 5.0
 _FIRST_PAUSE = 0.25
 _MOST_PAUSE = 5.0
 _LAST_WORDS = 2000
+VALUES = "values.sock"
+"""The socket of the agent's service of values, in the pool's folder there."""
 
 # Looks where `folders.runtime_root` puts pools on a host; only the same user may write there.
 _FIND = """
@@ -138,7 +140,7 @@ class FarMachine:
         if self._is_reached:
             # The agent may have ended since, and its folder may be gone.
             self._found_over = 0
-        stream = await self._opened("agent.sock", self._line.stream)
+        stream = await self._opened("agent.sock", self._stream)
         self._pause = 0.0
         self._is_reached = True
         return stream
@@ -206,7 +208,7 @@ class FarMachine:
         Raises `AgentGone`, and OSError if the host cannot be reached now.
         """
         assert self._loop is not None
-        opening = self._opened("values.sock", self._way)
+        opening = self._opened(VALUES, self._way)
         coming = asyncio.run_coroutine_threadsafe(opening, self._loop)
         try:
             return coming.result()
@@ -215,6 +217,10 @@ class FarMachine:
             if not coming.cancel() and coming.exception() is None:
                 coming.result().close()
             raise
+
+    async def _stream(self, path: str, over: int) -> socket.socket:
+        """A stream to the agent; `connect` raises its errors."""
+        return await self._line.stream(path, over)
 
     async def _way(self, path: str, over: int) -> socket.socket | ByteStream:
         """A channel for values; `values` raises its errors."""

@@ -104,7 +104,7 @@ def _take(
     except HostNotReady as fault:
         faults[line.name] = fault.message.removeprefix(f"{fault.host}: ")
     except (ShellGone, TimeoutError) as fault:
-        faults[line.name] = str(fault) or "it did not answer"
+        faults[line.name] = str(fault).removeprefix(f"{line.name}: ") or "it did not answer"
 
 
 async def _healthy(spec: PoolSpec, line: Line, tell: Tell) -> MachineFacts:

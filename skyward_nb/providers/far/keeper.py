@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 
 from skyward_nb.bootstrap.remote_shell import ScriptResult, ShellGone
+from skyward_nb.providers.far.exec_line import NOT_READY
 from skyward_nb.providers.far.far_machine import FarMachine
 
 PATIENCE = 90
@@ -107,7 +108,7 @@ def first(keep: str) -> str:
     return f"""tries=0
 until {_is_ours(place)} && [ -e {place}/env ]; do
   tries=$((tries + 1))
-  [ "$tries" -lt 1000 ] || {{ echo 'its keeper was not started in time' >&2; exit 75; }}
+  [ "$tries" -lt 1000 ] || {{ echo 'its keeper was not started in time' >&2; exit {NOT_READY}; }}
   sleep 0.1
 done
 """

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.providers.base import AgentGone, MachineEnded
+from skyward_nb.providers.far.door_machine import DoorMachine
 from skyward_nb.providers.far.exec_line import ExecLine
 from skyward_nb.providers.far.far_machine import Opening
 from skyward_nb.providers.far.host_setup import folder_of
-from skyward_nb.providers.far.keeper import KeptMachine, first, prelude
+from skyward_nb.providers.far.keeper import first, prelude
 from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.providers.kubernetes.cluster import kubectl
 from skyward_nb.providers.kubernetes.manifest import CONTAINER, KEEP
@@ -42,7 +44,7 @@ def line_to(record: PodRecord, pod: str) -> ExecLine:
     return line
 
 
-class PodMachine(KeptMachine):
+class PodMachine(DoorMachine):
     """A pod of a pool's Job; `job` is that of all of them."""
 
     def __init__(
@@ -56,6 +58,8 @@ class PodMachine(KeptMachine):
         super().__init__(pool, folder_of(job.record.pool_id, node), node, line, environment)
         self.keep: str = KEEP
         self.job: PoolJob = job
+        # From outside, the addresses of pods are another network's.
+        self.is_near: bool = "KUBERNETES_SERVICE_HOST" in os.environ and not job.record.context
         self.variables: Mapping[str, str] = {"SKYWARD_NOTICES": f"signal:{job.record.notice}:pod"}
 
     async def _opened(self, name: str, opening: Opening[T]) -> T:

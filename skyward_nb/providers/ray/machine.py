@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.providers.base import AgentGone, MachineEnded
+from skyward_nb.providers.far.door_machine import DoorMachine
 from skyward_nb.providers.far.far_machine import Opening
 from skyward_nb.providers.far.host_setup import folder_of
-from skyward_nb.providers.far.keeper import KeptMachine
 from skyward_nb.providers.ray.group import NodeGroup
 from skyward_nb.providers.ray.group_words import keep_of
 from skyward_nb.providers.ray.line import RayLine
@@ -16,7 +16,7 @@ from skyward_nb.providers.ray.line import RayLine
 T = TypeVar("T")
 
 
-class RayMachine(KeptMachine):
+class RayMachine(DoorMachine):
     """A node of a pool's group; `group` is that of all of them."""
 
     def __init__(
@@ -33,6 +33,8 @@ class RayMachine(KeptMachine):
         self.keep: str = keep_of(pool_id, actor)
         self.group: NodeGroup = group
         self._actor = actor
+        # Ray's own client comes from elsewhere, which has no address of the cluster's network.
+        self.is_near: bool = not group.record.access.address.startswith("ray://")
 
     async def _opened(self, name: str, opening: Opening[T]) -> T:
         """Open a channel; raises `MachineEnded` if Ray says that the actor is gone."""

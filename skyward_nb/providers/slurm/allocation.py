@@ -38,12 +38,12 @@ from skyward_nb.words.errors import NodesRefused, StartError
 from skyward_nb.words.slurm_access import CURRENT, ContainerRuntime
 from skyward_nb.words.spec import PoolSpec
 
-_FIRST_LOOK = 0.3
+_FIRST_LOOK, _LONGER = 0.2, 1.2
 _LOOK = 2.0
 _LATER = 60.0
 _LATER_LOOK = 10.0
-_COUNT = 30.0
-"""Seconds between looks, after a minute, and between counts of other jobs."""
+_COUNT, _SOON = 30.0, 2.0
+"""Seconds between looks, at first, and after a minute; between counts of other jobs, and before the first one."""
 _BY_ITSELF = 8.0
 """Seconds that the job of an agent that was told to stop may take to end by itself."""
 _END_LIMIT = 90.0
@@ -172,7 +172,7 @@ class Allocation:
     async def _started(self, spec: PoolSpec, tell: Tell) -> JobState:
         """Wait for the job's nodes, and tell where it stands; raises `StartError` once it never starts."""
         began = heard = time.monotonic()
-        pause, others, counted = _FIRST_LOOK, None, 0.0
+        pause, others, counted = _FIRST_LOOK, None, began + _SOON - _COUNT
         while True:
             now = time.monotonic()
             try:
@@ -196,7 +196,7 @@ class Allocation:
                 raise NodesRefused(spec.name, f"job {state.job} would never start: {why}")
             tell(Phase(spell_waiting(state, others, time.strftime("%Y-%m-%d"))))
             await asyncio.sleep(pause)
-            pause = _LATER_LOOK if now - began > _LATER else min(_LOOK, 1.5 * pause)
+            pause = _LATER_LOOK if now - began > _LATER else min(_LOOK, _LONGER * pause)
 
     # ── watched ─────────────────────────────────────────────────────────────────────────
 
@@ -328,7 +328,7 @@ class Allocation:
             if time.monotonic() > until:
                 return state
             await asyncio.sleep(pause)
-            pause = min(_LOOK, 1.2 * pause)
+            pause = min(_LOOK, _LONGER * pause)
 
 
 def _takes_nodes(state: JobState) -> bool:
@@ -343,7 +343,7 @@ _ADVICE = (
     ),
     ("nvalid partition", "`sinfo` lists partitions: partition=NAME"),
     ("nvalid account", "`sacctmgr show assoc user=$USER` lists yours: account=NAME"),
-    ("nvalid qos", "qos=NAME names another one"),
+    ("nvalid qos", "`sacctmgr show assoc user=$USER format=QOS` lists yours: qos=NAME"),
     ("nvalid feature", "`sinfo -o '%N %f'` lists features: constraint=NAME"),
     (
         "generic resource",
@@ -355,7 +355,7 @@ _ADVICE = (
     ),
     ("CPU count", "no node has that many CPUs: `sinfo -o '%N %c'` lists them"),
     ("emory specification", "no node has that much memory: `sinfo -o '%N %m'` lists it"),
-    ("time limit", "ttl= asks for less time, partition= for other nodes"),
+    ("time limit", "ask for less time with ttl=, or for other nodes with partition="),
     ("eservation", "`scontrol show reservation` lists them: reservation=NAME"),
 )
 

@@ -35,8 +35,9 @@ def over_login(login: str | None, words: Sequence[str]) -> list[str]:
     return ["ssh", "-T", *_given(), "--", login, shlex.join(words)]
 
 
-def through_login(login: str, host: str, port: int) -> list[str]:
+def through_login(login: str, address: tuple[str, int]) -> list[str]:
     """The command here whose stdio is a connection from the login node to a port of another machine."""
+    host, port = address
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return ["ssh", "-W", place, *_given(), "--", login]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -11,17 +10,17 @@ from typing import TypeVar
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.providers.base import AgentGone, MachineEnded
+from skyward_nb.providers.far.agent_door import ThroughFor
+from skyward_nb.providers.far.door_machine import DoorMachine
 from skyward_nb.providers.far.exec_line import ExecLine
 from skyward_nb.providers.far.far_machine import Opening
 from skyward_nb.providers.far.host_setup import folder_of
-from skyward_nb.providers.far.keeper import KeptMachine, first, prelude
+from skyward_nb.providers.far.keeper import first, prelude
 from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.batch_script import NOTICE, contained, keep_of
 from skyward_nb.providers.slurm.controller import clean_environ
 from skyward_nb.providers.slurm.job_records import JobRecord
-from skyward_nb.providers.slurm.login_node import over_login
-from skyward_nb.providers.slurm.node_door import NodeDoor
-from skyward_nb.store.byte_streams import ByteStream
+from skyward_nb.providers.slurm.login_node import over_login, through_login
 
 T = TypeVar("T")
 _ASK_EACH = 3.0
@@ -69,7 +68,7 @@ def line_to(record: JobRecord, node: str, *, is_new: bool = False) -> ExecLine:
     return line
 
 
-class SlurmMachine(KeptMachine):
+class SlurmMachine(DoorMachine):
     """A node of a pool's job; `allocation` is that of all of them."""
 
     variables: Mapping[str, str] = MappingProxyType({"SKYWARD_NOTICES": f"signal:{NOTICE}"})
@@ -87,14 +86,8 @@ class SlurmMachine(KeptMachine):
         super().__init__(pool, folder_of(f"{pool_id}.{job}", node), node, line, environment)
         self.keep: str = keep_of(pool_id, job, line.name)
         self.allocation: Allocation = allocation
-        self._door: NodeDoor | None = None
-
-    async def _way(self, path: str, over: int) -> socket.socket | ByteStream:
-        """A channel for values: by TLS where that is let through, else through srun."""
-        if self._door is None:
-            asking = partial(super()._way, path, over)
-            self._door = NodeDoor(self.name, self.allocation.record.access.login, asking)
-        return await self._door.opened() or await super()._way(path, over)
+        if login := allocation.record.access.login:
+            self.through: ThroughFor | None = partial(through_login, login)
 
     async def _opened(self, name: str, opening: Opening[T]) -> T:
         """Open a channel; raises `MachineEnded` once Slurm says that the job has ended.
@@ -130,8 +123,7 @@ class SlurmMachine(KeptMachine):
         """Hang up on a node whose job was replaced."""
         self._store.close()
         await self._line.close()
-        if self._door is not None:
-            await self._door.close()
+        await self._shut()
 
     async def release(self) -> str | None:
         """End the job with all of its machines, and wait until it has left the queue.

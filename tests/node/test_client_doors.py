@@ -1,0 +1,260 @@
+"""Doors by which a client comes to an agent by TCP: for whom, where, how many, and what goes through."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import ssl
+import threading
+
+import pytest
+from leaks import leaves_nothing
+from waiting import until
+
+from skyward_nb.pool.link import Link
+from skyward_nb.protocol.commands import Ping, QueryStatus, Stop
+from skyward_nb.protocol.events import AgentStatus, Pong
+from skyward_nb.protocol.frames import FrameError, event_frames, frame
+from skyward_nb.protocol.message_parts import Client
+from skyward_nb.providers.far.agent_door import AgentDoor
+from skyward_nb.providers.far.tls_stream import carried_by_tls
+from skyward_nb.providers.local import LocalProvider
+from skyward_nb.providers.loop_thread import LOOP
+from skyward_nb.store.pool_key import AGENT, MutualTLS, new_key
+from skyward_nb.store.value_messages import ANSWERS, AdmitPeers, MissingQuery, PeersAdmitted
+from skyward_nb.store.value_stream import ValueStream, request
+from skyward_nb.system.addresses import is_private
+from skyward_nb.words.spec import PoolSpec
+
+_LONG = 60.0
+
+
+def do(work):
+    return LOOP.start(work).future.result(_LONG)
+
+
+@pytest.fixture(scope="module")
+def machine():
+    """One with an agent, without ranks."""
+    with leaves_nothing():
+        pool_id = f"door-{secrets.token_hex(3)}"
+        (made,) = asyncio.run(LocalProvider().acquire(PoolSpec(), pool_id, lambda _: None))
+        asyncio.run(made.start_agent(_LONG, 0.0, []))
+        yield made
+        link = linked(made.name, asyncio.run(made.connect()))
+        link.send(Stop())
+        asyncio.run(made.release())
+        link.close()
+
+
+@pytest.fixture
+def door(machine):
+    """What a client makes for itself."""
+    made = opened(machine)
+    yield made
+    do(made.close())
+
+
+def opened(machine):
+    async def asking():
+        return machine.values()
+
+    return AgentDoor(machine.name, asking)
+
+
+def linked(name, connection):
+    client = Client(key="by hand", pid=os.getpid(), host="", since=0.0)
+    link = Link(name, client, _LONG)
+    link.open(connection)
+    until(lambda: link.read() is not None and link.is_greeted)
+    return link
+
+
+def answer_to(connection, command):
+    """The first event that comes back."""
+    connection.settimeout(_LONG)
+    connection.sendall(frame(command))
+    frames = event_frames()
+    while data := connection.recv(1 << 16):
+        for event, _ in frames.feed_both(data):
+            return event
+    return None
+
+
+def admitted(machine, key):
+    stream = ValueStream(machine.values(), ANSWERS)
+    try:
+        return request(stream, AdmitPeers("me", key, is_client=True), PeersAdmitted)
+    finally:
+        stream.close()
+
+
+def test_commands_and_values_go_through_one_door(machine, door):
+    near = do(door.commands())
+    assert isinstance(answer_to(near, QueryStatus()), AgentStatus)
+    assert isinstance(answer_to(near, Ping()), Pong)
+    near.close()
+    values = ValueStream(do(door.values()), ANSWERS)
+    assert values is not None
+    digest = "0" * 32
+    values.say(MissingQuery(digest, 5))
+    assert values.hear().spans == ((0, 5),)
+    values.close()
+
+
+def test_only_whoever_has_the_key_comes_in_and_only_at_private_addresses(machine):
+    key = new_key()
+    found = admitted(machine, key)
+    assert found.commands
+    assert all(is_private(host) for host, _ in (*found.commands, *found.addresses))
+    with socket.create_connection(found.commands[0], 20) as plain:
+        plain.settimeout(20)
+        plain.sendall(frame(QueryStatus()))
+        with contextlib.suppress(OSError, FrameError):
+            assert not [*event_frames().feed_both(plain.recv(1 << 16))]
+    with contextlib.closing(socket.create_connection(found.commands[0], 20)) as other:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with pytest.raises(OSError, match=r"certificate|handshake|reset|EOF"):
+            stranger = context.wrap_socket(other, server_hostname=AGENT)
+            stranger.settimeout(20)
+            stranger.sendall(frame(QueryStatus()))
+            assert not stranger.recv(1)  # an alert of TLS 1.3 comes after its handshake
+            raise ssl.SSLEOFError("EOF")
+
+
+def test_whoever_overhears_how_a_door_was_asked_for_does_not_come_in(machine, tmp_path):
+    """An engine may carry that as plain text: the agent's key is in it, and the client's is not."""
+    key, own = new_key(), new_key()
+    stream = ValueStream(machine.values(), ANSWERS)
+    ask = AdmitPeers("me", key, is_client=True, other=own.certificate)
+    found = request(stream, ask, PeersAdmitted)
+    stream.close()
+    tls = MutualTLS(own, tmp_path, key.certificate)
+    near = do(carried_by_tls(socket.create_connection(found.commands[0], 20), tls, 20))
+    assert isinstance(answer_to(near, QueryStatus()), AgentStatus)
+    near.close()
+    for addresses in (found.commands, found.addresses):
+        connection = socket.create_connection(addresses[0], 20)
+        with contextlib.suppress(OSError):  # told by an alert after the handshake of TLS 1.3
+            near = do(carried_by_tls(connection, MutualTLS(key, tmp_path), 20))
+            near.settimeout(20)
+            near.sendall(frame(QueryStatus()))
+            assert not near.recv(1)
+            near.close()
+
+
+def test_another_key_is_refused_on_this_side_too(machine, tmp_path):
+    """Whoever answers at the address has to have the key."""
+    found = admitted(machine, new_key())
+    connection = socket.create_connection(found.commands[0], 20)
+    with pytest.raises(OSError, match="certificate"):
+        do(carried_by_tls(connection, MutualTLS(new_key(), tmp_path), 20))
+
+
+def test_doors_by_which_nobody_is_here_are_closed_once_there_are_many(machine, door):
+    near = do(door.commands())
+    link = linked(machine.name, near)
+    first = admitted(machine, new_key())
+    for _ in range(8):
+        last = admitted(machine, new_key())
+
+    def is_open(found):
+        with contextlib.suppress(OSError), socket.create_connection(found.commands[0], 20):
+            return True
+        return False
+
+    assert is_open(last)
+    until(lambda: not is_open(first))
+    # The one by which a client is here has stayed.
+    again = do(door.commands())
+    assert isinstance(answer_to(again, QueryStatus()), AgentStatus)
+    again.close()
+    link.say_no_more()
+    link.close()
+
+
+def test_a_door_that_nobody_answers_at_is_no_way_and_is_not_tried_again_at_once(
+    machine, monkeypatch
+):
+    asked = []
+
+    async def asking():
+        asked.append(1)
+        return machine.values()
+
+    door = AgentDoor(machine.name, asking)
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # nothing listens there
+        nowhere = PeersAdmitted((held.getsockname(),), (held.getsockname(),))
+        monkeypatch.setattr("skyward_nb.providers.far.agent_door.request", lambda *_: nowhere)
+        assert do(door.commands()) is None
+        assert do(door.values()) is None
+        assert asked == [1]
+
+
+def test_an_agent_that_knows_no_such_way_is_reached_as_before(machine, monkeypatch):
+    door = opened(machine)
+    found = admitted(machine, new_key())
+    monkeypatch.setattr(
+        "skyward_nb.providers.far.agent_door.request", lambda *_: PeersAdmitted(found.addresses)
+    )
+    assert do(door.commands()) is None
+
+
+# ── the stream ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """A socket of this side, and the TLS socket at the other end of its stream."""
+    tls = MutualTLS(new_key(), tmp_path)
+    ours, theirs = socket.socketpair()
+    found = []
+    welcoming = threading.Thread(target=lambda: found.append(tls.welcome(theirs)))
+    welcoming.start()
+    near = do(carried_by_tls(ours, tls, 20))
+    welcoming.join()
+    near.settimeout(_LONG)
+    found[0].settimeout(_LONG)
+    yield near, found[0]
+    near.close()
+    found[0].close()
+
+
+def all_of(connection, size):
+    data = bytearray()
+    while len(data) < size and (more := connection.recv(1 << 18)):
+        data += more
+    return bytes(data)
+
+
+def test_much_goes_both_ways_at_the_pace_of_the_slower_end(pair, no_leaks):
+    near, far = pair
+    there, back = os.urandom(9 << 20), os.urandom(9 << 20)
+    for sender, reader, data in ((near, far, there), (far, near, back)):
+        sending = threading.Thread(target=sender.sendall, args=(data,))
+        sending.start()
+        sending.join(0.5)
+        assert sending.is_alive()  # nobody has read: not all of it is kept on the way
+        assert all_of(reader, len(data)) == data
+        sending.join()
+
+
+def test_what_was_said_last_arrives_before_the_end(pair):
+    near, far = pair
+    near.sendall(b"last words")
+    near.shutdown(socket.SHUT_WR)
+    assert all_of(far, 100) == b"last words"
+    far.unwrap().close()
+    assert near.recv(1) == b""
+
+
+def test_an_end_that_is_cut_is_the_end_of_this_side(pair):
+    near, far = pair
+    far.close()
+    with contextlib.suppress(ConnectionError):
+        assert near.recv(1) == b""

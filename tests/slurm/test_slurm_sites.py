@@ -1,0 +1,191 @@
+"""What sites have beside nodes: accounts with QOS, bound CPUs, nodes that reach nothing, login shells of other kinds."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+
+import pytest
+from msgspec.structs import replace
+from pools import values
+from sshds import lacks as ssh_lacks
+from sshds import sshd
+from waiting import until
+
+from skyward_nb.protocol.events import Phase, Step
+from skyward_nb.providers.far.agent_door import AgentDoor
+from skyward_nb.providers.loop_thread import LOOP
+from skyward_nb.providers.slurm.login_node import over_login
+from skyward_nb.words.errors import StartError
+from skyward_nb.words.image import Image
+from skyward_nb.words.offers import Need
+
+pytestmark = [pytest.mark.extensive, pytest.mark.timeout(300)]
+_USER = pwd.getpwuid(os.getuid()).pw_name
+CLUSTER = {
+    "cpus": 2,
+    "TaskPlugin": "task/affinity",
+    "accounts": (
+        "add account lab Organization=lab",
+        "add qos high,one,small",
+        "modify qos one set MaxJobsPerUser=1",
+        "modify qos small set MaxTRESPerJob=node=1",
+        f"add user {_USER} account=lab defaultaccount=lab qos=normal,high,one,small",
+    ),
+}
+"""Nodes claim no more CPUs than this machine has: the kernel binds no process to others."""
+
+
+def phases(events):
+    return [each.text for each in events if isinstance(each, Phase) and each.text]
+
+
+# ── accounts ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_is_of_the_account_and_the_qos_that_were_asked_for(slurm, cluster):
+    pool = slurm(job={"account": "lab", "qos": "high"})
+    pool.start(lambda _: None)
+    assert values(pool, "1") == [1, 1]
+    assert cluster.say("squeue", "-h", "-o", "%a %q") == "lab high"
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        ({"qos": "none"}, r"Slurm refused the job: .*nvalid qos.*`sacctmgr show assoc .* lists yours: qos=NAME"),
+        ({"account": "none"}, r"Slurm refused the job: .*nvalid account.*account=NAME"),
+        ({"qos": "small"}, r"more than your QOS or account allows one job: fewer nodes=, or another qos="),
+    ],
+)  # fmt: skip
+def test_what_an_account_or_a_qos_does_not_allow_is_said_with_what_to_change(
+    slurm, cluster, job, words
+):
+    with pytest.raises(StartError, match=words):
+        slurm(job=job).start(lambda _: None)
+    assert cluster.is_empty()
+
+
+def test_a_job_that_waits_for_another_of_its_qos_says_so_and_starts_after_it(slurm, cluster):
+    first = slurm(nodes=1, job={"qos": "one"})
+    first.start(lambda _: None)
+    second, told = slurm(nodes=1, job={"qos": "one"}), []
+    work = LOOP.start(second.context.provider.acquire(second.spec, second.pool_id, told.append))
+    until(lambda: any("as many as the QOS allows" in text for text in phases(told)))
+    first.close()
+    machines = work.future.result(120)
+    assert [each.name for each in machines] in (["c1"], ["c2"])
+    for each in machines:
+        LOOP.start(each.release()).future.result(60)
+
+
+# ── CPUs ────────────────────────────────────────────────────────────────────────────────
+
+_BOUND = """
+import os
+sorted(os.sched_getaffinity(0)), os.environ["SLURM_CPU_BIND"], os.environ["OMP_NUM_THREADS"]
+"""
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one CPU is bound in one way alone")
+@pytest.mark.parametrize(("wish", "asked"), [("", 1), ("map_cpu:1", 2), ("none", 2)])
+def test_ranks_are_bound_as_slurm_has_bound_their_step(slurm, cluster, access, wish, asked):
+    """What a user says to srun by its own variables holds, too."""
+    pool = slurm(cpus=Need(asked))
+    lines = (*access().before, *([f"export SLURM_CPU_BIND={wish}"] * bool(wish)))
+    pool.context.spec = replace(pool.spec, slurm=replace(pool.spec.slurm, before=lines))
+    pool.start(lambda _: None)
+    for cpus, said, threads in values(pool, _BOUND):
+        if wish == "none":
+            assert cpus == [0, 1]
+        elif wish:
+            assert cpus == [1]
+        else:
+            mask = int(said.rpartition(":")[2], 16)
+            assert cpus == [cpu for cpu in range(64) if mask >> cpu & 1]
+            assert len(cpus) == 1
+        assert int(threads) == len(cpus)
+
+
+# ── ways ────────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def apart():
+    """The name of a network namespace with a loopback and nothing else."""
+    name = f"sky-apart-{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        yield name
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="root makes a network namespace")
+def test_packages_come_over_srun_to_nodes_that_reach_nothing(
+    slurm, cluster, access, index_here, tmp_path
+):
+    """Commands on nodes run in a namespace without any way out, as in a container of such a node."""
+    with apart() as name:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        enter = f'#!/bin/sh\nshift 2\nexec nsenter --net=/run/netns/{name} -- "$@"\n'
+        (folder / "apptainer").write_text(enter)
+        (folder / "apptainer").chmod(0o755)
+        image = Image(pip=("six",), env={"UV_DEFAULT_INDEX": index_here})
+        pool, told = slurm(nodes=1, image=image, job={"container": "apart"}), []
+        lines = (*access().before, f"export PATH={folder}:$PATH")
+        pool.context.spec = replace(pool.spec, slurm=replace(pool.spec.slurm, before=lines))
+        pool.start(told.append)
+        where = "import six\nsix.__name__, open('/proc/net/dev').read().count(':')"
+        assert values(pool, where) == [("six", 1)]
+        said = " ".join(
+            each.text for each in told if isinstance(each, Step) and each.name == "environment"
+        )
+        assert "came over this line" in said
+        pool.close()
+
+
+@pytest.mark.parametrize("shell", ["tcsh", "fish"])
+def test_a_login_node_where_the_users_shell_is_no_sh(slurm, cluster, tmp_path, monkeypatch, shell):
+    """Each command goes through it, as sshd gives it to a user's shell."""
+    if ssh_lacks():
+        pytest.skip(ssh_lacks())
+    if not (program := shutil.which(shell)):
+        pytest.skip(f"there is no {shell} here")
+    real = shutil.which("ssh")
+    forced = tmp_path / "login-shell"
+    forced.write_text(f'#!/bin/sh\nexec {program} -c "$SSH_ORIGINAL_COMMAND"\n')
+    forced.chmod(0o755)
+    with sshd(tmp_path / "sshd", cluster.environ, ForceCommand=str(forced)) as server:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / "ssh").write_text(f'#!/bin/sh\nexec {real} -F {server.client_config} "$@"\n')
+        (folder / "ssh").chmod(0o755)
+        server.say("Host login", f"HostName {server.address}", f"Port {server.port}")
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+        monkeypatch.delenv("SLURM_CONF")
+        pool = slurm(job={"login": "login"})
+        pool.start(lambda _: None)
+        assert values(pool, "import os\nos.environ['SLURMD_NODENAME']") == ["c1", "c2"]
+        large = os.urandom(3 << 20)
+        assert values(pool, "big[::-1]", {"big": large}) == [large[::-1]] * 2
+        pool.close()
+        assert cluster.is_empty()
+        ssh = over_login("login", [])
+        subprocess.run([ssh[0], "-O", "exit", *ssh[1:-3], "login"], check=True)
+
+
+async def _shut(_door):
+    return None
+
+
+def test_where_tcp_to_nodes_is_shut_srun_carries_all(slurm, cluster, monkeypatch):
+    monkeypatch.setattr(AgentDoor, "commands", _shut)
+    monkeypatch.setattr(AgentDoor, "values", _shut)
+    pool = slurm()
+    pool.start(lambda _: None)
+    large = os.urandom(3 << 20)
+    assert values(pool, "big[::-1]", {"big": large}) == [large[::-1]] * 2
