@@ -14,16 +14,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from skyward_nb.picture.figure_grid import stretches
 from skyward_nb.picture.wording import headline, remarks
 from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.view.run_view import (
     DisplayedObject,
     FailedLine,
-    OutputLine,
     RankState,
     RunState,
     RunView,
-    laid_out,
 )
 from skyward_nb.view.series import Series, thinned
 from skyward_nb.view.stragglers import behind
@@ -62,7 +61,8 @@ class Curve(msgspec.Struct, frozen=True):
 class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One rank; `cpu` in percent of a core, `memory` and `peak` in bytes; null where not known.
 
-    Not in `bars` are `bars_done` loops that ended, and `bars_hidden` that go on. A metric that is not finite is null. Of very many metrics there are no curves.
+    Not in `bars` are `bars_done` loops that ended, and `bars_hidden` that go on; all of them took at most `loop_rows`
+    rows so far, which they keep. A metric that is not finite is null. Of very many metrics there are no curves.
     """
 
     rank: int
@@ -79,6 +79,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     remark: str
     bars_done: int = 0
     bars_hidden: int = 0
+    loop_rows: int = 0
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
@@ -284,6 +285,7 @@ def _rank(view: RunView, rank: int, late: str) -> RankRecord:
         remark=late,
         bars_done=now.bars_done,
         bars_hidden=len(now.bars_hidden),
+        loop_rows=now.loop_rows,
     )
 
 
@@ -301,19 +303,18 @@ def _output(view: RunView) -> tuple[Text | Figure | Cut, ...]:
             found.append(Text(*of, tuple(lines)))
             lines.clear()
 
-    for index, entry in laid_out(view):
-        if entry is None:
-            end_lines()
-            found.append(Cut(view.cut, view.logs))
-        elif isinstance(entry, OutputLine):
-            if (entry.ranks, entry.stream) != of:
+    for stretch in stretches(view):
+        for line in stretch.lines:
+            if line is None:
                 end_lines()
-                of = entry.ranks, entry.stream
-            lines.append(entry.text)
-        else:
-            end_lines()
-            found.append(_figure(view, index, entry))
-    end_lines()
+                found.append(Cut(view.cut, view.logs))
+                continue
+            if (line.ranks, line.stream) != of:
+                end_lines()
+                of = line.ranks, line.stream
+            lines.append(line.text)
+        end_lines()
+        found += [_figure(view, index, entry) for index, entry in stretch.figures]
     return tuple(found)
 
 
