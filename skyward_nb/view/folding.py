@@ -161,14 +161,20 @@ class _Folding:
         self._steps[event.nodes] = tuple(steps.values())
 
     def _advance(self, event: Progress) -> None:
-        """A bar stands at the place of its earlier self, or of the one before it that was like it."""
+        """A bar stands at the place of its earlier self, or of the one before it that was like it.
+
+        Inner loops that ended stay after the loop around them, until another one begins.
+        """
         rank = self._rank(event.rank)
         others = [bar for bar in rank.bars if bar.bar != event.bar]
+        is_new = len(others) == len(rank.bars) and not event.over
         hidden = rank.bars_hidden - {event.bar}
         done, inner = rank.bars_done, rank.bars_inner
         if event.over and event.level == 0:
-            others = [bar for bar in others if not bar.level]
+            others = [bar for bar in others if bar.over or not bar.level]
             hidden = frozenset()  # one that goes on beside it tells so again
+        elif is_new and event.level == 0 and event.bar not in rank.bars_hidden:
+            others = [bar for bar in others if not (bar.over and bar.level)]
             done, inner = done - inner, 0
         turn = event.level, event.text  # a later turn of a loop takes the place of one before it
         bars = [bar for bar in others if not (bar.over and (bar.level, bar.text) == turn)]

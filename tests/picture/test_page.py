@@ -146,7 +146,7 @@ def test_rows_of_ranks_keep_their_height_in_the_end_and_fold_on_demand():
 
 
 def test_rows_of_loops_that_ended_stay_as_high_as_they_were():
-    bars = [Progress(0, 1, 1, 2, "batch", level=1), Progress(0, 0, 1, 2, "epoch")]
+    bars = [Progress(0, 0, 1, 2, "epoch"), Progress(0, 1, 1, 2, "batch", level=1)]
     live = fold(RunView(ranks={0: RankView()}), *bars)
     over = fold(live, Progress(0, 0, 2, 2, "epoch", over=True), RankDone(run=7, rank=0))
     assert "min-height" not in rank_table.ranks(live)
