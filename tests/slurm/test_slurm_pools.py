@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 from later import needs
+from msgspec.structs import replace
 from pools import found, request, values
 from sshds import lacks as ssh_lacks
 from sshds import sshd
