@@ -10,6 +10,8 @@ from skyward_nb.words.aws_access import SSM
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.hosts import parse_host
 
+RESERVED = r"cr-[0-9a-f]{8,17}"
+"""The form of ids of reserved capacity."""
 LEAST_DISK = 30
 _MOST_DISK = 65_536
 _THROUGHPUT = (125, 2000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ _FIELDS = {"as": "target"}
 _OF_CARD = (
     "out", "pull", "gather", "stdout", "stderr", "limit", "timeout", "on_error", "profile",
 )  # fmt: skip
+_those_of_card = operator.attrgetter(*_OF_CARD)
 
 
 def _is_plain_name(name: str) -> bool:
@@ -101,5 +103,5 @@ class CellOptions:
 
     def card(self) -> RunCard:
         """The options for other clients; fields about the cell are empty."""
-        shared = {name: getattr(self, name) for name in _OF_CARD}
+        shared = dict(zip(_OF_CARD, _those_of_card(self), strict=True))
         return RunCard(**shared, most_text=self.text, detached=self.detach)

@@ -63,7 +63,7 @@ _ZONES = readers.aws_names(r"[a-z]{2,3}(-[a-z0-9]+)+-\d[a-z]", "us-east-1a")
 _TYPE = readers.aws_name(r"[a-z][a-z0-9\-]*\.[a-z0-9\-]+", "g6.xlarge")
 _AMI = readers.aws_name(r"ami-[0-9a-f]{8,17}", "ami-0123456789abcdef0")
 _SUBNETS = readers.aws_names(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0")
-_RESERVED = readers.aws_name(r"cr-[0-9a-f]{8,17}", "cr-0123456789abcdef0")
+_RESERVED = readers.aws_name(aws_readers.RESERVED, "cr-0123456789abcdef0")
 _GROUP = readers.aws_name(r"sg-[0-9a-f]{8,17}", "sg-0123456789abcdef0")
 
 # fmt: off

@@ -8,10 +8,11 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from skyward_nb.options.aws_readers import RESERVED
 from skyward_nb.options.kubernetes_options import kubernetes_options
 from skyward_nb.options.ray_options import ray_options
 from skyward_nb.options.skypilot_options import ALSO_OF_SKYPILOT, skypilot_options
-from skyward_nb.options.slurm_options import OF_NODES, slurm_options
+from skyward_nb.options.slurm_options import ALSO_OF_AWS, OF_NODES, slurm_options
 from skyward_nb.words.accelerators import Accelerator, other_ways
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
@@ -23,10 +24,6 @@ OF_AWS = (
     "tags", "disk", "throughput", "instance_profile", "capacity_block",
 )  # fmt: skip
 """Options that are fields of `AWSAccess`; `aws_profile` is its `profile`, as a cell has one, too."""
-
-ALSO_OF_SLURM = "reservation"
-"""An option of Slurm's that is a field of `AWSAccess`, too."""
-_RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}")
 
 OF_RENTED = (
     "cpus", "memory", "spot", "max_cost", "max_hourly_cost", "confirm_above", "on_preempt",
@@ -54,7 +51,7 @@ def without_unused(options: PoolOptions, stated: PoolOptions) -> PoolOptions:
     if options.provider != "slurm":
         unused |= {*slurm_options(options)}
     if options.provider == "aws":
-        unused -= {ALSO_OF_SLURM}
+        unused -= {ALSO_OF_AWS}
     if options.provider != "kubernetes":
         unused |= {*kubernetes_options(options)}
     if options.provider != "ray":
@@ -142,7 +139,7 @@ def aws_of(base: AWSAccess | None, asked: PoolOptions) -> AWSAccess:
     """The requested access to AWS, completed by `base`; raises `OptionError`."""
     changes: dict[str, Any] = {
         ("profile" if option == "aws_profile" else option): getattr(asked, option)
-        for option in (*OF_AWS, ALSO_OF_SLURM, "user")
+        for option in (*OF_AWS, ALSO_OF_AWS, "user")
         if option in asked.stated and option != "region"
     }
     if asked.region:
@@ -184,7 +181,7 @@ def _check_reserved(access: AWSAccess) -> None:
         return
     if access.capacity_block and access.reservation:
         raise OptionError(option, "capacity_block= and reservation= are two ways: leave out one")
-    if not _RESERVATION.fullmatch(found):
+    if not re.fullmatch(RESERVED, found):
         raise OptionError(
             option, f"{option}={found}: that is written {option}=cr-0123456789abcdef0"
         )

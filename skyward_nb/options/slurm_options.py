@@ -32,6 +32,9 @@ OF_SLURM = {
 }
 """Options that are fields of `SlurmAccess`, and which ones."""
 
+ALSO_OF_AWS = "reservation"
+"""One that is a field of `AWSAccess`, too."""
+
 _SLICE = re.compile(r"\dg\.\d")
 OF_NODES = ("cpus", "memory", "on_preempt")
 """Options that Slurm's nodes have in common with rented machines."""
@@ -70,8 +73,8 @@ def slurm_of(base: SlurmAccess | None, asked: PoolOptions) -> SlurmAccess:
 def with_slurm(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     """A spec with the requested use of Slurm; raises `OptionError` for options that need provider=slurm."""
     given = slurm_options(asked)
-    if spec.provider == "aws":  # which has reservations of its own
-        given = [each for each in given if each != "reservation"]
+    if spec.provider == "aws":
+        given = [each for each in given if each != ALSO_OF_AWS]
     if spec.provider != "slurm":
         if given:
             option = given[0]

@@ -26,9 +26,15 @@ from skyward_nb.options.kubernetes_options import (
 )
 from skyward_nb.options.plugin_options import options_of
 from skyward_nb.options.ray_options import ray_of, ray_options, with_ray
-from skyward_nb.options.rental_options import ALSO_OF_SLURM, OF_AWS, aws_of, with_rental
+from skyward_nb.options.rental_options import OF_AWS, aws_of, with_rental
 from skyward_nb.options.skypilot_options import skypilot_of, skypilot_options, with_skypilot
-from skyward_nb.options.slurm_options import OF_SLURM, slurm_of, slurm_options, with_slurm
+from skyward_nb.options.slurm_options import (
+    ALSO_OF_AWS,
+    OF_SLURM,
+    slurm_of,
+    slurm_options,
+    with_slurm,
+)
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.keras_plugin import settled
 from skyward_nb.plugins.plugin_table import find_plugin, uses_of
@@ -324,8 +330,8 @@ def _compared(spec: PoolSpec, asked: PoolOptions) -> Iterator[tuple[str, object,
             if option != "hosts" or {*(have or ())} != {*(wanted or ())}:  # nodes order them
                 yield option, have, wanted
     yield from _compared_jobs(spec, asked)
-    rented = [option for option in (*OF_AWS, ALSO_OF_SLURM, "user") if option in asked.stated]
-    if rented and not (spec.aws is None and {*rented} <= {"user", ALSO_OF_SLURM}):
+    rented = [option for option in (*OF_AWS, ALSO_OF_AWS, "user") if option in asked.stated]
+    if rented and not (spec.aws is None and {*rented} <= {"user", ALSO_OF_AWS}):
         access = aws_of(spec.aws, asked)
         for option in rented:
             field = "profile" if option == "aws_profile" else option

@@ -1,4 +1,4 @@
-"""Which `DistributedDataParallel` models were made, for the time after a cut; each holds its process group last."""
+"""Which `DistributedDataParallel` models were made, for the time after a cut."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from skyward_nb.plugins import torch_models
-from skyward_nb.runtime.torch_groups import hold_group_last
 
 
 @contextmanager
@@ -28,7 +27,6 @@ def _remembered(make: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - what it is
         make(self, *args, **kwargs)
-        hold_group_last(self)
         torch_models.remember(self)
 
     return __init__

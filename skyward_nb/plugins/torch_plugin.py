@@ -32,6 +32,7 @@ from skyward_nb.plugins.torch_forming import Forming
 from skyward_nb.plugins.torch_kept import KeptGroups
 from skyward_nb.plugins.torch_rescue import rescue
 from skyward_nb.plugins.torch_steps import steps_counted
+from skyward_nb.runtime import first_step
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.words.info import InstanceInfo
@@ -65,13 +66,7 @@ class TorchPlugin(PlainPlugin):
     def preload(self, options: dict[str, str]) -> tuple[str, ...]:
         """What a first step of training would import."""
         del options
-        return (
-            "torch",
-            "torch.distributed",
-            "torch.nn.parallel.distributed",
-            "torch.optim",
-            torch_private.COMPILER,
-        )
+        return first_step.MODULES
 
     def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
         """Gloo and NCCL kept to the interface at which the others reach this machine."""

@@ -119,7 +119,7 @@ class Driver:
         in_front = threading.current_thread() is threading.main_thread()
         for run in runs:
             run.state.is_in_front = in_front
-        while not (until() or any(run.is_over for run in runs)):
+        while not (until() or _is_one_over(runs)):
             self._context.check_open()
             if self._lock.take_turn(_FOLLOWS):
                 try:
@@ -137,7 +137,7 @@ class Driver:
     ) -> None:
         """Listen for all runs until one of these is over."""
         self._lines.begin_listening()
-        while not (self._state.has_ended or until() or any(run.is_over for run in runs)):
+        while not (self._state.has_ended or until() or _is_one_over(runs)):
             with self._lock:
                 due = self._context.pace.real(self._state.next_due())
             self._hear(self._lines.step(self._tell_all, due))
@@ -252,3 +252,8 @@ class Driver:
                     self.carry_out(self._state.handle(event, self._context.pace.now()))
                 if not self._state.awaits_cuts or isinstance(event, RankLost):
                     break
+
+
+def _is_one_over(runs: Iterable[ActiveRun]) -> bool:
+    """Whether one of these runs has ended on all ranks; asked at each event."""
+    return any(not run.state.running for run in runs)

@@ -19,6 +19,7 @@ from skyward_nb.pool.state import Incoming, SigInt
 from skyward_nb.protocol.events import Event
 
 _INTERRUPT, _NUDGE = b"i", b"n"
+_NOTHING = contextlib.nullcontext()
 
 
 @contextmanager
@@ -79,21 +80,20 @@ class EventSelector:
         """Have `ready` return; from any thread."""
         self._wake(_NUDGE)
 
-    @contextmanager
-    def interrupts(self, *, anew: bool = True) -> Generator[None]:
+    def interrupts(self, *, anew: bool = True) -> contextlib.AbstractContextManager[None]:
         """While inside, SIGINT is a `SigInt` event instead of an exception.
 
         `anew`: earlier interrupts, too late for their target, are dropped. No effect off the main
         thread, where signals do not arrive.
         """
         if threading.current_thread() is not threading.main_thread():
-            yield
-            return
+            return _NOTHING
         if anew and self._was_woken:
             self._woken()
-        if self._outside:
-            yield
-            return
+        return _NOTHING if self._outside else self._as_events()
+
+    @contextmanager
+    def _as_events(self) -> Generator[None]:
         before = signal.signal(signal.SIGINT, lambda *_: self._wake(_INTERRUPT))
         self._outside.append(before)
         try:

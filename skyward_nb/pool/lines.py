@@ -34,6 +34,7 @@ from skyward_nb.providers.loop_thread import LOOP
 
 T = TypeVar("T")
 Watch = Callable[[Event | None], None]
+_OF_THE_LINE = (Leaving, AttachRefused, Pong)
 _TICK = 0.1
 _RETRY = 0.25
 _MISSED = 3
@@ -255,7 +256,7 @@ class Lines:
             self.keep_up(watch)
         wait = _TICK if due is None else min(_TICK, max(0, due - time.monotonic()))
         event = self.next(wait)
-        if isinstance(event, SigInt) and self._cut:
+        if self._cut and isinstance(event, SigInt):
             self.on_left("; ".join(cut.why for cut in self._cut.values()))
         if isinstance(event, Hello):
             self.keep_up(watch)
@@ -269,15 +270,23 @@ class Lines:
             with self._lock:
                 try:
                     found = self._board.read(ready)
-                    self._early.extend(each for each in found if not isinstance(each, RunBegan))
+                    self._early += [each for each in found if type(each) is not RunBegan]
                 except LinkLost as lost:
                     self._lost(lost)
         event = self._early.popleft() if self._early else None
-        if isinstance(event, Leaving):
-            self.on_gone(f"its agent left: {event.why}")
-        if isinstance(event, AttachRefused):
-            self.on_refused(spell_client(event.client))
-        return None if isinstance(event, Pong) else event
+        if isinstance(event, _OF_THE_LINE):
+            return self._on_event_of_the_line(event)
+        return event
+
+    def _on_event_of_the_line(self, event: Leaving | AttachRefused | Pong) -> Event | None:
+        match event:
+            case Pong():
+                return None
+            case Leaving(why=why):
+                self.on_gone(f"its agent left: {why}")
+            case AttachRefused(client=client):
+                self.on_refused(spell_client(client))
+        return event
 
     def heard_until(self) -> float | None:
         """The time (monotonic seconds) until which all events were given; None if some are kept."""

@@ -12,7 +12,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from msgspec.structs import replace
 
@@ -36,6 +36,8 @@ from skyward_nb.words.controls import spelt, with_texts_spelt
 
 T = TypeVar("T")
 _CHUNK = 1 << 18
+_ASIDE = frozenset(get_args(Aside))
+_OF_THE_MACHINE = (Hello, ReclaimNotice, Leaving)
 
 
 class LinkLost(Exception):
@@ -145,15 +147,9 @@ class Link:
             if not size:
                 raise LinkLost(self, f"the line to {self.machine} has ended")
             for event, whole in self._frames.feed_both(bytes(self._buffer[:size])):
-                if isinstance(event, Hello):
-                    self._greet(event)
-                elif self.offset is not None and not isinstance(event, Aside):
+                if self.offset is not None and type(event) not in _ASIDE:
                     self.offset += event.size if isinstance(event, LeftOut) else len(whole)
-                if isinstance(event, ReclaimNotice):
-                    self.noticed = event
-                # The provider is asked about an end of the machine itself.
-                by_machine = isinstance(event, Leaving) and event.by_machine
-                if not ((self.may_be_replaced or self.asks_why) and by_machine):
+                if not isinstance(event, _OF_THE_MACHINE) or self._passes_on(event):
                     found.append(self._harmless(event))
         except OSError as error:
             raise LinkLost(self, self._cut_by(error)) from error
@@ -163,21 +159,32 @@ class Link:
             raise lost from error
         return found
 
+    def _passes_on(self, event: Hello | ReclaimNotice | Leaving) -> bool:
+        """Take in what is said of the machine itself; whether the pool is told of it, too."""
+        match event:
+            case Hello():
+                self._greet(event)
+            case ReclaimNotice():
+                self.noticed = event
+            case Leaving():
+                # The provider is asked about an end of the machine itself.
+                return not (event.by_machine and (self.may_be_replaced or self.asks_why))
+        return True
+
     def _harmless(self, event: Event) -> Event:
         """An event whose words no terminal obeys; what ranks print is interpreted by the view."""
-        match event:
-            case Output():
-                return event
-            case Display(data=data):
-                if self.frames_html and HTML in data:
-                    data = {**data, HTML: framed(data[HTML])}
-                plain = {
-                    spelt(kind): spelt(text) if kind == "text/plain" else text
-                    for kind, text in data.items()
-                }
-                return replace(event, data=plain)
-            case _:
-                return with_texts_spelt(event)
+        if isinstance(event, Output):
+            return event
+        if not isinstance(event, Display):
+            return with_texts_spelt(event)
+        data = event.data
+        if self.frames_html and HTML in data:
+            data = {**data, HTML: framed(data[HTML])}
+        plain = {
+            spelt(kind): spelt(text) if kind == "text/plain" else text
+            for kind, text in data.items()
+        }
+        return replace(event, data=plain)
 
     def last_words(self) -> list[Event]:
         """The events before the line was cut."""

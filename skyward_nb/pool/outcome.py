@@ -6,6 +6,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from skyward_nb.cell.source import Cell, own_cell
@@ -137,6 +138,16 @@ class RunOutcome:
         return sum(end.value.size for end in self.done.values() if end.value is not None)
 
     @property
+    def went_well(self) -> bool:
+        """Whether there is nothing to tell of how it went, as nearly always: no rank failed, was stopped or lost."""
+        return not (
+            self.failed or self.lost or self.killed or self.interrupted or self.timed_out
+            or self.lost_before or self.names_lost or self.lost_beside or self.pool_lost
+            or self.was_cut or self.was_reformed or self.began_anew or self.kept
+            or self.waited_in or any(end.interrupted for end in self.done.values())
+        )  # fmt: skip
+
+    @property
     def ran_nothing(self) -> bool:
         """Whether ranks lack a value that the run refers to, so that nothing was bound or run."""
         ends = self.done.values()
@@ -170,8 +181,18 @@ class ActiveRun:
         """Whether it has ended on all ranks."""
         return self.state.over
 
-    def outcome(self) -> RunOutcome:
-        """Its end, without the consequences for its pool."""
+    def outcome(
+        self,
+        *,
+        on_reformed: int = 0,
+        was_reformed: bool = False,
+        regained: Mapping[str, str] = MappingProxyType({}),
+        began_anew: bool = False,
+        kept: str = "",
+        lost_beside: tuple[int, ...] = (),
+        pool_lost: tuple[str, ...] = (),
+    ) -> RunOutcome:
+        """Its end, with these consequences for its pool."""
         state = self.state
         return RunOutcome(
             ranks=state.ranks,
@@ -192,6 +213,13 @@ class ActiveRun:
             stacks=state.stacks,
             folder=self.folder,
             fewest=self.fewest,
+            on_reformed=on_reformed,
+            was_reformed=was_reformed,
+            regained=regained,
+            began_anew=began_anew,
+            kept=kept,
+            lost_beside=lost_beside,
+            pool_lost=pool_lost,
         )
 
 

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
 
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver, RunWatch
@@ -253,8 +252,7 @@ class RunExecutor:
                 if remedy is Remedy.BEGIN_ANEW:
                     run.names_lost += context.ledger.names_made_on_ranks()
                     self._renewal.begin(watch, stubborn=True, keeps=True)
-        return replace(
-            run.outcome(),
+        return run.outcome(
             on_reformed=run.state.generation if is_on_reformed else 0,
             was_reformed=remedy is Remedy.REFORM,
             regained=generations.regained if remedy is Remedy.REFORM else {},

@@ -131,7 +131,7 @@ class Sending:
 
     def _changed_path(self, ranks: tuple[int, ...]) -> tuple[str, ...]:
         """The notebook's `sys.path`, if ranks share its folders and do not have it yet."""
-        path = tuple(folder for folder in sys.path if folder)
+        path = tuple(filter(None, sys.path))
         shares = self._context.provider.shares_files
         if not shares or not self._path.lacking({_PATH: path}, ranks):
             return ()

@@ -171,12 +171,12 @@ class PoolState:
 
     def is_interrupted_first(self, event: Incoming | None) -> bool:
         """Whether this event interrupts a run for the first time."""
-        return any(
-            not run.interrupts
-            and (run.pending_interrupts or (isinstance(event, SigInt) and run.is_in_front))
-            for run in self.runs.values()
-            if not run.over
-        )
+        by_person = isinstance(event, SigInt)
+        for run in self.runs.values():
+            is_meant = run.pending_interrupts or (by_person and run.is_in_front)
+            if is_meant and run.running and not run.interrupts:
+                return True
+        return False
 
     # ── events ──────────────────────────────────────────────────────────────────────────
 
@@ -189,11 +189,12 @@ class PoolState:
         rank that has ended in time must not seem late.
         """
         actions: list[Action] = []
+        by_person = isinstance(event, SigInt)
         if event is not None and not isinstance(event, SigInt):
-            actions += (Deliver(run, event) for run in self._concerned(event))
-        running = [run for run in self.runs.values() if not run.over]
+            actions += [Deliver(run, event) for run in self._concerned(event)]
+        running = [run for run in self.runs.values() if run.running]
         for run in running:
-            if isinstance(event, SigInt) and run.is_in_front:
+            if by_person and run.is_in_front:
                 run.pending_interrupts += 1
             commands = self._commands(run, event, now)
             while run.pending_interrupts:
@@ -205,11 +206,11 @@ class PoolState:
             if heard_until is not None:
                 commands += run.tick(heard_until)
             actions += map(Send, commands)
-            if run.over:
+            if not run.running:
                 actions.append(Ended(run.run))
         if not running and isinstance(event, RankLost) and event.generation == self.generation:
             self._miss(event)  # runs that are over do not need it
-        if isinstance(event, CommunicationCut):
+        if self._unsettled and isinstance(event, CommunicationCut):
             actions += (
                 Send(each) for run in self._unsettled for each in run.on_communication_cut(event)
             )
@@ -217,8 +218,12 @@ class PoolState:
 
     def next_due(self) -> float | None:
         """The time of the next action without an event."""
-        dues = (run.next_due() for run in self.runs.values())
-        return min((due for due in dues if due is not None), default=None)
+        first: float | None = None
+        for run in self.runs.values():
+            due = run.next_due()
+            if due is not None and (first is None or due < first):
+                first = due
+        return first
 
     def _concerned(self, event: Event) -> Iterable[int]:
         """The run of an event, else the runs on its rank, else all; for a run that is over, any one."""
@@ -236,19 +241,19 @@ class PoolState:
         return [run.run for run in self.runs.values() if rank in run.ranks] or one
 
     def _commands(self, run: RunState, event: Incoming | None, now: float) -> list[Command]:
-        match event:
-            case RankLost(generation=generation) if generation == run.generation:
-                if run.is_call and event.rank not in run.ranks:
-                    self._miss(event)
-                    return []
-                return run.on_lost(event, now)
-            case RankLost(generation=generation) if generation == self.generation:
+        if not isinstance(event, RankLost):
+            return run.handle(event, now)
+        if event.generation == run.generation:
+            if run.is_call and event.rank not in run.ranks:
                 self._miss(event)
-                if event.rank in run.ranks and event.rank in self.ended_ranks:
-                    return run.on_lost(replace(event, generation=run.generation), now)
                 return []
-            case _:
-                return run.handle(event, now)
+            return run.on_lost(event, now)
+        if event.generation == self.generation:
+            self._miss(event)
+            if event.rank in run.ranks and event.rank in self.ended_ranks:
+                return run.on_lost(replace(event, generation=run.generation), now)
+            return []
+        return run.handle(event, now)
 
     def _miss(self, event: RankLost) -> None:
         """Note the loss of a rank in no run, or in a run that does not use it."""

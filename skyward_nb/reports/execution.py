@@ -46,7 +46,7 @@ from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.view.run_view import RankView
 
 _SIGNS_OF_PROGRESS = (
-    Clear, Display, Metric, Metrics, Output, Progress, RankDone, RankPhase, ValueWanted, Yielded,
+    Clear, Display, Metric, Metrics, Output, Progress, RankPhase, ValueWanted, Yielded,
 )  # fmt: skip
 
 
@@ -94,9 +94,8 @@ class Execution:
         if isinstance(event, ValueWanted) and event.prompt:
             self._ask(event)
             return
-        handler = None if event is None else self.handlers.get(type(event))
-        if handler is not None:
-            handler(event)
+        if event is not None and type(event) in self.handlers:
+            self.handlers[type(event)](event)
         else:
             self._displays.give(self.display, event)
 
@@ -105,11 +104,11 @@ class Execution:
         now = time.monotonic()
         if self._run is not None and self._run.state.is_stopping:
             return  # ranks leave what they waited in
-        if isinstance(event, RankDone) and (event.interrupted or event.waited_in):
-            return
-        if isinstance(event, _SIGNS_OF_PROGRESS):
-            self._hang.progressed(now)
-            self._show_hang(None)
+        if isinstance(event, RankDone):
+            if not (event.interrupted or event.waited_in):
+                self._on_progress(now)
+        elif isinstance(event, _SIGNS_OF_PROGRESS):
+            self._on_progress(now)
         elif isinstance(event, Stack) and (texts := self._hang.found(event)) is not None:
             source = sources(get_ipython())
             running = {rank: whereabouts(text, source) for rank, text in texts.items()}
@@ -119,6 +118,11 @@ class Execution:
             ranks = self._hang.ranks_to_ask(self.run.state.running, now)
             if ranks:
                 self.pool.driver.inspect(ranks)
+
+    def _on_progress(self, now: float) -> None:
+        self._hang.progressed(now)
+        if self.display.hang:
+            self._show_hang(None)
 
     def _ask(self, wanted: ValueWanted) -> None:
         """Have a person type for a rank at a breakpoint; the run's clock stands still meanwhile."""

@@ -27,7 +27,6 @@ _MOST_OTHERS = 3
 """The most failures that are listed with the headline of another one."""
 _MOST_TOLD = 120
 """Most characters of a message, or of a line of code, beside a headline."""
-_CUT = "…"
 _MOST_OF_OTHERS = 2000
 """Most bytes that a note has of a message."""
 
@@ -123,7 +122,7 @@ def _whole_first_line(text: str) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_TOLD else f"{text[: _MOST_TOLD - 1].rstrip()}{_CUT}"
+    return text if len(text) <= _MOST_TOLD else f"{text[: _MOST_TOLD - 1].rstrip()}…"
 
 
 def exception_of(

@@ -337,7 +337,9 @@ class RunEnding:
 
     def _deaths(self) -> list[str]:
         """How ranks ended of themselves and where, for errors that have another cause."""
-        return how_died(deaths(self._outcome), self._places(), crashed_waiting(self._outcome))
+        if not (lost := deaths(self._outcome)):
+            return []
+        return how_died(lost, self._places(), crashed_waiting(self._outcome))
 
     def _places(self) -> dict[int, str]:
         """Where ranks were in the user's code when they crashed, of those of which it is known."""
@@ -370,6 +372,8 @@ class RunEnding:
 
     def _run_notes(self) -> tuple[str, ...]:
         """Notes on the run, however it ended."""
+        if self._outcome.went_well:
+            return ()
         pool = self._pool
         notes = run_notes(
             self._outcome, pool.generation, self._where, pool.spec.framework, goes_on=self._goes_on
@@ -392,8 +396,9 @@ class RunEnding:
             yield f"no room in memory for {', '.join(names)}: put on disk, which is slower to read"
         back = [
             rank
-            for rank, end in sorted(self._outcome.done.items())
-            if any(each and each.on_disk for each in (end.value, *end.pulled.values()))
+            for rank, end in self._outcome.done.items()
+            if (end.value is not None and end.value.on_disk)
+            or (end.pulled and any(each.on_disk for each in end.pulled.values()))
         ]
         if back:
-            yield f"no room in memory for what {count_ranks(back)} sent back: put on disk"
+            yield f"no room in memory for what {count_ranks(sorted(back))} sent back: put on disk"

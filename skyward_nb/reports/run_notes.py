@@ -126,6 +126,8 @@ def of_a_collective_timeout(
 
 def deaths(outcome: RunOutcome) -> dict[int, RankLost]:
     """Ranks whose processes ended in the run, other than by us."""
+    if not outcome.lost:
+        return {}
     return {rank: loss for rank, loss in outcome.lost.items() if rank not in outcome.killed}
 
 
@@ -134,7 +136,8 @@ def crashed_waiting(outcome: RunOutcome) -> dict[int, str]:
 
     These are not the cause: native code of a collective may crash when a peer is gone.
     """
-    lost = deaths(outcome)
+    if not (lost := deaths(outcome)):
+        return {}
     found = {rank: whereabouts(loss.stack, lambda *_: None).waits_in for rank, loss in lost.items()}
     waited = {rank: name for rank, name in found.items() if name}
     return waited if len(waited) < len(lost) else {}

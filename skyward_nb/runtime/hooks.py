@@ -35,6 +35,8 @@ _HOOKS = {
     "transformers.trainer": "transformers_bars",
     "torch.nn.parallel.distributed": "torch_groups",
 }
+_IF_NOT = "its progress may not be shown as bars"
+"""What may be where a package cannot be patched, if its module here has no `IF_NOT` of its own."""
 _MISSING = object()
 _told: set[str] = set()
 _process = 0
@@ -98,17 +100,12 @@ def careful(package: str) -> Generator[None]:
         give_up(package, error)
 
 
-def give_up(package: str, error: Exception) -> None:
-    """Say once that a package is not as we know it, and so shown less well."""
+def give_up(package: str, error: Exception, what: str = _IF_NOT) -> None:
+    """Say once that a package is not as we know it, and `what` may be then."""
     if package in _told:
         return
     _told.add(package)
     version = getattr(sys.modules.get(package), "__version__", "of an unknown version")
-    what = (
-        "a script that destroys its process group may hang then"
-        if package == "torch"
-        else "its progress may not be shown as bars"
-    )
     text = f"{package} {version} is new to skyward_nb: {what} ({type(error).__name__}: {error})"
     # If warnings are errors, this one must not break the user's import.
     with contextlib.suppress(Warning):
@@ -143,11 +140,13 @@ class Changes:
 def _patch(name: str, module: ModuleType, changes: Changes) -> None:
     """Patch one module; all of it, or it stays as it is."""
     mark = changes.mark()
+    ours = _HERE + _HOOKS[name]
     try:
-        importlib.import_module(_HERE + _HOOKS[name]).patch(module, changes)
+        importlib.import_module(ours).patch(module, changes)
     except Exception as error:  # noqa: BLE001 - a package of another version may be anything
         changes.undo(mark)
-        give_up(name.partition(".")[0], error)
+        what = getattr(sys.modules.get(ours), "IF_NOT", _IF_NOT)
+        give_up(name.partition(".")[0], error, what)
 
 
 class _Finder(MetaPathFinder):

@@ -17,6 +17,8 @@ from typing import Any
 
 from skyward_nb.runtime.hooks import Changes
 
+IF_NOT = "a script that destroys its process group may hang then"
+"""What may be where the class cannot be patched."""
 _GROUP = "process_group"
 
 
@@ -26,16 +28,11 @@ def patch(module: ModuleType, changes: Changes) -> None:
     changes.put(model, "__init__", _with_its_group_last(model.__init__))
 
 
-def hold_group_last(model: Any) -> None:
-    """Have a model hold its group as its last attribute."""
-    if _GROUP in model.__dict__:
-        model.__dict__[_GROUP] = model.__dict__.pop(_GROUP)
-
-
 def _with_its_group_last(make: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - what it is
         make(self, *args, **kwargs)
-        hold_group_last(self)
+        if _GROUP in self.__dict__:
+            self.__dict__[_GROUP] = self.__dict__.pop(_GROUP)
 
     return __init__

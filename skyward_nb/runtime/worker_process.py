@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from skyward_nb.compat.torch_private import COMPILER
+from skyward_nb.runtime import first_step
 from skyward_nb.runtime.script_runner import run
 from skyward_nb.system.distributions import distribution_of, lacked_module
 from skyward_nb.system.traceback_filter import without_frames
@@ -33,14 +33,7 @@ from skyward_nb.words.decoding import from_msgpack
 
 SOCKET = "workers.sock"
 """The socket of a forge, in the folder of its pool."""
-MODULES = (
-    "torch",
-    "torch.distributed",
-    "torch.distributed.run",
-    "torch.nn.parallel.distributed",
-    "torch.optim",
-    COMPILER,
-)
+MODULES = (*first_step.MODULES, "torch.distributed.run")
 """What an agent imports, and a worker up to the end of its first step."""
 _POOL = "SKYWARD_POOL"
 _READ_BY_IMPORTS = (

@@ -61,8 +61,7 @@ class CellOutputs:
     def keep_value_of(self, run: str, cell: str) -> None:
         """What this cell shows as its value from now on is kept as the value of this run."""
         self._runs_of[cell] = run
-        if len(self._runs_of) > _MOST_CELLS:
-            del self._runs_of[next(iter(self._runs_of))]
+        _forget_oldest(self._runs_of)
 
     def clear_if(self, cell: str, count: int) -> bool:
         """Have the next output take the place of all that the running cell has shown, if it is this cell, and so much."""
@@ -82,8 +81,7 @@ class CellOutputs:
             return self._send(stream, what, *args, **options)
         with self._lock:
             self._counts[cell] = self._counts.pop(cell, 0) + 1
-            if len(self._counts) > _MOST_CELLS:
-                del self._counts[next(iter(self._counts))]
+            _forget_oldest(self._counts)
             sent = self._send(stream, what, *args, **options)
         run = self._runs_of.get(cell, "")
         if kind == "execute_result" and run and isinstance(what, dict):
@@ -94,6 +92,12 @@ class CellOutputs:
     def _in_child(self) -> None:
         """A forked child has the lock as it was."""
         self._lock = threading.RLock()
+
+
+def _forget_oldest(by_cell: dict[str, Any]) -> None:
+    """Forget the cell that was noted first, where there are too many."""
+    if len(by_cell) > _MOST_CELLS:
+        del by_cell[next(iter(by_cell))]
 
 
 def _kind_and_cell(

@@ -112,14 +112,15 @@ class PoolDisplays:
         with self.lock:
             if event is None:
                 self._book.flush_late()
-            if isinstance(event, LeftOut):
+            elif isinstance(event, LeftOut):
                 self._lost += event.size
-            if isinstance(event, Display) and event.update:
-                self._update(event, now)
-            if isinstance(event, _OF_A_RUN) and 0 < event.run < now.first_run:
-                self._late(event)
-            else:
-                now.watch(event)
+            elif isinstance(event, _OF_A_RUN):
+                if isinstance(event, Display) and event.update:
+                    self._update(event, now)
+                if 0 < event.run < now.first_run:
+                    self._late(event)
+                    return
+            now.watch(event)
 
     def give_aside(self, display: RunDisplay, event: Event | None) -> None:
         """Give an event to a display without a run, unless it belongs to a run."""

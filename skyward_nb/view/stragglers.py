@@ -45,7 +45,9 @@ def imbalance(ranks: Mapping[int, RankView], began: float) -> str:
         for rank, now in ranks.items()
         if now.ended is not None and now.state == "done"
     }
-    if len(took) < 2 or any(now.halted for now in ranks.values()):
+    if len(took) < 2 or max(took.values()) - min(took.values()) <= 1:
+        return ""
+    if any(now.halted for now in ranks.values()):
         return ""
     usual = statistics.median_low(took.values())
     slow = [rank for rank, s in took.items() if s > usual * _LONGER and s - usual > 1]

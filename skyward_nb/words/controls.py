@@ -36,7 +36,7 @@ def _changed(value: Any) -> Any:
         names, texts = _texts_of(type(value))
         changes: dict[str, Any] = {}
         for name, each in zip(names, texts(value), strict=True):
-            if not each or (type(each) is str and each.isprintable()):
+            if not each or (type(each) is str and each.isprintable()) or _are_plain(each):
                 continue
             if (made := _changed(each)) is not each:
                 changes[name] = made
@@ -48,6 +48,15 @@ def _changed(value: Any) -> Any:
         pairs = {_changed(key): _changed(each) for key, each in value.items()}
         return pairs if any(pairs.get(key) is not each for key, each in value.items()) else value
     return value
+
+
+def _are_plain(texts: object) -> bool:
+    """Whether this is a tuple of texts in which there is nothing to change, as nearly always."""
+    if type(texts) is not tuple:
+        return False
+    if len(texts) == 1:
+        return type(texts[0]) is str and texts[0].isprintable()
+    return all(type(each) is str and each.isprintable() for each in texts)
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from statistics import median
 
 import pytest
 from contenders import OURS
-from kubernetes.town import IMAGE, Town, lacks, overrides, town
+from kubernetes.town import IMAGE, Town, asked_by_this_process, lacks, overrides, town
 from pools import request, values
 
 from skyward_nb.options.arguments import spec_for
@@ -27,10 +27,7 @@ pytestmark = [pytest.mark.skipif(bool(lacks()), reason=lacks()), pytest.mark.tim
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Town]:
-    with pytest.MonkeyPatch.context() as patched, town() as made:
-        for name, value in made.environ.items():
-            if name != "HOME":
-                patched.setenv(name, value)
+    with town() as made, asked_by_this_process(made):
         yield made
 
 

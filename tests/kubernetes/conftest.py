@@ -4,7 +4,7 @@ import sys
 from types import MappingProxyType
 
 import pytest
-from kubernetes.town import IMAGE, lacks, overrides, town
+from kubernetes.town import IMAGE, asked_by_this_process, lacks, overrides, town
 from msgspec.structs import replace
 from waiting import until
 
@@ -19,10 +19,7 @@ from skyward_nb.words.image import Image
 def cluster():
     if lacks():
         pytest.skip(lacks())
-    with pytest.MonkeyPatch.context() as patched, town() as made:
-        for name, value in made.environ.items():
-            if name != "HOME":
-                patched.setenv(name, value)
+    with town() as made, asked_by_this_process(made):
         yield made
 
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from waiting import until
 
 BIN = Path(
@@ -126,10 +127,13 @@ class Town:
                     "--port=0")  # fmt: skip
         for number, node in enumerate(NODES, 1):
             self.start_kubelet(node, number)
+        self._await_nodes()
+        until(lambda: self.say("get", "serviceaccount", "default", "-o", "name"), _LONG)
+
+    def _await_nodes(self) -> None:
         until(
             lambda: self.say("get", "nodes", "--no-headers").count(" Ready ") == len(NODES), _LONG
         )
-        until(lambda: self.say("get", "serviceaccount", "default", "-o", "name"), _LONG)
 
     def _begin_containerd(self, node: str, number: int) -> None:
         own = self.folder / node
@@ -245,9 +249,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         number = NODES.index(node) + 1
         subprocess.run(self._inside("ip", "link", "set", f"pods{number}", "up"), check=True)
         self.start_kubelet(node, number)
-        until(
-            lambda: self.say("get", "nodes", "--no-headers").count(" Ready ") == len(NODES), _LONG
-        )
+        self._await_nodes()
         return self._running[f"kubelet-{node}"].pid
 
     def stop(self) -> None:
@@ -360,6 +362,16 @@ def _remove_groups(mark: str) -> None:
                     folder.rmdir()
         with contextlib.suppress(OSError):
             parent.rmdir()
+
+
+@contextlib.contextmanager
+def asked_by_this_process(cluster: Town) -> Iterator[None]:
+    """Within, kubectl of this process, and of what it starts, asks this cluster."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in cluster.environ.items():
+            if name != "HOME":
+                patched.setenv(name, value)
+        yield
 
 
 @contextlib.contextmanager

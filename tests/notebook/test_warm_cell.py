@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-MOST_CALLS = 2100
-"""Of Python's and C's functions for one cell, of which it makes some 1,930; each new 100 are 10 to 20 us."""
+MOST_CALLS = 1850
+"""Of Python's and C's functions for one cell, of which it makes some 1,690; each new 100 are 10 to 20 us."""
 COUNT = """
 import contextlib, cProfile, io
 from IPython.core.interactiveshell import InteractiveShell

@@ -18,7 +18,7 @@ from skyward_nb.protocol.events import Remark, Step
 from skyward_nb.providers.aws import key_pairs, silence, termination
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.client import AWSClient
-from skyward_nb.providers.aws.offer_walk import LARGE
+from skyward_nb.providers.aws.offer_walk import is_large
 from skyward_nb.providers.aws.rental_records import RentalFolder, RunningInstance
 from skyward_nb.providers.aws.user_data import BOOT, HOST_KEY, LEASE
 from skyward_nb.providers.base import Tell
@@ -141,7 +141,7 @@ async def _reach(
     answered: set[str] = set()
     began, is_told = time.monotonic(), False
     nodes = tuple(range(len(lines)))
-    until = began + (_LARGE_LIMIT if machines[0].type.startswith(LARGE) else _LIMIT)
+    until = began + (_LARGE_LIMIT if is_large(machines[0].type) else _LIMIT)
     waiting = {asyncio.ensure_future(_reach_one(line, until, faults, answered)) for line in lines}
     try:
         while waiting:
@@ -154,7 +154,7 @@ async def _reach(
                 each.result()
             if not done:
                 await _see_that_they_run(cloud, entry, lines)
-            silent = [each for each in machines if _is_silent(each.instance, faults, answered)]
+            silent = _silent_among(machines, faults, answered)
             if silent and not is_told and time.monotonic() - began > silence.TOLD_AFTER:
                 is_told = True
                 tell(Remark(silence.spell_silence(entry.record, silent)))
@@ -167,16 +167,21 @@ async def _reach(
     if faults:
         await _see_that_they_run(cloud, entry, lines)
         whys = {name: fault.why for name, fault in faults.items()}
-        silent = [each for each in machines if _is_silent(each.instance, faults, answered)]
+        silent = _silent_among(machines, faults, answered)
         if silent:
             whys[silent[0].instance] += f"\n{silence.spell_silence(entry.record, silent)}"
         raise HostError(entry.record.name, whys, len(lines), len(lines))
     tell(Step(nodes, "boot", ", ".join(line.name for line in lines), done=True))
 
 
-def _is_silent(name: str, faults: Mapping[str, Unreachable], answered: Container[str]) -> bool:
-    """Whether a machine has not answered in any way yet."""
-    return name in faults and faults[name].silent and name not in answered
+def _silent_among(
+    machines: Sequence[RunningInstance],
+    faults: Mapping[str, Unreachable],
+    answered: Container[str],
+) -> list[RunningInstance]:
+    """The machines that have not answered in any way yet."""
+    silent = {name for name, fault in faults.items() if fault.silent and name not in answered}
+    return [each for each in machines if each.instance in silent]
 
 
 async def _reach_one(

@@ -27,7 +27,7 @@ from skyward_nb.providers.aws.api_errors import (
 from skyward_nb.providers.aws.boot import POWERED_OFF, boot_failed
 from skyward_nb.providers.aws.client import Answer
 from skyward_nb.providers.aws.launch_request import LaunchRequest
-from skyward_nb.providers.aws.offer_walk import LARGE, OfferWalk, ZoneAttempt, spell_way
+from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, is_large, spell_way
 from skyward_nb.providers.aws.rental_records import LaunchAttempt, RunningInstance
 from skyward_nb.providers.aws.tags import of_pool
 from skyward_nb.providers.aws.user_data import LEAST
@@ -201,7 +201,7 @@ class Launch:
         """
         region, pool_id = now.offer.region, self._entry.record.pool_id
         (names,) = [each.instances for each in self._entry.record.attempts[-1:]]
-        limit = _run_limit(now.offer.type.name)
+        limit = _LARGE_RUN_LIMIT if is_large(now.offer.type.name) else _RUN_LIMIT
         until, pause = time.monotonic() + limit, _PAUSE
         while True:
             said = await self._cloud.ask_all(
@@ -254,11 +254,6 @@ class Launch:
 
     def _step(self, text: str, *, done: bool = False) -> None:
         self._tell(Step(self._nodes, "launch", text, done=done))
-
-
-def _run_limit(name: str) -> float:
-    """Seconds in which machines of a type must run."""
-    return _LARGE_RUN_LIMIT if name.startswith(LARGE) else _RUN_LIMIT
 
 
 def _other_ways(spec: PoolSpec) -> str:

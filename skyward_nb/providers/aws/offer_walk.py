@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from skyward_nb.providers.aws.api_errors import NextStep, Quota, quota_of
 from skyward_nb.words.offers import Offer
 
-LARGE = ("p5", "p6", "trn2", "u-", "u7")
-"""What the names of types begin with whose machines take minutes to begin: memory and GPUs are checked first."""
+_LARGE = ("p5", "p6", "trn2", "u-", "u7")
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,11 @@ class OfferWalk:
             quota = _quota_in_region(tried.offer)
             left = [each for each in left if _quota_in_region(each.offer) != quota]
         self._left = left
+
+
+def is_large(name: str) -> bool:
+    """Whether machines of a type take minutes to begin: their memory and GPUs are checked first."""
+    return name.startswith(_LARGE)
 
 
 def without(offers: Sequence[Offer], tried: ZoneAttempt) -> tuple[Offer, ...]:

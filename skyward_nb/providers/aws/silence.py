@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skyward_nb.providers.aws.offer_walk import LARGE
+from skyward_nb.providers.aws.offer_walk import is_large
 from skyward_nb.providers.aws.rental_records import RentalRecord, RunningInstance
 from skyward_nb.words.aws_access import SSM
 
@@ -24,7 +24,7 @@ _SSM_WAYS = (
 
 def most_for(kind: str) -> float:
     """Seconds without any answer after which a machine of a type is given up."""
-    return LARGE_MOST if kind.startswith(LARGE) else MOST
+    return LARGE_MOST if is_large(kind) else MOST
 
 
 def spell_silence(record: RentalRecord, machines: Sequence[RunningInstance]) -> str:

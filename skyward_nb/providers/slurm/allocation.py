@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -301,21 +301,22 @@ class Allocation:
         """Cancel the pool's other jobs, also those whose submission was not answered; raises `SlurmSilent`."""
         pool_id = self.record.pool_id
         known = [each for each in (self.record.job, self.record.before) if each not in ("", kept)]
-        silent: SlurmSilent | None = None
         # What is known needs no list of jobs, and one that cannot be cancelled now keeps no other one.
-        for job in known:
+        silent = await self._cancel_each(known)
+        named = [job for job, whose in await self.controller.named() if whose == pool_id]
+        silent += await self._cancel_each([job for job in named if job not in (kept, *known)])
+        if silent:
+            raise silent[-1]
+
+    async def _cancel_each(self, jobs: Iterable[str]) -> list[SlurmSilent]:
+        """Cancel each of these jobs; what Slurm did not confirm."""
+        silent: list[SlurmSilent] = []
+        for job in jobs:
             try:
-                await self.controller.cancel(pool_id, job)
+                await self.controller.cancel(self.record.pool_id, job)
             except SlurmSilent as fault:
-                silent = fault
-        for found, whose in await self.controller.named():
-            if whose == pool_id and found not in (kept, *known):
-                try:
-                    await self.controller.cancel(pool_id, found)
-                except SlurmSilent as fault:
-                    silent = fault
-        if silent is not None:
-            raise silent
+                silent.append(fault)
+        return silent
 
     async def _gone(self, limit: float, is_gone: Callable[[JobState], bool]) -> JobState | None:
         """Wait until the job has gone; else its state after `limit` seconds. Raises `SlurmSilent`."""
