@@ -18,79 +18,80 @@ from skyward_nb.view.run_view import DisplayedObject, Entry, OutputLine, RunView
 _FEW, _WIDE, _NARROW = 4, 320, 200
 """Pixels that each of a few ranks, and each of more, has at least for a figure."""
 _MOST_AFTER = 40
-"""So many lines may come while figures wait for those of other ranks."""
+"""So many lines may be held back while figures wait for those of other ranks."""
 _SOON = 40
 """A rank whose figure is among the next so many entries has still to show it."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stretch:
     """Lines, None where some are left out, and the figures after them, with their numbers in the view."""
-
-    lines: Sequence[OutputLine | None]
-    figures: Sequence[tuple[int, DisplayedObject]] = ()
-
-
-def stretches(view: RunView) -> Iterator[Stretch]:
-    """All that was printed and displayed, in which the figures of several ranks come together."""
-    entries = [*laid_out(view)]
-    now = _Gathering()
-    for at, (index, entry) in enumerate(entries):
-        if isinstance(entry, DisplayedObject):
-            if now.has_spoken(entry.ranks):
-                yield now.ended()
-                now = _Gathering(now.after)
-            now.figures.append((index, entry))
-        elif not now.figures:
-            now.lines.append(entry)
-        elif entry is None or len(now.after) == _MOST_AFTER:
-            yield now.ended()
-            now = _Gathering([*now.after, entry])
-        elif now.is_past_figures(entry.ranks, islice(entries, at + 1, at + 1 + _SOON)):
-            now.say_after(entry)
-        else:
-            now.lines.append(entry)
-    yield now.ended()
-    if now.after:
-        yield Stretch(now.after)
-
-
-@dataclass
-class _Gathering:
-    """A stretch while figures come, and the lines that come after them."""
 
     lines: list[OutputLine | None] = field(default_factory=list[OutputLine | None])
     figures: list[tuple[int, DisplayedObject]] = field(
         default_factory=list[tuple[int, DisplayedObject]]
     )
-    after: list[OutputLine | None] = field(default_factory=list[OutputLine | None])
 
-    def ended(self) -> Stretch:
-        return Stretch(self.lines, self.figures)
+    def shows(self, ranks: tuple[int, ...]) -> bool:
+        """Whether a figure of one of these ranks is there."""
+        return any(not set(ranks).isdisjoint(one.ranks) for _, one in self.figures)
 
-    def is_past_figures(
-        self, ranks: tuple[int, ...], coming: Iterable[tuple[int, Entry | None]]
-    ) -> bool:
-        """Whether a line of these ranks stands after the figures: they have shown theirs, or show none that is coming."""
-        shown = any(not set(ranks).isdisjoint(one.ranks) for _, one in self.figures)
-        if shown or self.has_spoken(ranks):
-            return True
-        return bool(self.after) and not _shows(ranks, coming)
-
-    def has_spoken(self, ranks: tuple[int, ...]) -> bool:
-        return any(line and not set(ranks).isdisjoint(line.ranks) for line in self.after)
-
-    def say_after(self, new: OutputLine) -> None:
-        """Put a line after the figures: with the same one of other ranks, if there is one."""
-        for at in range(len(self.after) - 1, -1, -1):
-            line = self.after[at]
+    def say(self, new: OutputLine) -> None:
+        """Add a line: with the same one of other ranks, where these have said nothing after it."""
+        for at in range(len(self.lines) - 1, -1, -1):
+            line = self.lines[at]
             if line is None or not set(new.ranks).isdisjoint(line.ranks):
                 break
             if (line.text, line.stream) == (new.text, new.stream):
                 ranks = tuple(sorted((*line.ranks, *new.ranks)))
-                self.after[at] = replace(line, ranks=ranks)
+                self.lines[at] = replace(line, ranks=ranks)
                 return
-        self.after.append(new)
+        self.lines.append(new)
+
+
+def stretches(view: RunView) -> Iterator[Stretch]:
+    """All that was printed and displayed, in which the figures of several ranks come together."""
+    entries = [*laid_out(view)]
+    still = [Stretch()]
+    places: dict[int, int] = {}
+    for at, (index, entry) in enumerate(entries):
+        if entry is None:
+            yield from still
+            still, places = [Stretch([None])], {}
+            continue
+        place = max(places.get(rank, 0) for rank in entry.ranks)
+        if isinstance(entry, DisplayedObject):
+            still[place].figures.append((index, entry))
+        else:
+            soon = islice(entries, at + 1, at + 1 + _SOON)
+            place = _place_of(entry.ranks, place, still, soon)
+            if place == 0:
+                still[0].lines.append(entry)
+            else:
+                still[place].say(entry)
+        places |= dict.fromkeys(entry.ranks, place)
+        if sum(len(each.lines) for each in still[1:]) > _MOST_AFTER:
+            yield from still[:-1]
+            still, places = still[-1:], {}
+    yield from still
+
+
+def _place_of(
+    ranks: tuple[int, ...],
+    place: int,
+    still: list[Stretch],
+    soon: Iterable[tuple[int, Entry | None]],
+) -> int:
+    """The stretch for a line of ranks that are at `place`: the next one after a figure of theirs.
+
+    What ranks say that show nothing soon is the last so far.
+    """
+    if still[place].shows(ranks):
+        if place + 1 == len(still):
+            still.append(Stretch())
+        return place + 1
+    last = len(still) - 1
+    return place if place == last or _shows(ranks, soon) else last
 
 
 def _shows(ranks: tuple[int, ...], entries: Iterable[tuple[int, Entry | None]]) -> bool:

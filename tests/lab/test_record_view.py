@@ -100,8 +100,11 @@ def crowded():
         for n in range(20)
     )
     table = NoteTable("communication", ("rank", "time"), (("0", "3 ms"),), ("a remark",), ("r 0",))
+    view = views.finished()
+    for each in shown:
+        view = fold(view, each)
     return replace(
-        fold(views.finished(), *shown, *loops),
+        fold(view, *loops),
         state="failed",
         headline="ValueError on rank 2: odd",
         short_headline="ValueError on rank 2",

@@ -36,7 +36,8 @@ def laid(*words):
         ("0 0b 0c 1z 1 1b 1c", "1z [0 1] 01b 01c"),
         # Epochs: a figure and a line of each rank in turn, one of them always ahead.
         ("0 0e1 1 1e1 0 0e2 1 1e2", "[0 1] 01e1 [0 1] 01e2"),
-        ("0 0e1 0 1 1e1 1", "[0] 0e1 [0 1] 1e1 [1]"),
+        ("0 0e1 0 1 1e1 1", "[0 1] 01e1 [0 1]"),
+        ("0 0e1 0 0e2 0 1 1e1 1", "[0 1] 01e1 [0 1] 0e2 [0]"),
         # A rank that shows nothing is not in the way, and what it prints later is not moved up.
         ("1a 0 1b 0c 1d", "1a 1b [0] 0c 1d"),
         ("0 0a 0b 1c 0d", "[0] 0a 0b 1c 0d"),
