@@ -2,7 +2,7 @@
 
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { button, element } from './dom';
-import type { IFigure } from './record';
+import type { Entry, IFigure } from './record';
 import { spellRanks } from './words';
 
 const IMAGE = /^data:image\/(png|jpeg|gif|webp|svg\+xml);base64,[\w+/=\s]*$/;
@@ -45,9 +45,28 @@ export class BundleHtml {
     return box;
   }
 
-  private find(anchor: string): HTMLElement | null {
+  /** The lines of its output, in order, without colours and the labels of ranks. */
+  lines(): string[] {
+    const found: string[] = [];
+    const out = this.document().querySelector('.out');
+    for (const group of out?.querySelectorAll(':scope>div>pre>.g') ?? []) {
+      const label = group.querySelector('b')?.textContent ?? '';
+      const rows = group.textContent.split('\n');
+      rows.pop();
+      for (const row of rows) {
+        found.push(row.slice(label.length + 1));
+      }
+    }
+    return found;
+  }
+
+  private document(): Document {
     this.parsed ??= new DOMParser().parseFromString(this.text, 'text/html');
-    const found = this.parsed.getElementById(anchor);
+    return this.parsed;
+  }
+
+  private find(anchor: string): HTMLElement | null {
+    const found = this.document().getElementById(anchor);
     const copy = found?.cloneNode(true) as HTMLElement | undefined;
     copy?.querySelector('b')?.remove();
     return copy ?? null;
@@ -68,4 +87,21 @@ export class BundleHtml {
     );
     box.append(offer);
   }
+}
+
+/** The entries with all their lines, those that stand in the HTML alone, too. */
+export function withLines(entries: Entry[], html: BundleHtml): Entry[] {
+  if (!entries.some(entry => entry.type === 'text' && entry.in_html)) {
+    return entries;
+  }
+  const all = html.lines();
+  let at = 0;
+  return entries.map(entry => {
+    if (entry.type !== 'text') {
+      return entry;
+    }
+    const from = at;
+    at += entry.in_html ? entry.in_html : entry.lines.length;
+    return entry.in_html ? { ...entry, lines: all.slice(from, at) } : entry;
+  });
 }

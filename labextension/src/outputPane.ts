@@ -2,6 +2,7 @@
 
 import { button, element } from './dom';
 import type { BundleHtml } from './figures';
+import { withLines } from './figures';
 import { FullLog } from './fullLog';
 import type { ILine } from './outputLines';
 import { blocksOf, has } from './outputLines';
@@ -84,7 +85,7 @@ export class OutputPane {
   update(run: string, entries: Entry[], html: BundleHtml): void {
     this.run = run;
     this.html = html;
-    this.entries = entries;
+    this.entries = withLines(entries, html);
     this.figures.clear();
     this.node.hidden = entries.length === 0;
     this.log.hidden = run === '';

@@ -42,12 +42,13 @@ export interface IRankRecord {
   loop_rows?: number;
 }
 
-/** Lines that the same ranks wrote to the same stream. */
+/** Lines that the same ranks wrote to the same stream: these, or so many that are in the HTML alone. */
 export interface IText {
   type: 'text';
   ranks: number[];
   stream: string;
   lines: string[];
+  in_html?: number;
 }
 
 /** Something that ranks displayed; what is binary stands in the bundle's HTML, at the anchor. */

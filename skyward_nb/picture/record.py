@@ -2,24 +2,31 @@
 
 Its JSON schema is made from these types (`make schema`), and a test holds the two together.
 Binary parts of what ranks displayed are not in it: they stand in the `text/html` of the same
-bundle, in the element with the `anchor` as its id.
+bundle, in the element with the `anchor` as its id. Nor are the lines of a run that printed much, so that
+a saved notebook holds them once: they are the lines of the HTML's elements `.out > div > pre > .g`, in order,
+each without the label before it.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+import re
 import sys
+from collections.abc import Iterator
+from itertools import groupby
 from typing import Any, Literal
 
 import msgspec
 
-from skyward_nb.picture.figure_grid import stretches
+from skyward_nb.picture.figure_grid import Stretch, stretches
 from skyward_nb.picture.wording import headline, remarks
 from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.view.run_view import (
     DisplayedObject,
+    Entry,
     FailedLine,
+    OutputLine,
     RankState,
     RunState,
     RunView,
@@ -33,6 +40,10 @@ MIME = "application/vnd.skyward.run+json"
 _MOST_TEXT = 10_000
 _MOST_POINTS = 20_000
 _FEWEST_POINTS = 4
+_MOST_TWICE = 20_000
+"""Letters of output up to which it stands in the record, too, and not in the HTML alone."""
+_NOT_AS_IT_IS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""Colours, and what HTML does not keep."""
 _TEXTUAL = ("text/plain", "text/markdown", "text/latex", "application/json")
 
 
@@ -82,12 +93,16 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     loop_rows: int = 0
 
 
-class Text(msgspec.Struct, frozen=True, tag="text"):
-    """Lines that the same ranks wrote to the same stream; colours as SGR sequences."""
+class Text(msgspec.Struct, frozen=True, tag="text", omit_defaults=True):
+    """Lines that the same ranks wrote to the same stream; colours as SGR sequences.
+
+    Either these `lines`, or so many that are `in_html` alone.
+    """
 
     ranks: tuple[int, ...]
     stream: str
     lines: tuple[str, ...]
+    in_html: int = 0
 
 
 class Figure(msgspec.Struct, frozen=True, tag="display"):
@@ -294,28 +309,36 @@ def _curve(series: Series) -> Curve:
 
 
 def _output(view: RunView) -> tuple[Text | Figure | Cut, ...]:
+    there = [place for each in stretches(view) for place in _places(each)]
+    letters = sum(len(entry.text) for _, entry in there if isinstance(entry, OutputLine))
+
+    def kind_of(place: tuple[int, Entry | None]) -> tuple[object, ...]:
+        index, entry = place
+        if not isinstance(entry, OutputLine):
+            return (index, entry is None)
+        in_html = letters > _MOST_TWICE and not _NOT_AS_IT_IS.search(entry.text)
+        return (entry.ranks, entry.stream, in_html)
+
     found: list[Text | Figure | Cut] = []
-    lines: list[str] = []
-    of: tuple[tuple[int, ...], str] = ((), "")
-
-    def end_lines() -> None:
-        if lines:
-            found.append(Text(*of, tuple(lines)))
-            lines.clear()
-
-    for stretch in stretches(view):
-        for line in stretch.lines:
-            if line is None:
-                end_lines()
-                found.append(Cut(view.cut, view.logs))
-                continue
-            if (line.ranks, line.stream) != of:
-                end_lines()
-                of = line.ranks, line.stream
-            lines.append(line.text)
-        end_lines()
-        found += [_figure(view, index, entry) for index, entry in stretch.figures]
+    for kind, places in groupby(there, kind_of):
+        entries = list(places)
+        index, first = entries[0]
+        if first is None:
+            found.append(Cut(view.cut, view.logs))
+        elif isinstance(first, DisplayedObject):
+            found.append(_figure(view, index, first))
+        elif kind[-1]:
+            found.append(Text(first.ranks, first.stream, (), in_html=len(entries)))
+        else:
+            lines = tuple(entry.text for _, entry in entries if isinstance(entry, OutputLine))
+            found.append(Text(first.ranks, first.stream, lines))
     return tuple(found)
+
+
+def _places(stretch: Stretch) -> Iterator[tuple[int, Entry | None]]:
+    """What is in a stretch, in the order of the HTML; figures with their numbers in the view."""
+    yield from ((0, line) for line in stretch.lines)
+    yield from stretch.figures
 
 
 def _figure(view: RunView, index: int, entry: DisplayedObject) -> Figure:

@@ -26,15 +26,15 @@ from skyward_nb.picture.wording import (
 from skyward_nb.view.run_view import Entry, OutputLine, RunView, all_notes, laid_out
 
 
-def as_text(view: RunView) -> str:
-    """The whole view as plain text."""
+def as_text(view: RunView, most: int | None = None) -> str:
+    """The whole view as plain text; of its output the last lines, of `most` letters."""
     about = f" · {view.about}" if view.about else ""
     lines = [f"{headline(view)} · {time_words(view)}{about}"]
     if view.state == "starting" and view.ended is None:
         lines += ["  " + "   ".join(row) for row in step_rows(view)]
     lines += rank_text(view)
     lines += [f"  {remark}" for remark in remarks(view)]
-    lines += output_text(view)
+    lines += output_text(view) if most is None else _ended_at(output_text(view), most)
     lines += manifest_text(view)
     lines += all_notes(view)
     if not view.manifest_open:
@@ -50,6 +50,14 @@ def rank_text(view: RunView) -> list[str]:
 def output_text(view: RunView) -> list[str]:
     """Every line with its ranks, and a word on what was displayed."""
     return [cut_words(view) if entry is None else _entry_text(entry) for _, entry in laid_out(view)]
+
+
+def _ended_at(lines: list[str], most: int) -> list[str]:
+    """The last lines, of so many letters in all, and how many are above."""
+    first = len(lines)
+    while first and (most := most - len(lines[first - 1]) - 1) >= 0:
+        first -= 1
+    return [f"… {first:,} lines above …", *lines[first:]] if first else lines
 
 
 def _entry_text(entry: Entry) -> str:

@@ -36,6 +36,7 @@ _LEAST_KEPT = 0.25
 _KEPT_PERIOD = 2.0
 _MOST_KEPT_PERIOD = 30.0
 _MOST_ENDED = 4
+_MOST_PLAIN = 10_000
 _NOTHING = {"text/html": "", "text/plain": ""}
 _NO_MARK: Mapping[str, Any] = {}
 
@@ -61,8 +62,9 @@ class Canvas(Protocol):
 
 
 def bundle(view: RunView) -> dict[str, Any]:
-    """What the notebook keeps of a view."""
-    return {"text/html": page.as_html(view), "text/plain": as_text(view), MIME: as_json(view)}
+    """What the notebook keeps of a view: all lines in its HTML, where there are many there alone."""
+    text = as_text(view, most=_MOST_PLAIN)
+    return {"text/html": page.as_html(view), "text/plain": text, MIME: as_json(view)}
 
 
 def as_of_now(view: RunView) -> RunView:

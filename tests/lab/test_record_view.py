@@ -117,7 +117,9 @@ def crowded():
 def reader(browser, lab):
     """A notebook from elsewhere, of runs that were kept, in a page with the renderer."""
     view = fold(views.finished(), Display(3, {"text/html": HOSTILE, "text/plain": "7 rows"}))
-    many = fold(view, *(Output(0, "stdout", f"line {n} " + "x" * 50 + "\n") for n in range(20_000)))
+    lines = [Output(0, "stdout", f"line {n} " + "x" * 50 + "\n") for n in range(20_000)]
+    lines.append(Output(1, "stderr", "\x1b[31mline 19998½ <b>\x1b[0m\n  line &amp; more\n"))
+    many = fold(view, *lines)
     going = replace(views.running(), run="default-ab12cd/7")
     pages.write_notebook(lab.root / "kept.ipynb")
     notebook = nbformat.read(lab.root / "kept.ipynb", as_version=4)
@@ -232,6 +234,17 @@ def test_much_output_scrolls(reader):
     frames = reader.page.evaluate(SCROLL)
     print(f"{frames} frames a second")
     assert frames > 1
+
+
+def test_lines_that_stand_in_the_html_alone_are_searched_and_shown_like_others(reader):
+    record = reader.output(3).locator(".sky-record")
+    record.get_by_label("Search the output").fill("line 1999")
+    last = [f"[0] line {n} " + "x" * 50 for n in range(19_990, 20_000)]
+    assert rows(record)[1:] == [*last, "[1] line 19998½ <b>"]
+    record.get_by_label("Search the output").fill("line &")
+    assert rows(record)[1:] == ["[1]   line &amp; more"]
+    record.get_by_label("Search the output").fill("")
+    assert not reader.console_errors
 
 
 def test_what_many_ranks_show_is_in_order_and_said_once(reader):

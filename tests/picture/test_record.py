@@ -10,6 +10,7 @@ from picture import views
 from skyward_nb.picture import record
 from skyward_nb.picture.page import as_html
 from skyward_nb.protocol.events import Metric, Output
+from skyward_nb.show.canvas import bundle
 from skyward_nb.view.folding import fold
 from skyward_nb.view.run_view import RankView, RunView
 
@@ -66,3 +67,26 @@ def test_a_record_of_many_metrics_is_bounded():
     found = record.as_json(fold(RunView(ranks={rank: RankView() for rank in range(16)}), *events))
     assert all(len(rank["curves"]) == 20 for rank in found["ranks"])
     assert sum(len(c["steps"]) for rank in found["ranks"] for c in rank["curves"].values()) <= 20000
+
+
+def test_what_is_printed_much_is_saved_once():
+    lines = [
+        Output(0, "stdout", f"step {n}: loss {n / 7:.9f}, 312.4 items/s\n") for n in range(5000)
+    ]
+    red = "\x1b[31mred\x1b[0m"
+    view = fold(RunView(most_text=1 << 20), *lines[:-1], Output(0, "stderr", f"{red}\n"), lines[-1])
+    printed = sum(len(line.text) for line in lines)
+    assert printed < len(json.dumps(bundle(view))) < 1.5 * printed
+    output = record.as_json(view)["output"]
+    assert [(part["lines"], part.get("in_html")) for part in output] == [
+        ([], 4999), ([red], None), ([], 1),
+    ]  # fmt: skip
+    jsonschema.validate(record.as_json(view), json.loads(SCHEMA.read_text()))
+
+
+def test_the_last_of_much_output_is_in_plain_text():
+    view = fold(
+        RunView(most_text=1 << 20), *(Output(0, "stdout", f"line {n}\n") for n in range(5000))
+    )
+    text = bundle(view)["text/plain"].splitlines()
+    assert len(text) < 1000 and text[-1] == "[0] line 4999" and text[1].endswith("lines above …")
