@@ -6,10 +6,10 @@ beside the notebook, on a path that the user added, or installed as editable.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib.util
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -20,12 +20,16 @@ from types import MappingProxyType
 
 from skyward_nb.names.rank_versions import RankVersions
 from skyward_nb.protocol.commands import ModuleFile
-from skyward_nb.words.source_code import parse
 
 Stamp = tuple[int, int]
 _MOST_FILES = 2000
 _MOST_FOLDERS = 500
 _OWN = "skyward_nb"
+_IMPORT = re.compile(
+    r"(?:^|[;:])[ \t]*(?:from[ \t]+(?P<of>[^\W\d][\w.]*)[ \t]+import\b|import[ \t]+(?P<names>[^\n;#]+))",
+    re.MULTILINE,
+)
+_NAMES = re.compile(r"(?:^|,)[ \t]*([^\W\d][\w.]*)")
 NOWHERE = Path()
 """The place of a module that cannot be found."""
 
@@ -209,13 +213,12 @@ def module_files(top: str, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _imports(text: str) -> Iterator[str]:
-    """Top-level names of the modules that a source imports; none where it cannot be read."""
-    try:
-        tree = parse(text)
-    except SyntaxError:
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
+    """Top-level names of the modules that a source imports, and seldom of others that a text in it names.
+
+    Found by the words alone: to parse a project of 500 files takes seconds.
+    """
+    for place in _IMPORT.finditer(text.replace("\\\n", " ")):
+        if place["of"]:
+            yield place["of"].partition(".")[0]
+        else:
+            yield from (name.partition(".")[0] for name in _NAMES.findall(place["names"]))

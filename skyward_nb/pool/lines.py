@@ -274,19 +274,13 @@ class Lines:
                 except LinkLost as lost:
                     self._lost(lost)
         event = self._early.popleft() if self._early else None
-        if isinstance(event, _OF_THE_LINE):
-            return self._on_event_of_the_line(event)
-        return event
-
-    def _on_event_of_the_line(self, event: Leaving | AttachRefused | Pong) -> Event | None:
-        match event:
-            case Pong():
-                return None
-            case Leaving(why=why):
-                self.on_gone(f"its agent left: {why}")
-            case AttachRefused(client=client):
-                self.on_refused(spell_client(client))
-        return event
+        if not isinstance(event, _OF_THE_LINE):
+            return event
+        if isinstance(event, Leaving):
+            self.on_gone(f"its agent left: {event.why}")
+        elif isinstance(event, AttachRefused):
+            self.on_refused(spell_client(event.client))
+        return None if isinstance(event, Pong) else event
 
     def heard_until(self) -> float | None:
         """The time (monotonic seconds) until which all events were given; None if some are kept."""

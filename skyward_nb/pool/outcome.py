@@ -138,6 +138,16 @@ class RunOutcome:
         return sum(end.value.size for end in self.done.values() if end.value is not None)
 
     @property
+    def back_on_disk(self) -> list[int]:
+        """Ranks whose values found no room in memory on their way back."""
+        return sorted(
+            rank
+            for rank, end in self.done.items()
+            if (end.value is not None and end.value.on_disk)
+            or (end.pulled and any(each.on_disk for each in end.pulled.values()))
+        )
+
+    @property
     def went_well(self) -> bool:
         """Whether there is nothing to tell of how it went, as nearly always: no rank failed, was stopped or lost."""
         return not (

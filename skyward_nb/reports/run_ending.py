@@ -394,11 +394,5 @@ class RunEnding:
         ]
         if names:
             yield f"no room in memory for {', '.join(names)}: put on disk, which is slower to read"
-        back = [
-            rank
-            for rank, end in self._outcome.done.items()
-            if (end.value is not None and end.value.on_disk)
-            or (end.pulled and any(each.on_disk for each in end.pulled.values()))
-        ]
-        if back:
-            yield f"no room in memory for what {count_ranks(sorted(back))} sent back: put on disk"
+        if back := self._outcome.back_on_disk:
+            yield f"no room in memory for what {count_ranks(back)} sent back: put on disk"

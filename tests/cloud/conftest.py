@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from cloud import table
-from cloud.cases import all_cases
+from cloud.cases import Played, all_cases
 from cloud.people import People
+from cloud.quotas import PLENTY, code
 from cloud.sky import Cloud
 from cluster.box import why_no_boxes
 from leaks import leaves_nothing
+from workers import BROUGHT
 
-from skyward_nb.providers.aws import quoting
+from skyward_nb.providers.aws import launch, quoting, termination
+
+if TYPE_CHECKING:
+    from cloud.renter import Renter
 
 _why_no_boxes = cache(why_no_boxes)
 _NEEDED = ("boto3", "moto", "flask", "flask_cors")
@@ -64,6 +70,16 @@ def api(cloud_server, monkeypatch, tmp_path) -> Iterator[Cloud]:
 
 
 @pytest.fixture
+def renter(api: Cloud, monkeypatch: pytest.MonkeyPatch) -> type[Renter]:
+    """Who launches against the API alone, which knows at once whether machines run, and have ended."""
+    from cloud.renter import Renter
+
+    for module in (termination, launch):
+        monkeypatch.setattr(module, "_PAUSE", 0.02)
+    return Renter
+
+
+@pytest.fixture
 def cloud(cloud_server, monkeypatch, tmp_path) -> Iterator[Cloud]:
     """The API of AWS, and a machine that one can log in to for each instance."""
     if why := _why_no_boxes():
@@ -82,7 +98,6 @@ def offered(cloud, monkeypatch) -> Cloud:
 
 # ── faults ──────────────────────────────────────────────────────────────────────────────
 
-RESULTS = pytest.StashKey[list]()
 _OPTION = "--cloud-faults"
 
 
@@ -94,38 +109,25 @@ def pytest_addoption(parser):
     )
 
 
-def pytest_configure(config):
-    config.stash[RESULTS] = []
-
-
-@pytest.hookimpl(optionalhook=True, tryfirst=True)
-def pytest_xdist_make_scheduler(config, log):
-    """Cases are played by all processes, each of which has a cloud of its own."""
-    from xdist.scheduler.load import LoadScheduling
-
-    return LoadScheduling(config, log) if config.getoption(_OPTION, default=None) else None
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node, error):
-    node.config.stash[RESULTS] += getattr(node, "workeroutput", {}).get("cloud_results", [])
-
-
 def pytest_sessionfinish(session, exitstatus):
-    found = session.config.stash[RESULTS]
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["cloud_results"] = found
-        return
     path, cases = session.config.getoption(_OPTION, default=None), all_cases()
+    found = [each for each in session.config.stash[BROUGHT] if isinstance(each, Played)]
     # A table of some of them would pass for one of all.
     if path and len(found) == len(cases):
-        Path(path).write_text(table.written([(cases[number], code) for number, code in found]))
+        Path(path).write_text(table.written([(cases[each.number], each.code) for each in found]))
 
 
-@pytest.fixture(scope="session")
-def cloud_results(request) -> list:
-    """What came of the cases so far."""
-    return request.config.stash[RESULTS]
+@pytest.fixture
+def quotas(shared_cloud: Cloud) -> Iterator[None]:
+    """They are afterwards as before."""
+    yield
+    shared_cloud.quota(code("c6i.large", spot=True), PLENTY)
+
+
+@pytest.fixture
+def played(request) -> Callable[[Played], None]:
+    """Keeps what came of a case."""
+    return request.config.stash[BROUGHT].append
 
 
 @pytest.fixture(scope="module")

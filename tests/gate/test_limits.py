@@ -1,6 +1,9 @@
 """One noun, one module: none grows beyond what a person reads at once."""
 
 import ast
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,38 +13,53 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 MOST_LINES, MOST_METHODS, MOST_LINES_OF_THE_FACE = 400, 30, 200
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_and_its_classes_are_short(path):
+@dataclass(frozen=True)
+class Module:
+    """What of a module is limited, read from its code."""
+
+    lines: int
+    classes: tuple[tuple[str, int], ...]
+    """Each with the number of its methods."""
+    unpacking: tuple[frozenset[str | None], ...]
+    """The names of arguments of each call of `unpack`."""
+
+
+@cache
+def module(path: Path) -> Module:
     text = path.read_text()
-    assert len(text.splitlines()) <= MOST_LINES, "divide it: one noun, one module"
+    classes, unpacking = [], []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ClassDef):
-            methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
-            assert len(methods) <= MOST_METHODS, f"{node.name} is more than one class"
+            methods = sum(isinstance(each, ast.FunctionDef) for each in node.body)
+            classes.append((node.name, methods))
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "unpack":
+            unpacking.append(frozenset(each.arg for each in node.keywords))
+    return Module(len(text.splitlines()), tuple(classes), tuple(unpacking))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_and_its_classes_are_short(path):
+    assert module(path).lines <= MOST_LINES, "divide it: one noun, one module"
+    for name, methods in module(path).classes:
+        assert methods <= MOST_METHODS, f"{name} is more than one class"
 
 
 def test_the_face_of_a_pool_is_a_face():
-    assert len((PACKAGE / "pool/pool.py").read_text().splitlines()) <= MOST_LINES_OF_THE_FACE
+    assert module(PACKAGE / "pool/pool.py").lines <= MOST_LINES_OF_THE_FACE
 
 
 def test_no_two_classes_have_one_name():
-    names = [
-        node.name
-        for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    ]
-    assert not {name for name in names if names.count(name) > 1}
+    names = Counter(name for path in MODULES for name, _ in module(path).classes)
+    assert not {name for name, count in names.items() if count > 1 and not name.startswith("_")}
 
 
 def test_the_notebook_says_of_each_value_that_it_reads_whether_it_takes_plain_values_alone():
     """`trust=values` holds on every way that values come back."""
     calls = [
-        (path.name, {each.arg for each in node.keywords})
+        (path.name, given)
         for path in MODULES
         if not {"node", "pickling"} & {*path.parts}
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "unpack"
+        for given in module(path).unpacking
     ]
     assert len(calls) >= 4
     assert not [name for name, given in calls if "only_values" not in given]

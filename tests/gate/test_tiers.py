@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,18 +19,19 @@ def guards() -> list[str]:
     return sorted({name for row in columns for name in re.findall(r"`(test_\w+)`", row[2])})
 
 
-def marks_of(name: str) -> list[str]:
-    """What stands above each test of this name."""
-    found: list[str] = []
+@cache
+def all_marks() -> dict[str, list[str]]:
+    """What stands above each test, by its name."""
+    found: dict[str, list[str]] = {}
     for path in TESTS.rglob("test_*.py"):
         text = path.read_text()
-        for place in re.finditer(rf"^(?:async )?def {name}\(", text, re.MULTILINE):
-            found.append(text[: place.start()].rpartition("\n\n")[2])
+        for place in re.finditer(r"^(?:async )?def (test_\w+)\(", text, re.MULTILINE):
+            found.setdefault(place[1], []).append(text[: place.start()].rpartition("\n\n")[2])
     return found
 
 
 @pytest.mark.parametrize("name", guards())
 def test_a_guard_is_a_test_that_runs(name):
-    marks = marks_of(name)
+    marks = all_marks().get(name)
     assert marks, "no test has this name"
     assert not any("@pytest.mark.extensive" in each for each in marks)

@@ -57,6 +57,30 @@ def test_modules_with_what_they_import_deepest_first(project):
     assert names(modules.changed(["skyward_nb"], (0,))) == []
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import os, sky_t_low",
+        "import os, \\\n    sky_t_low as low",
+        "import os; import sky_t_low",
+        "if True: import sky_t_low.sub",
+        "try:\n\tfrom sky_t_low.sub import (\n\t\tX,\n\t)\nfinally: pass",
+        "from sky_t_low  import *",
+    ],
+)
+def test_however_a_module_imports_another_one_it_comes_along(project, line):
+    project.write("sky_t_low.py", "X = 1")
+    project.write("sky_t_top.py", line)
+    assert names(ProjectModules().changed(["sky_t_top"], (0,))) == ["sky_t_low", "sky_t_top"]
+
+
+def test_what_is_no_import_brings_nothing(project):
+    project.write("sky_t_low.py", "X = 1")
+    text = "from . import sky_t_low\nimportant = 'x'  # import sky_t_low\nsky_t_low = 3\n"
+    project.write("sky_t_top.py", text)
+    assert names(ProjectModules().changed(["sky_t_top"], (0,))) == ["sky_t_top"]
+
+
 def test_a_package_comes_as_a_whole_and_circles_end(project):
     project.write("sky_t_pk/__init__.py", "import sky_t_user")
     project.write("sky_t_pk/sub.py", "from . import __name__")

@@ -54,10 +54,13 @@ class Far:
         self.opened += 1
         line = socket.socket(socket.AF_UNIX)
         line.connect(self.path)
-        if not self.cut_after:
+        # Several threads open lines: to look first and take then would be a race.
+        try:
+            most = self.cut_after.pop(0)
+        except IndexError:
             return line
         near, far = socket.socketpair()
-        threading.Thread(target=self._carry, args=(far, line, self.cut_after.pop(0))).start()
+        threading.Thread(target=self._carry, args=(far, line, most)).start()
         threading.Thread(target=self._carry, args=(line, far, 1 << 60)).start()
         return near
 

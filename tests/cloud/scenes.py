@@ -1,0 +1,67 @@
+"""What is done in each scene of which a call goes wrong, and what comes before it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloud.cases import POOLS
+from cloud.people import Begun, Ended, Person
+from cloud.quotas import code
+from cloud.sky import Cloud
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What somebody does whose calls are meant: `begin` is what they do before, `go_on` the rest."""
+
+    begin: Callable[[Cloud, Person], Begun | None]
+    go_on: Callable[[Cloud, Person, Begun | None], Ended]
+
+
+def scene_of(name: str) -> Scene:
+    if name in POOLS:
+        return Scene(lambda *_: None, lambda cloud, person, _: person.does("pool", **POOLS[name]))
+    if name == "quota":
+        return Scene(without_spot, lambda cloud, person, _: person.does("pool", **POOLS["spot"]))
+    if name == "boot":
+        # Its user-data fails on who is not there.
+        return Scene(
+            lambda *_: None, lambda cloud, person, _: person.does("pool", user="nobody-here")
+        )
+    if name == "replacement":
+        return Scene(with_two, without_one)
+    has_record = name == "sweep"
+    return Scene(
+        lambda cloud, person: leave(cloud, person, has_record=has_record),
+        lambda cloud, person, _: person.does("sweep"),
+    )
+
+
+def without_spot(cloud: Cloud, person: Person) -> None:
+    """The account may have no machine as spot."""
+    cloud.quota(code("c6i.large", spot=True), 0)
+
+
+def with_two(cloud: Cloud, person: Person) -> Begun:
+    """Somebody has two machines."""
+    return person.begin("replaced").up()
+
+
+def without_one(cloud: Cloud, person: Person, begun: Begun | None) -> Ended:
+    """EC2 takes one of them back."""
+    assert begun is not None
+    cloud.machines[0].reclaim()
+    return begun.ended()
+
+
+def leave(cloud: Cloud, person: Person, *, has_record: bool) -> None:
+    """Somebody is killed who has machines in groups of both kinds."""
+    cloud.kill("TerminateInstances", "before")
+    assert person.does("pool", **POOLS["placed"]).code == -9
+    assert cloud.calm()
+    if not has_record:
+        (entry,) = Path(person.env["SKYWARD_STATE_DIR"]).glob("aws/*/record.json")
+        shutil.rmtree(entry.parent)

@@ -1,0 +1,35 @@
+"""Cases are made of the calls that are made: they are recorded, scene by scene."""
+
+from __future__ import annotations
+
+import pytest
+from cloud.cases import OTHERS, POOLS, SWEEPS, calls_of
+from cloud.scenes import scene_of
+
+pytestmark = [pytest.mark.timeout(200), pytest.mark.usefixtures("quotas")]
+
+
+IN_OTHERS = ("one", "two", "spot", "quota", "sweep", "sweep without a record", "replacement")
+"""Scenes whose calls are made in others, too: `placed`, `boot`, those of the sample, and, of the last,
+`test_a_machine_that_was_taken_back_has_another_in_its_place`."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(each, marks=pytest.mark.extensive if each in IN_OTHERS else ())
+        for each in (*POOLS, *OTHERS)
+    ],
+)
+def test_the_calls_are_those_that_cases_are_made_of(name, shared_cloud, people):
+    cloud, person, scene = shared_cloud, people.person(), scene_of(name)
+    begun = scene.begin(cloud, person)
+    before = len(cloud.calls)
+    ended = scene.go_on(cloud, person, begun)
+    assert ended.code == (3 if name == "boot" else 0), ended
+    assert name in ("boot", *SWEEPS) or "ran" in ended.said
+    made = [each.action for each in cloud.calls[before:]]
+    wanted = calls_of(name)
+    assert set(made) == set(wanted)
+    assert all(made.count(each) >= times for each, times in wanted.items()), made
+    cloud.nothing_left()

@@ -1,0 +1,205 @@
+"""The renderer of the record while a kernel runs cells: tabs, reloads, marks of lines, titles, the menu of a cell."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import pytest
+from later import Later
+from msgspec.structs import replace
+from picture import views
+from waiting import until
+
+from lab import pages
+from skyward_nb.show.canvas import bundle
+
+nbformat = Later("nbformat")
+
+WAITS = """%%sky_remote nodes=2
+import pathlib, time
+import skyward_nb as sky
+print("first words")
+while not pathlib.Path("GO").exists():
+    time.sleep(0.05)
+print("last words")
+"""
+FAILS = """%%sky_remote nodes=2
+import skyward_nb as sky
+
+if sky.rank() == 1:
+    raise ValueError("odd")
+"""
+# A run as a kernel publishes it, of 20 seconds, of which four tenths are done; and its end.
+PUBLISHED = """import pathlib, time
+record = {record}
+shown = display({{"application/vnd.skyward.run+json": record, "text/plain": "run"}}, raw=True, display_id=True)
+while not pathlib.Path("GO").exists():
+    time.sleep(0.05)
+record = record | {{"over": True, "state": "finished", "headline": "4 ranks finished", "seconds": 20.0}}
+shown.update({{"application/vnd.skyward.run+json": record, "text/plain": "run"}}, raw=True)
+"""
+HIDE = """hidden => {
+  Object.defineProperty(document, 'visibilityState', {configurable: true, value: hidden ? 'hidden' : 'visible'});
+  document.dispatchEvent(new Event('visibilitychange'));
+}"""
+NOTICES = """() => {
+  window.told = [];
+  window.Notification = class {
+    static permission = 'granted';
+    constructor(title, options) { window.told.push([title, options.body]); }
+  };
+}"""
+
+
+@pytest.fixture(scope="module")
+def runner(browser, lab):
+    """A notebook of runs of its own, in a page with the renderer."""
+    pages.write_notebook(lab.root / "runs.ipynb")
+    with pages.with_renderer(lab, browser, "runs.ipynb") as made:
+        made.run_cell(pages.LOAD)
+        yield made
+        made.run_cell(pages.DOWN)
+
+
+@pytest.fixture
+def gate(runner):
+    path = runner.path.parent / "GO"
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def pictures(page, cell):
+    """Which pictures of a run a person sees below a cell."""
+    found = page.output(cell).locator(".sky-record, .sky-live").locator("visible=true")
+    return found.evaluate_all("nodes => nodes.map(each => [each.className, each.dataset.is])")
+
+
+def test_a_run_in_two_tabs_and_after_a_reload(runner, gate):
+    cell = runner.add_cell(WAITS)
+    runner.run_cell(cell, wait=False)
+    live = ".sky-record[data-is='live']"
+    runner.output(cell).locator(live).get_by_text("first words").first.wait_for()
+    assert not runner.output(cell).locator(".sky-live").is_visible(), "one picture at a time"
+    runner.screenshot("record-live")
+    runner.save()
+    runner.reload()
+    runner.output(cell).locator(live).get_by_text("first words").first.wait_for()
+    other = runner.in_another_tab()
+    other.output(cell).locator(live).get_by_text("first words").first.wait_for()
+    gate.touch()
+    for each in (runner, other):
+        over = each.output(cell).locator(".sky-record[data-is='over']")
+        each.page.bring_to_front()
+        over.get_by_text("last words").first.wait_for()
+        # Where one takes the place of the other, both may be there for a moment.
+        seen = functools.partial(pictures, each, cell)
+        until(lambda seen=seen: len(seen()) == 1, told=seen)
+    other.page.close()
+    runner.page.bring_to_front()
+    runner.wait_idle()
+    # A page that was opened in mid-run misses widgets; what is seen does not.
+    ours = [each for each in runner.console_errors if "widget" not in each and "Comm" not in each]
+    assert not ours
+    runner.console_errors.clear()
+
+
+@pytest.mark.extensive
+def test_a_tab_that_opens_what_was_saved_in_mid_run_has_the_value_too(runner, gate):
+    cell = runner.add_cell(f"{WAITS}sky.rank() * 11")
+    runner.run_cell(cell, wait=False)
+    runner.output(cell).locator(".sky-record[data-is='live']").wait_for()
+    runner.save()
+    gate.touch()
+    runner.wait_idle()
+    other = runner.in_another_tab()
+    other.output(cell).get_by_text("[1] 11").wait_for()
+    assert other.output_text(cell).count("[1] 11") == 1
+    other.screenshot("opened-after-the-end")
+    # The page that ran it got it of the kernel.
+    other.page.close()
+    runner.page.bring_to_front()
+    assert runner.output_text(cell).count("[1] 11") == 1
+
+
+def test_a_line_that_failed_is_marked_until_the_next_run(runner):
+    cell = runner.add_cell(FAILS)
+    runner.run_cell(cell)
+    box = runner.page.locator(f'.jp-Cell[data-windowed-list-index="{cell}"]')
+    mark = box.locator(".sky-failed-line")
+    mark.wait_for()
+    assert mark.inner_text().strip() == 'raise ValueError("odd")'
+    assert mark.get_attribute("title") == "ValueError on rank 1"
+    assert "sky-on-pool" in box.get_attribute("class")
+    said = runner.output(cell).locator(".sky-record").inner_text()
+    assert "ValueError on rank 1 of 2" in said
+    assert "odd" not in said, "the error below says it"
+    runner.screenshot("failed-line")
+    runner.page.evaluate(
+        "index => jupyterapp.shell.currentWidget.content.model.sharedModel.cells[index].setSource('%%sky_remote\\n1')",
+        cell,
+    )
+    runner.run_cell(cell)
+    mark.wait_for(state="detached")
+    assert not runner.console_errors
+
+
+@pytest.mark.extensive
+def test_a_run_that_nobody_sees_is_in_the_title_and_its_end_is_told_once(runner, gate):
+    record = bundle(replace(views.running(), run=""))["application/vnd.skyward.run+json"]
+    cell = runner.add_cell(PUBLISHED.format(record=repr(record)))
+    page = runner.page
+    page.evaluate(NOTICES)
+    runner.run_cell(cell, wait=False)
+    runner.output(cell).get_by_text("Running on 4 ranks").first.wait_for()
+    assert "%" not in page.title()
+    page.evaluate(HIDE, True)
+    until(lambda: re.match(r"6\d% · ", page.title()))
+    page.evaluate("document.title = 'set by Lab'")
+    until(lambda: re.fullmatch(r"6\d% · set by Lab", page.title()))
+    gate.touch()
+    runner.wait_idle()
+    until(lambda: page.evaluate("window.told.length") == 1)
+    assert page.evaluate("window.told") == [["4 ranks finished", "runs.ipynb · 20 s"]]
+    page.evaluate(HIDE, False)
+    until(lambda: "%" not in page.title())
+    assert not runner.console_errors
+
+
+@pytest.mark.extensive
+def test_the_menu_of_a_cell_names_pools_and_ranks(runner):
+    cell = runner.add_cell("x = 1")
+    page = runner.page
+    page.evaluate(
+        "index => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; }", cell
+    )
+    source = "jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.getSource()"
+    button = page.locator(".jp-cell-toolbar [data-command='skyward-nb:cell-menu']")
+
+    def choose(label):
+        button.click()
+        page.locator(".lm-Menu").get_by_text(label).click()
+
+    choose("Rank 0 alone")
+    until(lambda: page.evaluate(source) == "%%sky_remote ranks=head\nx = 1")
+    choose("All ranks")
+    until(lambda: page.evaluate(source) == "%%sky_remote\nx = 1")
+    choose("Rank 1 alone")
+    until(lambda: page.evaluate(source) == "%%sky_remote ranks=1\nx = 1")
+    assert not runner.console_errors
+
+
+@pytest.mark.extensive
+def test_values_on_ranks_are_listed_and_pulled(runner):
+    runner.run_cell(runner.add_cell("%%sky_remote nodes=2\nanswer = 42;"))
+    runner.page.evaluate("jupyterapp.shell.activateById('skyward-nb-pools')")
+    card = runner.page.locator(".sky-pool")
+    card.get_by_role("button", name="Values").click()
+    row = card.locator(".sky-values tbody tr").filter(has_text="answer")
+    assert row.locator("td").nth(1).inner_text() == "0-1"
+    row.get_by_role("button", name="pull").click()
+    card.get_by_text(re.compile("answer: one value per rank")).wait_for()
+    cell = runner.add_cell("answer")
+    runner.run_cell(cell)
+    assert "42" in runner.output_text(cell)
+    assert not runner.console_errors
