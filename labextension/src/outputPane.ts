@@ -134,9 +134,8 @@ export class OutputPane {
       } else if (!this.choice.isAnyShown(entry.ranks)) {
         continue;
       } else if (entry.type === 'text') {
-        // A line of other ranks is not between their figures.
-        const those = entry.ranks;
-        if (figures.some(one => one.ranks.some(rank => those.includes(rank)))) {
+        // The record has the figures that stand side by side one after another.
+        if (figures.length) {
           endLines();
         }
         for (const text of entry.lines) {

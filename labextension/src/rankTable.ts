@@ -5,8 +5,10 @@ import type { IBar, INoteTable, IRankRecord } from './record';
 import { clock, compact, spellSize } from './words';
 
 const MOST_METRICS = 12;
-const MOST_BARS = 4;
+const MOST_DONE = 3;
 const SHOWN_DONE = 2;
+/** The height of a row of loops, in its letters' size: that of a line. */
+const ROW = 1.45;
 
 /** A loop in words: `epoch 4/10 · 40% · 3 it/s · 2.0 s left`. */
 function spellBar(bar: IBar): string {
@@ -53,24 +55,44 @@ interface IColumn {
   cell: (rank: IRankRecord) => string | Node;
 }
 
-/** The loops of a rank: of many that ended the last ones, and how many others there were. */
+/** How many of the finished loops have a row each: all that fit into the rows that loops have taken, else the last. */
+function shownDone(
+  done: number,
+  gone: number,
+  others: number,
+  rows: number
+): number {
+  if (!gone && (done <= MOST_DONE || done + others <= rows)) {
+    return done;
+  }
+  return Math.min(done, Math.max(SHOWN_DONE, rows - others - 1));
+}
+
+/** The loops of a rank, which keep the height that they had; finished ones without a row are counted. */
 function loops(rank: IRankRecord): HTMLElement {
   const { bars, state } = rank;
+  const [gone, hidden, most] = [
+    rank.bars_done ?? 0,
+    rank.bars_hidden ?? 0,
+    rank.loop_rows ?? 0
+  ];
   const over = bars.filter(bar => bar.over);
-  const isMany = over.length + (rank.bars_done ?? 0) >= MOST_BARS;
-  const folded = isMany ? over.slice(0, -SHOWN_DONE) : [];
-  const gone = folded.length + (rank.bars_done ?? 0);
+  const others = bars.length - over.length + (hidden ? 1 : 0);
+  const shown = shownDone(over.length, gone, others, most);
+  const folded = over.slice(0, over.length - shown);
   const rows = bars
     .filter(bar => !folded.includes(bar))
     .map(bar => loop(bar, state));
-  if (gone) {
-    rows.unshift(element('div', 'sky-loop', spellLoops(gone, 'done')));
+  if (folded.length + gone) {
+    const words = spellLoops(folded.length + gone, 'done');
+    rows.unshift(element('div', 'sky-loop', words));
   }
-  if (rank.bars_hidden) {
-    const more = spellLoops(rank.bars_hidden, 'more');
-    rows.push(element('div', 'sky-loop', `and ${more}`));
+  if (hidden) {
+    rows.push(element('div', 'sky-loop', `and ${spellLoops(hidden, 'more')}`));
   }
-  return element('div', 'sky-loops', ...rows);
+  const box = element('div', 'sky-loops', ...rows);
+  box.style.minHeight = `${ROW * most}em`;
+  return box;
 }
 
 function spellLoops(count: number, which: 'done' | 'more'): string {

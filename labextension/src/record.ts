@@ -38,6 +38,8 @@ export interface IRankRecord {
   /** Loops that are not in `bars`: those that ended, and those that go on. */
   bars_done?: number;
   bars_hidden?: number;
+  /** The most rows that all of them took so far. */
+  loop_rows?: number;
 }
 
 /** Lines that the same ranks wrote to the same stream: these, or so many that are in the HTML alone. */

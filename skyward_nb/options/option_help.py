@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 
 from skyward_nb.options.option_table import BY_NAME, NAMES_A_POOL, OPTIONS, TAKES, UP_TAKES, Option
 from skyward_nb.options.synonyms import VERB_ALIASES, VERB_HINTS
@@ -38,6 +39,29 @@ VERBS = {
 }
 # fmt: on
 
+# fmt: off
+_OF_ONE_SOURCE: dict[str, tuple[str, ...]] = {
+    "of hosts by SSH": ("hosts", "user", "port", "key", "config", "trust", "trust_local_users"),
+    "of Slurm (and partition=NAME)": (
+        "login", "job", "account", "qos", "constraint", "reservation", "gres", "exclusive", "extra", "module", "container"),
+    "of Kubernetes": ("context", "namespace", "queue", "service_account"),
+    "of Ray": ("address", "resources", "waits"),
+    "of SkyPilot": ("infra",),
+    "of machines that are rented, and of AWS": (
+        "region", "zones", "instance_type", "cpus", "memory", "spot", "on_preempt", "max_cost", "max_hourly_cost",
+        "confirm_above", "yes", "ami", "subnet", "security_group", "public_ip", "jump", "caller", "tags", "disk",
+        "throughput", "instance_profile", "capacity_block", "aws_profile"),
+}
+"""Options that have a meaning for one source of nodes, or for few; an option that is not named is one of any pool."""
+# fmt: on
+
+_EXAMPLES = {
+    "%%sky_remote nodes=4 framework=torch": "four ranks on this machine, in a process group of torch",
+    "%%sky_remote hosts=gpu1,gpu2": "ranks on hosts that you reach by SSH",
+    "%%sky_remote": "another cell on the same ranks, with the names they have",
+    "%sky down": "the end of the pool",
+}
+
 CHECKS = ("hang",)
 """The bare words of `%sky check`."""
 
@@ -49,13 +73,15 @@ def help_text(verb: str | None = None) -> str:
             "%%sky_remote [option ...]   runs the cell on the ranks of a pool",
             "%sky VERB [option ...]",
             "",
+            *rows(_EXAMPLES.items()),
+            "",
+            "verbs of %sky",
             *rows((f"{name} {form}".strip(), text) for name, (form, text) in VERBS.items()),
             "",
             "options of a cell",
             *_options("cell"),
             "",
-            "options of a pool (they shape it when it is made)",
-            *_options("pool"),
+            *_of_pools(),
         ]
         return "\n".join(lines)
     verb = VERB_ALIASES.get(verb, verb)
@@ -64,7 +90,7 @@ def help_text(verb: str | None = None) -> str:
     form, text = VERBS[verb]
     lines = [f"%sky {verb} {form}".rstrip(), f"  {text}"]
     if verb == "up":
-        lines += ["", *_options("pool")]
+        lines += ["", *_of_pools()]
     if taken := UP_TAKES if verb == "up" else TAKES.get(verb):
         lines += ["", *rows((usage(BY_NAME[each]), BY_NAME[each].help) for each in taken)]
     return "\n".join(lines)
@@ -80,8 +106,26 @@ def unknown_verb(verb: str) -> str:
 
 
 def _options(scope: str) -> list[str]:
-    chosen = [option for option in OPTIONS if option.scope == scope]
-    return rows((usage(option), option.help) for option in chosen)
+    return _rows_of([option for option in OPTIONS if option.scope == scope])
+
+
+def _rows_of(options: Iterable[Option]) -> list[str]:
+    return rows((usage(option), option.help) for option in options)
+
+
+def _of_pools() -> list[str]:
+    """All options of pools, those of one source of nodes under its name."""
+    of_one = {name for names in _OF_ONE_SOURCE.values() for name in names}
+    general = [each for each in OPTIONS if each.scope == "pool" and each.name not in of_one]
+    groups = {"options of a pool (they shape it when it is made)": general} | {
+        title: [BY_NAME[name] for name in names] for title, names in _OF_ONE_SOURCE.items()
+    }
+    # In one table, so that all columns begin at the same place.
+    lines = iter(_rows_of(option for options in groups.values() for option in options))
+    found: list[str] = []
+    for title, options in groups.items():
+        found += ["", title, *islice(lines, len(options))]
+    return found[1:]
 
 
 def usage(option: Option) -> str:
@@ -89,7 +133,7 @@ def usage(option: Option) -> str:
     return option.name if option.is_flag else f"{option.name}={option.form}"
 
 
-_WIDEST = 36
+_WIDEST = 37
 """Characters of the first column, at most; the choices of `provider=` are more."""
 
 

@@ -7,13 +7,13 @@ carry the meaning. Colours of text are the page's own; the others suit light and
 from __future__ import annotations
 
 import html
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
 
 from skyward_nb.picture.colours import coloured
 from skyward_nb.picture.curves import curve, suits_log, title
+from skyward_nb.picture.figure_grid import in_grid, stretches, turns
 from skyward_nb.picture.rank_table import gauge, ranks, tells_memory, wide
 from skyward_nb.picture.record import anchor, group
 from skyward_nb.picture.rich import rich_html
@@ -35,15 +35,12 @@ from skyward_nb.view.run_view import (
     NoteTable,
     OutputLine,
     RunView,
-    laid_out,
 )
 from skyward_nb.view.series import Series
 from skyward_nb.words.ranks import count_ranks
 
 MOST_CURVES = 12
 MOST_TABS = 128
-_FEW, _WIDE, _NARROW = 4, 320, 200
-"""Pixels that each of a few ranks, and each of more, has at least for a figure."""
 _TD = f"<td {LEFT}>"
 
 
@@ -193,43 +190,17 @@ def _entries(view: RunView) -> str:
     """Lines as preformatted text in groups of the same ranks, figures between them."""
     everybody = tuple(sorted(view.ranks))
     parts: list[str] = []
-    for lines, figures in _stretches(view):
-        if lines:
-            parts.append(f"<pre>{_text(view, lines, everybody)}</pre>")
-        names = {id(entry): name for entry, name in figures}
-        for turn in _turns([entry for entry, _ in figures]):
+    for stretch in stretches(view):
+        if stretch.lines:
+            parts.append(f"<pre>{_text(view, stretch.lines, everybody)}</pre>")
+        names = {id(entry): anchor(view, index) for index, entry in stretch.figures}
+        for turn in turns(entry for _, entry in stretch.figures):
             each = [shown(one, _classes(one.ranks, everybody), names[id(one)]) for one in turn]
             parts.append(in_grid(each))
     return "".join(parts)
 
 
-_Lines = list[OutputLine | None]
-_Figures = list[tuple[DisplayedObject, str]]
-
-
-def _stretches(view: RunView) -> Iterator[tuple[_Lines, _Figures]]:
-    """Lines, None where some are left out, and the figures after them, with their names.
-
-    Figures of several ranks come together, as far as no line of these ranks is between them.
-    """
-    lines: _Lines = []
-    figures: _Figures = []
-    for index, entry in laid_out(view):
-        if isinstance(entry, DisplayedObject):
-            figures.append((entry, anchor(view, index)))
-            continue
-        if figures and (entry is None or _is_between(entry, figures)):
-            yield lines, figures
-            lines, figures = [], []
-        lines.append(entry)
-    yield lines, figures
-
-
-def _is_between(line: OutputLine, figures: _Figures) -> bool:
-    return any(not set(line.ranks).isdisjoint(one.ranks) for one, _ in figures)
-
-
-def _text(view: RunView, lines: _Lines, everybody: tuple[int, ...]) -> str:
+def _text(view: RunView, lines: Iterable[OutputLine | None], everybody: tuple[int, ...]) -> str:
     groups: list[str] = []
     for of, each in groupby(lines, lambda line: line and line.ranks):
         if of is None:
@@ -238,38 +209,6 @@ def _text(view: RunView, lines: _Lines, everybody: tuple[int, ...]) -> str:
             text = "".join(_line(line) for line in each if line)
             groups.append(f'<span class="g {_classes(of, everybody)}">{text}</span>')
     return "".join(groups)
-
-
-def in_order(figures: Iterable[DisplayedObject]) -> list[DisplayedObject]:
-    """Figures by rank: the first of each rank, then the second of each."""
-    return [each for turn in _turns(figures) for each in turn]
-
-
-def _turns(figures: Iterable[DisplayedObject]) -> list[list[DisplayedObject]]:
-    """The first figure of each rank, the second of each, and so on."""
-    counts: Counter[tuple[int, ...]] = Counter()
-    turns: list[list[DisplayedObject]] = []
-    for each in figures:
-        if (turn := counts[each.ranks]) == len(turns):
-            turns.append([])
-        turns[turn].append(each)
-        counts[each.ranks] += 1
-    return [sorted(turn, key=lambda each: each.ranks) for turn in turns]
-
-
-def grid_columns(count: int) -> str:
-    """The columns in which what so many ranks show stands side by side; one has the whole width."""
-    if count < 2:
-        return "minmax(0,1fr)"
-    return f"repeat(auto-fit,minmax(min(100%,{_WIDE if count <= _FEW else _NARROW}px),1fr))"
-
-
-def in_grid(parts: Sequence[str]) -> str:
-    """Parts of several ranks, side by side where there is room."""
-    if len(parts) < 2:
-        return "".join(parts)
-    style = f"display:grid;gap:0 12px;grid-template-columns:{grid_columns(len(parts))}"
-    return f'<div style="{style}">{"".join(parts)}</div>'
 
 
 def _cut(view: RunView) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from skyward_nb.picture.style_sheet import LEFT, TONES
+from skyward_nb.picture.style_sheet import LEFT, LINE, TONES
 from skyward_nb.picture.wording import (
     BarRow,
     RankSummary,
@@ -144,9 +144,12 @@ def _rank_row(row: RankSummary, columns: Sequence[_Column]) -> str:
 
 
 def _loops(row: RankSummary) -> str:
-    """Each loop's bar beside its words; words without a bar begin where the others do."""
+    """Each loop's bar beside its words, as high as they were; words without a bar begin where the others do."""
     has_bars = any(bar.part is not None for bar in row.bars)
-    return "".join(f'<div class="lp">{_loop(bar, row, has_bars)}</div>' for bar in row.bars)
+    loops = "".join(f'<div class="lp">{_loop(bar, row, has_bars)}</div>' for bar in row.bars)
+    if row.loop_rows <= max(1, len(row.bars)):
+        return loops
+    return f'<div style="min-height:{row.loop_rows * LINE:g}em">{loops}</div>'
 
 
 def _loop(bar: BarRow, row: RankSummary, has_bars: bool) -> str:

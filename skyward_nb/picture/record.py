@@ -13,11 +13,13 @@ import inspect
 import math
 import re
 import sys
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, Literal
 
 import msgspec
 
+from skyward_nb.picture.figure_grid import Stretch, stretches
 from skyward_nb.picture.wording import headline, remarks
 from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.view.run_view import (
@@ -28,7 +30,6 @@ from skyward_nb.view.run_view import (
     RankState,
     RunState,
     RunView,
-    laid_out,
 )
 from skyward_nb.view.series import Series, thinned
 from skyward_nb.view.stragglers import behind
@@ -71,7 +72,8 @@ class Curve(msgspec.Struct, frozen=True):
 class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One rank; `cpu` in percent of a core, `memory` and `peak` in bytes; null where not known.
 
-    Not in `bars` are `bars_done` loops that ended, and `bars_hidden` that go on. A metric that is not finite is null. Of very many metrics there are no curves.
+    Not in `bars` are `bars_done` loops that ended, and `bars_hidden` that go on; all of them took at most `loop_rows`
+    rows so far, which they keep. A metric that is not finite is null. Of very many metrics there are no curves.
     """
 
     rank: int
@@ -88,6 +90,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     remark: str
     bars_done: int = 0
     bars_hidden: int = 0
+    loop_rows: int = 0
 
 
 class Text(msgspec.Struct, frozen=True, tag="text", omit_defaults=True):
@@ -297,6 +300,7 @@ def _rank(view: RunView, rank: int, late: str) -> RankRecord:
         remark=late,
         bars_done=now.bars_done,
         bars_hidden=len(now.bars_hidden),
+        loop_rows=now.loop_rows,
     )
 
 
@@ -305,10 +309,10 @@ def _curve(series: Series) -> Curve:
 
 
 def _output(view: RunView) -> tuple[Text | Figure | Cut, ...]:
-    there = list(laid_out(view))
+    there = [place for each in stretches(view) for place in _places(each)]
     letters = sum(len(entry.text) for _, entry in there if isinstance(entry, OutputLine))
 
-    def stretch(place: tuple[int, Entry | None]) -> tuple[object, ...]:
+    def kind_of(place: tuple[int, Entry | None]) -> tuple[object, ...]:
         index, entry = place
         if not isinstance(entry, OutputLine):
             return (index, entry is None)
@@ -316,7 +320,7 @@ def _output(view: RunView) -> tuple[Text | Figure | Cut, ...]:
         return (entry.ranks, entry.stream, in_html)
 
     found: list[Text | Figure | Cut] = []
-    for kind, places in groupby(there, stretch):
+    for kind, places in groupby(there, kind_of):
         entries = list(places)
         index, first = entries[0]
         if first is None:
@@ -329,6 +333,12 @@ def _output(view: RunView) -> tuple[Text | Figure | Cut, ...]:
             lines = tuple(entry.text for _, entry in entries if isinstance(entry, OutputLine))
             found.append(Text(first.ranks, first.stream, lines))
     return tuple(found)
+
+
+def _places(stretch: Stretch) -> Iterator[tuple[int, Entry | None]]:
+    """What is in a stretch, in the order of the HTML; figures with their numbers in the view."""
+    yield from ((0, line) for line in stretch.lines)
+    yield from stretch.figures
 
 
 def _figure(view: RunView, index: int, entry: DisplayedObject) -> Figure:

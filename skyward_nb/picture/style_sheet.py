@@ -4,9 +4,11 @@ from __future__ import annotations
 
 LEFT = 'style="text-align:left"'
 """Of cells: also where the style sheet is gone, and a site's own would move them."""
+LINE = 1.45
+"""The height of a line, in its letters' size."""
 EDGE = "1px solid var(--jp-border-color2,rgba(128,128,128,.35))"
 _STYLE = f"""
-.sky-run{{border:{EDGE};border-radius:6px;overflow:hidden;max-width:960px;font-size:13px;line-height:1.45;font-variant-numeric:tabular-nums}}
+.sky-run{{border:{EDGE};border-radius:6px;overflow:hidden;max-width:960px;font-size:13px;line-height:{LINE};font-variant-numeric:tabular-nums}}
 .sky-run .bar{{display:flex;gap:4px 10px;align-items:baseline;padding:6px 12px;background:rgba(128,128,128,.1)}}
 .sky-run .ti{{display:flex;gap:10px;align-items:baseline;min-width:0}}
 .sky-run .ti>div{{min-width:0;overflow-wrap:anywhere}}
@@ -23,7 +25,7 @@ _STYLE = f"""
 .sky-run .sec{{padding:5px 12px;border-top:{EDGE}}}
 .sky-run .small{{font-size:12px}}
 .sky-run table{{border-collapse:collapse;margin:4px 0;font-size:13px;border:0;color:inherit}}
-.sky-run table th,.sky-run table td{{padding:2px 9px;text-align:left;vertical-align:top;white-space:nowrap;line-height:1.45;border:0;background:none}}
+.sky-run table th,.sky-run table td{{padding:2px 9px;text-align:left;vertical-align:top;white-space:nowrap;line-height:{LINE};border:0;background:none}}
 .sky-run table td.w{{white-space:normal;min-width:24em}}
 .sky-run table th{{font-weight:500;font-size:12px;opacity:.7}}
 .sky-run table tr>:first-child{{padding-left:12px!important}}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from skyward_nb.picture.scales import compact
 from skyward_nb.protocol.events import Progress
 from skyward_nb.protocol.message_parts import Gpu
+from skyward_nb.view.loop_rows import shown_done
 from skyward_nb.view.run_view import MOST_METRICS, RankView, RunView, cost_words
 from skyward_nb.view.slow_ranks import slow_in, slow_words
 from skyward_nb.view.stragglers import behind, current, imbalance
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 EACH_RANK = 16
 """Up to so many running ranks have a row each; of more, ranks with the same words share one."""
 MOST_ROWS = 100
-_MOST_DONE, _SHOWN_DONE = 3, 2
-"""Of more finished loops than the first, so many of the last are told apart."""
 _MOST_NAMES = 6
 _RESTS = 3.0
 """A loop that has not gone on for so many seconds, and three of its steps, is said to rest."""
@@ -43,7 +42,7 @@ class BarRow:
 
 @dataclass(frozen=True)
 class RankSummary:
-    """The words on a rank, or on several with the same words."""
+    """The words on a rank, or on several with the same words; loops took at most `loop_rows` rows so far."""
 
     ranks: tuple[int, ...]
     node: str
@@ -55,6 +54,7 @@ class RankSummary:
     gpu: str
     remark: str
     is_late: bool = False
+    loop_rows: int = 0
 
 
 def headline(view: RunView) -> str:
@@ -156,6 +156,7 @@ def _rank_row(
         gpu=_gpu_words(gpus),
         remark=views[0].stage or next((late[rank] for rank in ranks if rank in late), ""),
         is_late=any(rank in late for rank in ranks),
+        loop_rows=max(now.loop_rows for now in views),
     )
 
 
@@ -189,11 +190,14 @@ def _bar_rows(views: Sequence[RankView], now: float) -> tuple[BarRow, ...]:
     ]
     done = [row for row in rows if row.over]
     gone = max(view.bars_done for view in views)
-    if len(done) + gone > _MOST_DONE:
-        folded = done[: max(0, len(done) - _SHOWN_DONE)]
-        count = f"{len(folded) + gone:,} loops done"
-        rows = [BarRow(1.0, count, 0, over=True), *(row for row in rows if row not in folded)]
-    if more := max(len(view.bars_hidden) for view in views):
+    more = max(len(view.bars_hidden) for view in views)
+    others = len(rows) - len(done) + (more > 0)
+    shown = shown_done(len(done), gone, others, max(view.loop_rows for view in views))
+    folded = done[: len(done) - shown]
+    if count := len(folded) + gone:
+        words = f"{count:,} loop{'s' * (count > 1)} done"
+        rows = [BarRow(1.0, words, 0, over=True), *(row for row in rows if row not in folded)]
+    if more:
         rows.append(BarRow(None, f"and {more:,} more loop{'s' * (more > 1)}", 1, over=False))
     return tuple(rows)
 

@@ -11,7 +11,7 @@ from typing import Generic, NoReturn, TypeVar, overload
 from IPython.lib.pretty import RepresentationPrinter
 
 from skyward_nb.compat.ipython_private import print_by_repr
-from skyward_nb.picture.page import in_grid
+from skyward_nb.picture.figure_grid import in_grid
 from skyward_nb.picture.rich import rich_html
 from skyward_nb.words.bounds import SHOWN as _MOST_CHARACTERS
 from skyward_nb.words.bounds import SHOWN_LINES as _MOST_LINES

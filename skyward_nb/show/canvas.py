@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from skyward_nb.compat.ipywidgets_private import bundle_of
 from skyward_nb.picture import page, rank_table, style_sheet
+from skyward_nb.picture.figure_grid import grid_columns, in_order
 from skyward_nb.picture.record import MIME, as_json
 from skyward_nb.picture.text import as_text
 from skyward_nb.protocol.events import Display, Output
@@ -324,7 +325,7 @@ class _Widgets:
         """The last figures in the order of ranks, each sent once."""
         most = min(max(_LIVE_FIGURES, len(view.ranks)), _MOST_LIVE_FIGURES)
         figures = [entry for entry in view.entries if isinstance(entry, DisplayedObject)]
-        last = page.in_order(figures[-most:])
+        last = in_order(figures[-most:])
         if [id(entry) for entry, _ in self._figures] == [id(entry) for entry in last]:
             return
         if self._gallery is None:
@@ -339,7 +340,7 @@ class _Widgets:
                 pane = spare.pop() if spare else self._html()
                 self._put(pane, page.shown(entry))
             self._figures.append((entry, pane))
-        columns = page.grid_columns(len({entry.ranks for entry in last}))
+        columns = grid_columns(len({entry.ranks for entry in last}))
         self._gallery.layout.grid_template_columns = columns
         self._gallery.children = [pane for _, pane in self._figures]
 

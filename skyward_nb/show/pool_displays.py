@@ -89,11 +89,13 @@ class PoolDisplays:
             if among and display.first_run:
                 display.again(ranks)
                 return
-            about = (pool.spec.name, pool.spec.provider, *pool.spec.framework)
+            spec = pool.spec
+            simulated = spec.devices_words if spec.simulate else ""
+            about = (spec.name, spec.provider, simulated, *spec.framework, self.mark)
             display.running(
                 among or ranks,
                 title,
-                " · ".join(filter(None, (*about, self.mark))),
+                " · ".join(filter(None, about)),
                 run=f"{pool.pool_id}/{number}",
                 number=number,
                 nodes={info.rank: info.node for info in pool.infos},

@@ -23,6 +23,7 @@ from skyward_nb.protocol.events import (
     Telemetry,
     Waited,
 )
+from skyward_nb.view.loop_rows import loop_rows
 from skyward_nb.view.output_entries import OutputEntries
 from skyward_nb.view.run_view import (
     MOST_METRICS,
@@ -66,6 +67,7 @@ class _Folding:
         self._before = view
         self._board = OutputEntries(view)
         self._ranks = dict(view.ranks)
+        self._looped: set[int] = set()
         self._points: dict[int, dict[str, list[tuple[int, float]]]] = {}
         self._steps = dict(view.steps)
         self._phase = view.phase
@@ -77,6 +79,7 @@ class _Folding:
         """What has come of it."""
         self._board.finish()
         self._draw_series()
+        self._count_loop_rows()
         return replace(
             self._board.put_into(self._before),
             phase=self._phase,
@@ -158,14 +161,20 @@ class _Folding:
         self._steps[event.nodes] = tuple(steps.values())
 
     def _advance(self, event: Progress) -> None:
-        """A bar stands at the place of its earlier self, or of the one before it that was like it."""
+        """A bar stands at the place of its earlier self, or of the one before it that was like it.
+
+        Inner loops that ended stay after the loop around them, until another one begins.
+        """
         rank = self._rank(event.rank)
         others = [bar for bar in rank.bars if bar.bar != event.bar]
+        is_new = len(others) == len(rank.bars) and not event.over
         hidden = rank.bars_hidden - {event.bar}
         done, inner = rank.bars_done, rank.bars_inner
         if event.over and event.level == 0:
-            others = [bar for bar in others if not bar.level]
+            others = [bar for bar in others if bar.over or not bar.level]
             hidden = frozenset()  # one that goes on beside it tells so again
+        elif is_new and event.level == 0 and event.bar not in rank.bars_hidden:
+            others = [bar for bar in others if not (bar.over and bar.level)]
             done, inner = done - inner, 0
         turn = event.level, event.text  # a later turn of a loop takes the place of one before it
         bars = [bar for bar in others if not (bar.over and (bar.level, bar.text) == turn)]
@@ -180,6 +189,7 @@ class _Folding:
                 bars.remove(finished)
                 done += 1
                 inner += finished.level > 0
+        self._looped.add(event.rank)
         self._set(
             event.rank,
             bars=tuple(bars),
@@ -188,6 +198,13 @@ class _Folding:
             bars_hidden=hidden,
             told=self._before.now,
         )
+
+    def _count_loop_rows(self) -> None:
+        """Keep the rows that loops take now; what came and went between two pictures took none."""
+        for rank in self._looped:
+            now = self._ranks[rank]
+            rows = loop_rows(now.bars, now.bars_done, len(now.bars_hidden), now.loop_rows)
+            self._set(rank, loop_rows=rows)
 
     def _log(self, rank: int, steps: list[int], values: dict[str, list[float]]) -> None:
         points = self._points.setdefault(rank, {})

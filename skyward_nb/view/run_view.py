@@ -59,8 +59,8 @@ class RankView(msgspec.Struct, frozen=True):
     """How one rank is doing; `bars` from the outermost loop on, `ended` on the view's clock.
 
     `told` is when its loops last went on, on that clock. Not in `bars` are as many finished loops as
-    `bars_done` counts, of which `bars_inner` go with the loop around them, and those that go on whose
-    numbers are in `bars_hidden`.
+    `bars_done` counts, of which `bars_inner` go when another loop begins around them, and those that go on whose
+    numbers are in `bars_hidden`; all of them took at most `loop_rows` rows so far.
     `peak` is the most bytes of memory that were seen; it `logs_more` when metrics are left out.
     `waits` are the shares of its last windows of time that it waited in collectives. One that was `halted` has stood
     at a breakpoint.
@@ -72,6 +72,7 @@ class RankView(msgspec.Struct, frozen=True):
     bars_done: int = 0
     bars_inner: int = 0
     bars_hidden: frozenset[int] = frozenset()
+    loop_rows: int = 0
     told: float = 0.0
     metrics: dict[str, float] = {}
     series: dict[str, Series] = {}

@@ -124,15 +124,22 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Ranks in the whole pool."""
         return self.nodes * self.slots
 
+    @property
+    def devices_words(self) -> str:
+        """The accelerators of a node in words, and whether they are simulated; empty where there are none."""
+        if not self.accelerator:
+            return ""
+        cut = f" cut into {self.mig}" if self.mig else ""
+        return f"{self.accelerator}{cut}{' simulated on CPU' * bool(self.simulate)}"
+
     def __str__(self) -> str:
         parts = [f"{self.world_size} rank{'s' * (self.world_size != 1)}"]
         alone = f" that stand{'s' * (self.nodes == 1)} alone" * (not self.cluster)
         # Nodes of this machine are named only where they say more than the ranks do.
         if self.is_elsewhere or alone or 1 < self.nodes < self.world_size:
             parts[0] += f" on {self.nodes} node{'s' * (self.nodes != 1)}{alone}"
-        if self.accelerator:
-            cut = f"{self.accelerator}{f' cut into {self.mig}' if self.mig else ''}"
-            parts.append(f"{cut}{' simulated on CPU' * bool(self.simulate)}")
+        if devices := self.devices_words:
+            parts.append(devices)
         if self.framework:
             parts.append(",".join(self.framework))
         if self.mesh:

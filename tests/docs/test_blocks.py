@@ -29,6 +29,7 @@ LONG = {
     "docs/coming-from/ray.md": "functions/test_running.py",
     "docs/coming-from/skyward.md": "dialects/test_older.py",
     "docs/coming-from/torchrun.md": "plugins/test_torch.py",
+    "docs/howto/debugging.md": "notebook/test_debug.py",
     "docs/howto/environments.md": "notebook/test_image.py",
     "docs/howto/functions.md": "functions/test_running.py",
     "docs/howto/hangs.md": "notebook/test_check.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -28,8 +29,10 @@ exec(compile("def été(n): deeper(n)\\nété(int(sys.argv[2]))", "<cell In[3]>"
 def pythons() -> list[str]:
     """This Python, and what other minor versions there are."""
     found = [sys.executable]
+    # Those of pyenv first: what it has in PATH runs nothing unless a version is chosen.
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for minor in (12, 13, 14):
-        nearby = sorted(Path(sys.base_prefix).parent.glob(f"3.{minor}.*/bin/python"))
+        nearby = sorted(versions.glob(f"3.{minor}.*/bin/python"))
         other = str(nearby[-1]) if nearby else shutil.which(f"python3.{minor}")
         if other and sys.version_info[1] != minor:
             found.append(other)

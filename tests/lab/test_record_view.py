@@ -58,18 +58,21 @@ def crowded():
     """A run that failed: ranks showed figures out of order, and had many loops; notes of it make a table."""
     shown = (
         Display(rank, {"text/html": f"<p>figure {turn} of {rank}</p>"})
-        for rank, turn in ((2, 1), (0, 1), (2, 2), (1, 1), (0, 2))
+        for rank, turn in ((2, 1), (0, 1), (1, 1), (0, 2), (2, 2))
     )
-    # What another rank prints meanwhile is not between them.
-    shown = [each for one in shown for each in (one, Output(3, "stdout", "looks on\n"))]
+    # What ranks print after their figures is not between them.
+    shown = [each for one in shown for each in (one, Output(one.rank, "stdout", "drawn\n"))]
     loops = (
         Progress(rank, 10 + n, 5, 5, f"loop {n}", 1.0, over=True, keeping=True)
         for rank in range(4)
         for n in range(20)
     )
     table = NoteTable("communication", ("rank", "time"), (("0", "3 ms"),), ("a remark",), ("r 0",))
+    view = views.finished()
+    for each in shown:
+        view = fold(view, each)
     return replace(
-        fold(views.finished(), *shown, *loops),
+        fold(view, *loops),
         state="failed",
         headline="ValueError on rank 2: odd",
         short_headline="ValueError on rank 2",
@@ -218,14 +221,18 @@ def test_what_many_ranks_show_is_in_order_and_said_once(reader):
     record.get_by_role("button", name="The run").scroll_into_view_if_needed()
     record.get_by_text("figure 1 of 0").scroll_into_view_if_needed()
     assert "line 4: raise" not in record.inner_text()
-    # The first of each rank, which is an image of rank 1, then the second of each.
-    assert record.locator(".sky-grid > * > b").all_inner_texts() == [
-        "[0]", "[1]", "[2]", "[0]", "[1]", "[2]",
-    ]  # fmt: skip
-    assert record.locator(".sky-grid p").all_inner_texts() == [
-        f"figure {turn} of {rank}" for turn, rank in ((1, 0), (1, 2), (2, 0), (1, 1), (2, 2))
+    # The first of each rank, which is an image of rank 1, then its second; the others show theirs after a line.
+    grids = record.locator(".sky-out .sky-grid").all()
+    assert [each.locator("> * > b").all_inner_texts() for each in grids] == [
+        ["[0]", "[1]", "[2]", "[1]"],
+        ["[0]", "[2]"],
     ]
-    boxes = [each.bounding_box() for each in record.locator(".sky-grid > *").all()]
+    assert record.locator(".sky-grid p").all_inner_texts() == [
+        f"figure {turn} of {rank}" for turn, rank in ((1, 0), (1, 2), (1, 1), (2, 0), (2, 2))
+    ]
+    drawn = [row for row in rows(record) if "drawn" in row]
+    assert drawn == ["[0-2] drawn", "[0,2] drawn"]
+    boxes = [each.bounding_box() for each in grids[0].locator("> *").all()]
     assert boxes[0]["y"] == boxes[1]["y"]
     assert boxes[0]["x"] < boxes[1]["x"]
     words = record.locator(".sky-table tbody tr").first.inner_text()

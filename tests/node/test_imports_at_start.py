@@ -23,8 +23,9 @@ _SLOW = ("email", "importlib.metadata", "multiprocessing", "skyward_nb.words.spe
 )
 def test_they_import_no_more_than_they_need(modules, without):
     code = (
-        # What an environment imports for each Python is no affair of theirs.
-        "import sys; before = {*sys.modules}\n"
+        # What an environment imports for each Python is no affair of theirs, nor that IPython's pdb
+        # brings asyncio from Python 3.14 on.
+        "import pdb, sys; before = {*sys.modules}\n"
         f"import {modules}\n"
         f"print([each for each in {without} if each in {{*sys.modules}} - before])"
     )

@@ -111,8 +111,11 @@ def test_simulate_as_the_setting_of_a_workshop_breaks_no_pool_without_an_acceler
     assert "simulate" not in ran.picture
     dry = notebook.run("%%sky_remote pool=asked accelerator=A100:2 dry_run\n1")
     assert "A100:2 simulated on CPU" in dry.picture
+    ran = notebook.run(f"%%sky_remote pool=asked accelerator=A100:2\n{body}")
+    again = notebook.run("%%sky_remote pool=asked\n1")
+    assert all("A100:2 simulated on CPU" in each.picture for each in (ran, again)), again
     notebook.run("%env SKYWARD_SIMULATE=")
-    assert notebook.run("%sky down plain").status == "ok"
+    assert all(notebook.run(f"%sky down {name}").status == "ok" for name in ("plain", "asked"))
 
 
 @pytest.mark.parametrize("code", ["%%sky_remote {}\n1", "%sky up {}"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from later import needs
 from pools import cell
 
 import skyward_nb as sky
@@ -53,6 +54,7 @@ def test_a_pool_with_another_variant_is_replaced_in_one_step(resolve, line, body
     assert meant.spec.nodes == 2
 
 
+@needs("keras", "torch")
 def test_without_replace_it_is_said_what_to_write(resolve):
     with pytest.raises(PoolError, match=r"`replace` on the line"):
         resolve("framework=auto", IMPORTS)

@@ -9,7 +9,7 @@ from picture import views
 
 from skyward_nb.picture import page, rank_table, record
 from skyward_nb.picture.text import as_text
-from skyward_nb.protocol.events import Display, Metric, Output, RankDone, RankLost
+from skyward_nb.protocol.events import Display, Metric, Output, Progress, RankDone, RankLost
 from skyward_nb.protocol.message_parts import Failure
 from skyward_nb.view.folding import fold
 from skyward_nb.view.run_view import NoteTable, RankView, RunView
@@ -118,7 +118,7 @@ def test_figures_of_several_ranks_stand_in_a_grid_in_the_order_of_ranks():
     # The first of each rank, then the second of each; a line of another rank is not in the way.
     out = Output(1, "stdout", "a line\n")
     assert shown_by(figure(3), out, figure(1), figure(1, "b"), figure(3, "b"))[0] == list("11313")
-    # A line of the same rank is.
+    # A line of the same rank is, if it shows another one after it.
     html = page.as_html(fold(views.running(), figure(0), figure(1), out, figure(1, "b")))
     assert html.index("<i>1</i>") < html.index("a line") < html.index("<i>1b</i>")
     assert shown_by(*map(figure, range(8)))[1] == ["repeat(auto-fit,minmax(min(100%,200px),1fr))"]
@@ -143,6 +143,16 @@ def test_rows_of_ranks_keep_their_height_in_the_end_and_fold_on_demand():
     # Of many ranks rows were shared before, too; one rank has nothing to fold.
     for view in (views.finished(64), views.finished(1), views.running()):
         assert "<details" not in rank_table.ranks(view)
+
+
+def test_rows_of_loops_that_ended_stay_as_high_as_they_were():
+    bars = [Progress(0, 0, 1, 2, "epoch"), Progress(0, 1, 1, 2, "batch", level=1)]
+    live = fold(RunView(ranks={0: RankView()}), *bars)
+    over = fold(live, Progress(0, 0, 2, 2, "epoch", over=True), RankDone(run=7, rank=0))
+    assert "min-height" not in rank_table.ranks(live)
+    assert '<div style="min-height:2.9em"><div class="lp">' in rank_table.ranks(over)
+    ended = replace(over, ended=over.now)
+    assert '<div style="min-height:2.9em"><div class="lp">' in rank_table.ranks(ended)
 
 
 def test_figures_of_one_rank_have_the_whole_width():
@@ -177,8 +187,6 @@ def test_what_is_printed_is_escaped_and_what_is_displayed_is_not():
 
 
 def test_names_of_metrics_and_loops_are_escaped():
-    from skyward_nb.protocol.events import Metric, Progress
-
     view = fold(
         RunView(ranks={0: RankView()}),
         Progress(0, 1, 1, 2, "<b>loop", note="<b>note"),

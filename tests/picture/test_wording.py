@@ -222,6 +222,37 @@ def test_of_many_finished_loops_the_last_are_told_and_the_others_counted():
     assert words_of(*loops[:3]) == [f"loop {n} 1/1 · 100%" for n in range(3)]
 
 
+def rows_while(*batches, end=False):
+    """How many rows loops have after each batch of events, and how many they keep."""
+    view, found = RunView(ranks={0: RankView()}), []
+    for batch in batches:
+        view = fold(view, *batch)
+        (row,) = wording.rank_rows(replace(view, ended=view.now) if end else view)
+        found.append((len(row.bars), row.loop_rows))
+    return found
+
+
+def test_loops_keep_the_rows_that_they_took():
+    going = [Progress(0, n, 1, 2, f"loop {n}") for n in range(6)]
+    done = [Progress(0, n, 2, 2, f"loop {n}", over=True) for n in range(6)]
+    # All have had a row: none is folded when they end, one after another.
+    assert rows_while(going, *([each] for each in done)) == [(6, 6)] * 7
+    # One after another: what ended folds so that there are never more rows, nor less.
+    turns = [step for pair in zip(going, done, strict=True) for step in ([pair[0]], [pair[1]])]
+    heights = [bars for bars, _ in rows_while(*turns)]
+    assert heights == sorted(heights)
+    assert heights[-1] == 4
+    # Inner loops that go leave their rows behind.
+    inner = [Progress(0, 7, 1, 2, "batch", level=1)]
+    gone = [Progress(0, 7, 2, 2, "batch", level=1, over=True, keeping=False)]
+    outer = [Progress(0, 0, 1, 2, "epoch")]
+    batches = (outer, inner, gone, inner, gone)
+    assert rows_while(*batches) == [(1, 1), (2, 2), (1, 2), (2, 2), (1, 2)]
+    assert rows_while(*batches, end=True)[-1] == (1, 2)
+    # What came and went between two pictures took none.
+    assert rows_while([*outer, *inner, *gone]) == [(1, 1)]
+
+
 def test_loops_that_go_on_beyond_what_is_kept_are_counted_once():
     loops = [Progress(0, n, done, 4, f"loop {n}") for done in (1, 2) for n in range(10)]
     assert words_of(*loops)[-1] == "and 2 more loops"

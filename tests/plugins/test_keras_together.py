@@ -1,12 +1,13 @@
 """Keras 3 on torch and TensorFlow: `fit` trains one model over all ranks."""
 
-import numpy as np
 import pytest
 from absent import BESIDE_KERAS, without
-from later import needs
+from later import Later, needs
 from pools import request, start, values
 
 from skyward_nb.pickling.payload import unpack
+
+np = Later("numpy")
 
 pytestmark = [needs("keras"), pytest.mark.timeout(400)]
 

@@ -23,7 +23,7 @@ NEEDS = ("torch", "nbconvert")
 
 @pytest.mark.extensive
 @pytest.mark.torch
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_runs_to_its_end(cluster, tmp_path, monkeypatch, gallery):
     if lacking := [name for name in NEEDS if not importlib.util.find_spec(name)]:
         pytest.skip(f"not installed: {', '.join(lacking)}")
@@ -36,7 +36,7 @@ def test_runs_to_its_end(cluster, tmp_path, monkeypatch, gallery):
     monkeypatch.setenv("HOST_PYTHON", sys.executable)
     command = [sys.executable, str(NOTEBOOK.with_name("execute.py")), str(NOTEBOOK)]
     with leaves_nothing():
-        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=840)
         until(cluster.is_empty)
     assert ran.returncode == 0, ran.stdout[-3000:]
     page = nbformat.read(tmp_path / "build" / NOTEBOOK.name, as_version=4)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from later import needs
 from msgspec.structs import replace
 from pools import found, request, values
 from sshds import lacks as ssh_lacks
@@ -381,6 +382,7 @@ def test_a_sweep_cancels_what_a_killed_notebook_left_and_names_what_is_not_its_o
 
 
 @pytest.mark.torch
+@needs("torch")
 def test_the_quickstart_trains_with_ddp_on_two_nodes_of_two_ranks(slurm):
     """Each rank's gradients are those of all, over addresses that the nodes have found by trying."""
     pool = slurm(ranks_per_node=2, framework=("torch",))

@@ -353,7 +353,9 @@ def test_a_loop_within_stands_below_and_takes_the_place_of_its_turn_before():
     for turn in (1, 2):
         events += [bar(turn * 10, 10, level=1, text="step", over=True), bar(1, turn, text="epoch")]
     assert bars(*events) == [("epoch", 0, 2), ("step", 1, 10)]
-    assert bars(*events, bar(1, 2, text="epoch", over=True)) == [("epoch", 0, 2)]
+    over = bar(1, 2, text="epoch", over=True)
+    assert bars(*events, over) == [("epoch", 0, 2), ("step", 1, 10)]
+    assert bars(*events, over, bar(30, 0, text="epoch")) == [("epoch", 0, 0)]
 
 
 def test_loops_one_after_another_are_all_kept_when_they_differ():
@@ -470,13 +472,19 @@ def test_loops_that_are_not_kept_are_counted():
     assert len(view.ranks[0].bars) + view.ranks[0].bars_done == 20
 
 
-def test_inner_loops_go_with_the_loop_around_them_also_those_that_are_counted():
+def test_inner_loops_that_ended_stay_until_another_loop_begins_around_them():
     inner = [bar(i, 10, text=f"epoch {i}", over=True, level=1) for i in range(1, 21)]
     going = folded(bar(0, 5, text="all"), *inner)
     assert len(going.ranks[0].bars) + going.ranks[0].bars_done == 21
     over = fold(going, bar(0, 20, text="all", over=True))
-    assert [each.text for each in over.ranks[0].bars] == ["all"]
-    assert over.ranks[0].bars_done == 0
+    assert over.ranks[0].bars_done == going.ranks[0].bars_done
+    assert over.ranks[0].loop_rows == going.ranks[0].loop_rows
+    again = fold(over, bar(21, 0, text="all"))
+    assert [each.text for each in again.ranks[0].bars] == ["all"]
+    assert again.ranks[0].bars_done == 0
+    # One that was left before its end goes with the loop around it.
+    left = fold(going, bar(22, 1, text="epoch 21", level=1), bar(0, 20, text="all", over=True))
+    assert "epoch 21" not in [each.text for each in left.ranks[0].bars]
 
 
 def test_many_metrics_in_one_message_are_as_many_messages():
