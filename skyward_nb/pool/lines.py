@@ -280,7 +280,7 @@ class Lines:
             self.on_gone(f"its agent left: {event.why}")
         elif isinstance(event, AttachRefused):
             self.on_refused(spell_client(event.client))
-        return None if isinstance(event, Pong) else event
+        return None
 
     def heard_until(self) -> float | None:
         """The time (monotonic seconds) until which all events were given; None if some are kept."""
