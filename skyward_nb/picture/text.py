@@ -34,7 +34,7 @@ def as_text(view: RunView, most: int | None = None) -> str:
         lines += ["  " + "   ".join(row) for row in step_rows(view)]
     lines += rank_text(view)
     lines += [f"  {remark}" for remark in remarks(view)]
-    lines += output_text(view) if most is None else _ended_at(output_text(view), most)
+    lines += output_text(view) if most is None else _last_output(view, most)
     lines += manifest_text(view)
     lines += all_notes(view)
     if not view.manifest_open:
@@ -52,12 +52,16 @@ def output_text(view: RunView) -> list[str]:
     return [cut_words(view) if entry is None else _entry_text(entry) for _, entry in laid_out(view)]
 
 
-def _ended_at(lines: list[str], most: int) -> list[str]:
+def _last_output(view: RunView, most: int) -> list[str]:
     """The last lines, of so many letters in all, and how many are above."""
+    lines = output_text(view)
     first = len(lines)
     while first and (most := most - len(lines[first - 1]) - 1) >= 0:
         first -= 1
-    return [f"… {first:,} lines above …", *lines[first:]] if first else lines
+    if not first:
+        return lines
+    how = f": {view.logs}" if view.logs else ""
+    return [f"… {first + max(0, view.cut - 1):,} lines above{how} …", *lines[first:]]
 
 
 def _entry_text(entry: Entry) -> str:

@@ -115,8 +115,8 @@ class TorchPlugin(PlainPlugin):
     def cut(self) -> bool:
         """Shut gloo's connections and the store's, and abort NCCL's communicators."""
         found = _wires.cut()
-        if _Present.stores is not None:
-            _Present.stores.cut()
+        if _Present.stores is not None and _Present.stores.cut():
+            found = True  # also where a peer's cut has closed all connections before
         on_nccl = [group for group, backend in torch_private.groups() if "nccl" in backend]
         if on_nccl:
             with contextlib.suppress(Exception):

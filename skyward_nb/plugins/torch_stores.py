@@ -27,8 +27,8 @@ class RankStores(Protocol):
         """A store more, whose calls wait no longer than this; raises RuntimeError."""
         ...
 
-    def cut(self) -> None:
-        """Have calls that wait raise RuntimeError; from any thread."""
+    def cut(self) -> bool:
+        """Have calls that wait raise RuntimeError, from any thread; whether the group is cut by that."""
         ...
 
     def close(self) -> None:
@@ -73,12 +73,13 @@ class FileStores:
         self._opened.append(store)
         return store
 
-    def cut(self) -> None:
-        """Have the link lead to itself: opening it fails at once."""
+    def cut(self) -> bool:
+        """Have the link lead to itself: opening it fails at once, so nothing of the group goes on."""
         loop = self._link.with_suffix(_CUT)
         with contextlib.suppress(OSError):  # gone with the pool, or being cut on another thread
             loop.symlink_to(self._link.name)
             loop.replace(self._link)
+        return True
 
     def close(self) -> None:
         """Let go of the port and the stores. The file stays: what torch keeps of the group may look at it yet."""
@@ -116,8 +117,9 @@ class HeadStores:
             master_listen_fd=self._listening(),
         )
 
-    def cut(self) -> None:
+    def cut(self) -> bool:
         """Connections are cut with all others of the framework."""
+        return False
 
     def close(self) -> None:
         """Torch owns the socket of the server."""

@@ -89,4 +89,4 @@ def test_the_last_of_much_output_is_in_plain_text():
         RunView(most_text=1 << 20), *(Output(0, "stdout", f"line {n}\n") for n in range(5000))
     )
     text = bundle(view)["text/plain"].splitlines()
-    assert len(text) < 1000 and text[-1] == "[0] line 4999" and text[1].endswith("lines above …")
+    assert len(text) < 1000 and text[-1] == "[0] line 4999" and "lines above" in text[1]
