@@ -85,8 +85,8 @@ def launch(words: list) -> int:
         print(FAILED)
         return 1
     if says("hangs"):
-        print("⚙︎ Launching on GCP us-central1 (us-central1-a).", flush=True)
         try:
+            print("⚙︎ Launching on GCP us-central1 (us-central1-a).", flush=True)
             subprocess.run(["sleep", "600"], check=False)
         except KeyboardInterrupt:
             print(
