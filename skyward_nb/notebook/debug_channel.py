@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import debugpy_private
+from skyward_nb.reports import present_debugger
 
 if TYPE_CHECKING:
     from skyward_nb.reports.debug_bridge import Dap, DebugBridge
@@ -37,16 +38,14 @@ def _bridge_to(own: Any) -> DebugBridge:
     # Else agents would be started under debuggers, and wait for a front end.
     debugpy.configure(subProcess=False)
     debugpy_private.leave_programs_alone()
-    from skyward_nb.reports import debug_bridge
+    from skyward_nb.reports.debug_bridge import DebugBridge
 
-    bridge = debug_bridge.DebugBridge(own)
-    debug_bridge.connect(bridge)
+    bridge = DebugBridge(own)
+    present_debugger.connect(bridge)
     return bridge
 
 
 def close(kernel: Any) -> None:
     """As it was before."""
     if kernel is not None and vars(kernel).pop("do_debug_request", None) is not None:
-        from skyward_nb.reports import debug_bridge
-
-        debug_bridge.connect(None)
+        present_debugger.connect(None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from msgspec.structs import replace
 
@@ -63,8 +62,7 @@ def stretches(view: RunView) -> Iterator[Stretch]:
         if isinstance(entry, DisplayedObject):
             still[place].figures.append((index, entry))
         else:
-            soon = islice(entries, at + 1, at + 1 + _SOON)
-            place = _place_of(entry.ranks, place, still, soon)
+            place = _place_of(entry.ranks, place, still, entries, at)
             if place == 0:
                 still[0].lines.append(entry)
             else:
@@ -80,9 +78,10 @@ def _place_of(
     ranks: tuple[int, ...],
     place: int,
     still: list[Stretch],
-    soon: Iterable[tuple[int, Entry | None]],
+    entries: Sequence[tuple[int, Entry | None]],
+    at: int,
 ) -> int:
-    """The stretch for a line of ranks that are at `place`: the next one after a figure of theirs.
+    """The stretch for the line `at` of ranks that are at `place`: the next one after a figure of theirs.
 
     What ranks say that show nothing soon is the last so far.
     """
@@ -91,7 +90,8 @@ def _place_of(
             still.append(Stretch())
         return place + 1
     last = len(still) - 1
-    return place if place == last or _shows(ranks, soon) else last
+    is_there = place == last or _shows(ranks, entries[at + 1 : at + 1 + _SOON])
+    return place if is_there else last
 
 
 def _shows(ranks: tuple[int, ...], entries: Iterable[tuple[int, Entry | None]]) -> bool:

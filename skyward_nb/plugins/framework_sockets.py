@@ -53,7 +53,7 @@ class FrameworkSockets:
         if self._before is not None:
             return make()
         self._before = before = set(_sockets())
-        made = False
+        made, now = False, dict[int, int]()
         try:
             result = make()
             made = True
@@ -61,9 +61,9 @@ class FrameworkSockets:
             # Without a call that an interrupt could come upon: it has waited until here.
             self._before = None
             if made:
-                now = set(_sockets())
-                self._own = (self._own & now) | (now - before)
-        self.cut_other_users()
+                now = _sockets()
+                self._own = (self._own & now.keys()) | (now.keys() - before)
+        self._cut_other_users(now)
         return result
 
     def cut(self) -> bool:
@@ -81,8 +81,11 @@ class FrameworkSockets:
 
     def cut_other_users(self) -> None:
         """Cut what other users of this machine have connected to it."""
+        self._cut_other_users(_sockets())
+
+    def _cut_other_users(self, found: dict[int, int]) -> None:
         with contextlib.ExitStack() as opened:
-            ports, connected = self._opened(_sockets(), opened)
+            ports, connected = self._opened(found, opened)
             own = {
                 os.fstat(each.fileno()).st_ino: each
                 for known, each in connected

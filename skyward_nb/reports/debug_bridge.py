@@ -20,8 +20,8 @@ from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.commands import CLIENTS_REQUESTS, DebugPlan, DebugRequest
 from skyward_nb.protocol.events import DebugMessage
 from skyward_nb.reports.kernel_debugger import KernelDebugger
+from skyward_nb.reports.present_debugger import let_go
 from skyward_nb.reports.rank_threads import Dap, RankKey, RankThreads, Standing
-from skyward_nb.words.ranks import spell_ranks
 
 _ANSWER = 10.0
 """Seconds that a rank has for an answer."""
@@ -38,7 +38,6 @@ _NUMBERS = ("threadId", "frameId", "variablesReference", "srcFrameId")
 _SETS = ("setBreakpoints", "setExceptionBreakpoints", "setFunctionBreakpoints")
 _LAB = "jupyterlab"
 _NO_PAUSE = "ranks stop at breakpoints: interrupt the cell, set one, and run it again"
-_DISCONNECT = json.dumps({"type": "request", "seq": 0, "command": "disconnect", "arguments": {}})
 
 
 class DebugBridge:
@@ -54,9 +53,7 @@ class DebugBridge:
         self._starting: set[RankKey] = set()
         """Ranks whose debugger is being made ready, before any of their code runs."""
         self._seq = itertools.count(CLIENTS_REQUESTS)
-        self._awaited: dict[
-            int, tuple[RankKey, asyncio.Future[Dap], asyncio.AbstractEventLoop]
-        ] = {}
+        self._awaited: dict[int, asyncio.Future[Dap]] = {}
         self._sets: dict[str, Dap] = {}
         """Requests that set breakpoints, the last for each file and kind."""
         self._client = _LAB
@@ -89,7 +86,7 @@ class DebugBridge:
         key, said = RankKey(pool.pool_id, message.rank), json.loads(message.text)
         with self._lock:
             if self._runs.get(key) != message.run:
-                let_go(pool, message)
+                let_go(pool, message.run, (message.rank,))
                 return
             if said["type"] == "response":
                 self._answered(said)
@@ -114,7 +111,7 @@ class DebugBridge:
             keys = [k for k, each in self._runs.items() if k.pool == pool.pool_id and each == run]
             if keys:
                 ranks = tuple(key.rank for key in keys)
-                pool.lines.send(DebugRequest(run, ranks, _DISCONNECT))
+                let_go(pool, run, ranks)
             for key in keys:
                 self._forget(key)
 
@@ -339,11 +336,10 @@ class DebugBridge:
 
     async def _ask(self, key: RankKey, command: str, arguments: Dap) -> Dap:
         """A rank's answer; one that says so where none comes."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Dap] = loop.create_future()
+        future: asyncio.Future[Dap] = asyncio.get_running_loop().create_future()
         with self._lock:
             seq = self._send(key, command, arguments)
-            self._awaited[seq] = key, future, loop
+            self._awaited[seq] = future
         try:
             return await asyncio.wait_for(future, _ANSWER)
         except TimeoutError:
@@ -354,9 +350,9 @@ class DebugBridge:
                 self._awaited.pop(seq, None)
 
     def _answered(self, said: Dap) -> None:
-        found = self._awaited.get(said["request_seq"])
-        if found is not None:
-            _, future, loop = found
+        future = self._awaited.get(said["request_seq"])
+        if future is not None:
+            loop = future.get_loop()
             loop.call_soon_threadsafe(lambda: future.done() or future.set_result(said))
 
 
@@ -368,30 +364,3 @@ def _for(request: Dap, reply: Dap) -> Dap:
         "request_seq": request["seq"],
         "command": request["command"],
     }
-
-
-def stand(ranks: Iterable[int]) -> str:
-    """What a picture says of ranks that stand."""
-    there = sorted(ranks)
-    verb = "stands" if len(there) == 1 else "stand"
-    plural = "s" * (len(there) != 1)
-    return f"rank{plural} {spell_ranks(there)} {verb} at a breakpoint: go on in the debugger"
-
-
-def let_go(pool: Pool, message: DebugMessage) -> None:
-    """Have a rank go on whose debugger nobody has: that of an earlier client is gone."""
-    pool.lines.send(DebugRequest(message.run, (message.rank,), _DISCONNECT))
-
-
-_bridge: DebugBridge | None = None
-
-
-def present() -> DebugBridge | None:
-    """The bridge of this kernel; None where no front end can debug."""
-    return _bridge
-
-
-def connect(bridge: DebugBridge | None) -> None:
-    """From now on runs ask this bridge."""
-    global _bridge
-    _bridge = bridge

@@ -40,7 +40,7 @@ from skyward_nb.protocol.events import (
     ValueWanted,
     Yielded,
 )
-from skyward_nb.reports import debug_bridge
+from skyward_nb.reports import present_debugger
 from skyward_nb.reports.keyboard import answer
 from skyward_nb.reports.run_notes import stalled
 from skyward_nb.reports.source_lines import sources
@@ -155,10 +155,10 @@ class Execution:
 
     def _follow_debugger(self, event: Event | None) -> None:
         """Pass on what ranks' debuggers say; while ranks stand the run's clock stands still, and a line says so."""
-        bridge = debug_bridge.present()
+        bridge = present_debugger.present()
         if isinstance(event, DebugMessage):
             if bridge is None:
-                debug_bridge.let_go(self.pool, event)
+                present_debugger.let_go(self.pool, event.run, (event.rank,))
             else:
                 bridge.heard(self.pool, event)
         if bridge is None or self._run is None:
@@ -183,7 +183,7 @@ class Execution:
                 rank: msgspec.structs.replace(ranks.get(rank, RankView()), halted=True)
                 for rank in self._stand
             }
-            words = debug_bridge.stand(self._stand) if self._stand else ""
+            words = present_debugger.stand(self._stand) if self._stand else ""
             self.display.change(hang=words, ranks={**ranks, **stand})
             self.display.show()
 
@@ -196,7 +196,7 @@ class Execution:
 
     def begin(self, request: RunRequest, calm: contextlib.ExitStack | None = None) -> None:
         """Send what the run needs and let it run; `calm` and errors as of `Pool.begin`."""
-        bridge = debug_bridge.present()
+        bridge = present_debugger.present()
         if bridge is not None and request.is_work:
             request = dataclasses.replace(request, debug=bridge.plan())
         number = self.pool.context.state.last_run + 1
@@ -229,7 +229,7 @@ class Execution:
 
     def end_log(self) -> None:
         """Have on disk what it printed; no debugger looks at it any more."""
-        if (bridge := debug_bridge.present()) is not None:
+        if (bridge := present_debugger.present()) is not None:
             bridge.over(self.pool, self.run.number, self.run.state.ranks)
             self.pool.context.pace.hold(False)
         self._displays.end(self.display, self.run.number)

@@ -59,22 +59,25 @@ def listed(pool_id):
     path.unlink()
 
 
-@pytest.mark.parametrize("state", ["launching", "ending"])
-def test_what_a_process_that_has_ended_began_is_ended(api, renter, state):
+def left_behind(renter, **noted):
+    """Machines of a process that has ended, with this in their record."""
     made = renter()
     made.launch()
-    made.entry.note(state=state)
+    made.entry.note(**noted)
     gone(made.entry)
+    return made
+
+
+@pytest.mark.parametrize("state", ["launching", "ending"])
+def test_what_a_process_that_has_ended_began_is_ended(api, renter, state):
+    left_behind(renter, state=state)
     found = asyncio.run(sweep.sweep())
     assert found.records == ["default-abc"] and len(found.machines) == 2
     assert api.left() == {} and not rental_records.entries()
 
 
 def test_a_pool_that_may_be_attached_is_left_until_its_machines_end(api, renter):
-    made = renter()
-    made.launch()
-    made.entry.note(state="up")
-    gone(made.entry)
+    made = left_behind(renter, state="up")
     with listed("default-abc"):
         assert not asyncio.run(sweep.sweep())
     asyncio.run(made.cloud.ask(
@@ -111,10 +114,7 @@ def test_a_pool_that_nobody_can_attach_is_ended(api, renter):
 
 
 def test_a_pool_that_has_outlived_its_time_is_ended(api, renter):
-    made = renter()
-    made.launch()
-    made.entry.note(state="up", deadline=time.time() - 3600)
-    gone(made.entry)
+    left_behind(renter, state="up", deadline=time.time() - 3600)
     with listed("default-abc"):
         assert len(asyncio.run(sweep.sweep()).machines) == 2
     assert api.left() == {}
@@ -134,10 +134,7 @@ def test_machines_of_others_are_told_of_and_left(api, renter, tmp_path, monkeypa
 @pytest.mark.parametrize("state", ["launching", "up", "ending"])
 def test_credentials_of_another_account_end_nothing_and_forget_nothing(api, renter, state):
     """They see none of its machines, which is no sign that there are none."""
-    made = renter()
-    made.launch()
-    made.entry.note(state=state, account="999999999999", created=time.time() - 7200)
-    gone(made.entry)
+    made = left_behind(renter, state=state, account="999999999999", created=time.time() - 7200)
     found = asyncio.run(sweep.sweep())
     assert not found and "rented in account 999999999999" in str(found)
     left = made.end()
@@ -199,10 +196,7 @@ def test_a_disk_that_is_full_hides_no_machine(api, renter, monkeypatch):
 
 
 def test_a_sweep_that_may_not_look_says_so(api, renter):
-    made = renter()
-    made.launch()
-    made.entry.note(state="ending")
-    gone(made.entry)
+    left_behind(renter, state="ending")
     api.fail("DescribeInstances", "ExpiredToken", times=0)
     found = asyncio.run(sweep.sweep())
     assert "aws sso login" in str(found)

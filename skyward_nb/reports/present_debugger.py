@@ -1,0 +1,42 @@
+"""The bridge to this kernel's front end, for each run to ask: it is imported once a debugger is turned on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from skyward_nb.pool.pool import Pool
+from skyward_nb.protocol.commands import DebugRequest
+from skyward_nb.words.ranks import spell_ranks
+
+if TYPE_CHECKING:
+    from skyward_nb.reports.debug_bridge import DebugBridge
+
+_DISCONNECT = json.dumps({"type": "request", "seq": 0, "command": "disconnect", "arguments": {}})
+
+_bridge: DebugBridge | None = None
+
+
+def present() -> DebugBridge | None:
+    """The bridge of this kernel; None where no front end can debug."""
+    return _bridge
+
+
+def connect(bridge: DebugBridge | None) -> None:
+    """From now on runs ask this bridge."""
+    global _bridge
+    _bridge = bridge
+
+
+def stand(ranks: Iterable[int]) -> str:
+    """What a picture says of ranks that stand."""
+    there = sorted(ranks)
+    verb = "stands" if len(there) == 1 else "stand"
+    plural = "s" * (len(there) != 1)
+    return f"rank{plural} {spell_ranks(there)} {verb} at a breakpoint: go on in the debugger"
+
+
+def let_go(pool: Pool, run: int, ranks: tuple[int, ...]) -> None:
+    """Have ranks go on, and stop no more in this run: it is to end, or nobody has their debuggers."""
+    pool.lines.send(DebugRequest(run, ranks, _DISCONNECT))
