@@ -4,9 +4,9 @@ VENV    ?= .venv
 BIN     := $(VENV)/bin
 STAMPS  := $(VENV)/.stamps
 INSTALL := .ci/install $(BIN)/python
-WORKERS ?= 6
+WORKERS ?= 4
 # Most tests wait for processes more than they compute: more workers than processors end sooner.
-PYTEST  := $(BIN)/python -m pytest --workers $(WORKERS)
+PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Tests start thousands of processes that import the package: what is compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,7 +28,7 @@ test-frontends: tools  ## JupyterLab 4.4, Notebook 7, nbclassic, papermill, nbco
 
 test-kubernetes: tools  ## pools on a real Kubernetes of this machine, which is built first (15 minutes, once; root, Debian 12)
 	.ci/kubernetes
-	$(BIN)/python -m pytest --all tests/kubernetes
+	$(BIN)/python -m pytest --all -n 0 tests/kubernetes
 
 gpu: $(STAMPS)/gpu  ## the tests that need an NVIDIA GPU; where there is none each is skipped, with its reason
 	$(BIN)/python -m pytest -m gpu -rs
@@ -101,7 +101,7 @@ faults: $(STAMPS)/test  ## every fault at every moment, and a line cut at every 
 	$(BIN)/python -m pytest tests/faults --faults-table=tests/faults/README.md
 
 cloud-faults: tools  ## every call of AWS that goes wrong; writes the table
-	$(BIN)/python -m pytest --workers 2 tests/cloud/test_leftovers.py --cloud-faults=tests/cloud/README.md
+	$(BIN)/python -m pytest -n 2 tests/cloud/test_leftovers.py --cloud-faults=tests/cloud/README.md
 
 minors:  ## the base package and its tests without frameworks, on every supported minor found
 	.ci/minors

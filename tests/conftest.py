@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from skyward_nb.pool.pool import Pool
 
-pytest_plugins = ["durations", "workers"]
+pytest_plugins = ["durations"]
 
 # No timed assertion in a test: machines are busy.
 hypothesis.settings.register_profile("untimed", deadline=None)

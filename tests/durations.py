@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 _HERE = Path(__file__).parent
 _BUILD = _HERE.parent / "build"
@@ -119,7 +120,7 @@ def table(tests: dict[str, float]) -> str:
 
 
 class Durations:
-    """Adds up what pytest reports, in the process that hears of all tests."""
+    """Adds up what pytest reports; with pytest-xdist in the process that hears of all tests."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -183,37 +184,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places[file_of(item.nodeid)])
 
 
-class Parts:
-    """What is given to one process as one: whole files, some folders, and of matrices blocks of cases."""
+class ByFile(LoadFileScheduling):
+    """Gives each process whole files, and of matrices blocks of cases."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
         self._seen: Counter[str] = Counter()
-        self._found: dict[str, str] = {}
+        self._scopes: dict[str, str] = {}
         self._files: dict[str, list[str]] = {}
         """Those of folders that are given out in parts, in their order."""
 
-    def divided(self, nodeids: list[str]) -> list[list[int]]:
-        """The places of these tests, by parts, each in the order of its first test."""
-        parts: dict[str, list[int]] = {}
-        for place, nodeid in enumerate(nodeids):
-            parts.setdefault(self.part_of(nodeid), []).append(place)
-        return list(parts.values())
-
-    def part_of(self, nodeid: str) -> str:
-        """The part of a test; asked of all tests in their order."""
-        if nodeid not in self._found:
+    def _split_scope(self, nodeid: str) -> str:
+        """What is given to a process as one; asked of all tests in their order first."""
+        if nodeid not in self._scopes:
             name = file_of(nodeid)
             block = self._seen[name] // BLOCK if name in MATRICES else 0
             self._seen[name] += 1
             folder = name.rpartition("/")[0]
-            self._found[nodeid] = f"{name} {block}"
+            self._scopes[nodeid] = f"{name} {block}"
             # The hundreds of cases of a matrix are for all.
             if folder in IN_PARTS and block == 0:
                 files = self._files.setdefault(folder, [])
                 if name not in files:
                     files.append(name)
-                self._found[nodeid] = f"{folder} {files.index(name) % IN_PARTS[folder]}"
-        return self._found[nodeid]
+                self._scopes[nodeid] = f"{folder} {files.index(name) % IN_PARTS[folder]}"
+        return self._scopes[nodeid]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
+    return ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 # ── make durations ──────────────────────────────────────────────────────────────────────

@@ -210,14 +210,6 @@ class Case:
         return self.how in _KILLS
 
 
-@dataclass(frozen=True)
-class Played:
-    """What the process of a case, by its number, ended with."""
-
-    number: int
-    code: int
-
-
 def calls_of(scene: str) -> dict[str, int]:
     """The actions that somebody calls in a scene, and how often each at least."""
     return OTHERS.get(scene) or POOL_OF[scene]

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from cloud import table
-from cloud.cases import Played, all_cases
+from cloud.cases import all_cases
 from cloud.people import People
 from cloud.quotas import PLENTY, code
 from cloud.sky import Cloud
 from cluster.box import why_no_boxes
 from leaks import leaves_nothing
-from workers import BROUGHT
 
 from skyward_nb.providers.aws import launch, quoting, termination
 
@@ -98,6 +97,8 @@ def offered(cloud, monkeypatch) -> Cloud:
 
 # ── faults ──────────────────────────────────────────────────────────────────────────────
 
+RESULTS = pytest.StashKey[list[tuple[int, int]]]()
+"""Of each case that was played its number, and the code that its process ended with."""
 _OPTION = "--cloud-faults"
 
 
@@ -109,12 +110,32 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_configure(config):
+    config.stash[RESULTS] = []
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Cases are played by all processes, each of which has a cloud of its own."""
+    from xdist.scheduler.load import LoadScheduling
+
+    return LoadScheduling(config, log) if config.getoption(_OPTION, default=None) else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    node.config.stash[RESULTS] += getattr(node, "workeroutput", {}).get("cloud_results", [])
+
+
 def pytest_sessionfinish(session, exitstatus):
+    found = session.config.stash[RESULTS]
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["cloud_results"] = found
+        return
     path, cases = session.config.getoption(_OPTION, default=None), all_cases()
-    found = [each for each in session.config.stash[BROUGHT] if isinstance(each, Played)]
     # A table of some of them would pass for one of all.
     if path and len(found) == len(cases):
-        Path(path).write_text(table.written([(cases[each.number], each.code) for each in found]))
+        Path(path).write_text(table.written([(cases[number], code) for number, code in found]))
 
 
 @pytest.fixture
@@ -124,10 +145,10 @@ def quotas(shared_cloud: Cloud) -> Iterator[None]:
     shared_cloud.quota(code("c6i.large", spot=True), PLENTY)
 
 
-@pytest.fixture
-def played(request) -> Callable[[Played], None]:
-    """Keeps what came of a case."""
-    return request.config.stash[BROUGHT].append
+@pytest.fixture(scope="session")
+def cloud_results(request) -> list[tuple[int, int]]:
+    """What came of the cases so far."""
+    return request.config.stash[RESULTS]
 
 
 @pytest.fixture(scope="module")

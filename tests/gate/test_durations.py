@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from durations import BLOCK, Parts, by, file_of, folder_of, last_in, order, table, too_long
+import pytest
+from durations import BLOCK, ByFile, by, file_of, folder_of, last_in, order, table, too_long
 
 TESTS = {
     "tests/pool/test_pool.py::test_a[1-2::3]": 31.0,
@@ -40,38 +41,33 @@ def test_the_table_tells_tests_seconds_and_what_they_start():
 
 
 def test_a_matrix_is_divided_into_blocks_of_neighbours_and_other_files_are_not():
-    part_of = Parts().part_of
+    config = pytest.Config.fromdictargs({"tx": ["2*popen"]}, [])
+    scopes = ByFile(config)._split_scope
     cases = [f"tests/faults/test_matrix.py::test_it_ends_as_stated[{n}]" for n in range(BLOCK + 2)]
-    first, *_, last = map(part_of, cases)
-    assert first == part_of(cases[BLOCK - 1]) != part_of(cases[BLOCK]) == last
-    assert part_of(cases[0]) == first, "also when it is asked for again"
-    others = {part_of(f"tests/words/test_spec.py::test_c[{n}]") for n in range(3 * BLOCK)}
+    first, *_, last = map(scopes, cases)
+    assert first == scopes(cases[BLOCK - 1]) != scopes(cases[BLOCK]) == last
+    assert scopes(cases[0]) == first, "also when it is asked for again"
+    others = {scopes(f"tests/words/test_spec.py::test_c[{n}]") for n in range(3 * BLOCK)}
     assert len(others) == 1
 
 
 def test_files_of_a_folder_that_share_what_they_start_go_to_one_process():
-    part_of = Parts().part_of
-    assert part_of("tests/lab/test_lab.py::test_a") == part_of("tests/lab/test_picture.py::test_b")
-    assert part_of("tests/pool/test_pool.py::test_a") != part_of(
+    scopes = ByFile(pytest.Config.fromdictargs({"tx": ["2*popen"]}, []))._split_scope
+    assert scopes("tests/lab/test_lab.py::test_a") == scopes("tests/lab/test_picture.py::test_b")
+    assert scopes("tests/pool/test_pool.py::test_a") != scopes(
         "tests/pool/test_run_clock.py::test_b"
     )
 
 
 def test_files_of_another_folder_are_shared_by_two():
-    part_of = Parts().part_of
+    scopes = ByFile(pytest.Config.fromdictargs({"tx": ["2*popen"]}, []))._split_scope
     files = [f"tests/cloud/test_{name}.py" for name in ("aws", "leftovers", "market", "policy")]
-    first, second, third, fourth = (part_of(f"{name}::test_a") for name in files)
+    first, second, third, fourth = (scopes(f"{name}::test_a") for name in files)
     assert (first, second) == (third, fourth)
     assert first != second
-    cases = [part_of(f"{files[1]}::test_a[{n}]") for n in range(2 * BLOCK)]
+    cases = [scopes(f"{files[1]}::test_a[{n}]") for n in range(2 * BLOCK)]
     assert cases[0] == second
     assert cases[-1] not in (first, second)
-
-
-def test_parts_have_all_tests_in_their_order():
-    files = ("words/test_a.py", "lab/test_b.py", "pool/test_c.py", "lab/test_d.py")
-    nodeids = [f"tests/{name}::test_{n}" for name in files for n in range(2)]
-    assert Parts().divided(nodeids) == [[0, 1], [2, 3, 6, 7], [4, 5]]
 
 
 def test_the_figures_of_one_environment_do_not_replace_those_of_another():

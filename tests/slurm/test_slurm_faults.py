@@ -346,7 +346,7 @@ def pytest_configure(config):
     (home / "elsewhere.py").write_text(own)
     words = [
         "setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups",
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "elsewhere", "--all",
+        sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "elsewhere", "--all",
         f"--basetemp={home}/t", "tests/slurm/test_slurm_pools.py", str(Path(__file__).relative_to(here)),
         "-k", "comes_up or waits_says or soon_and_leaves and (cancelled or preempted or node_down)",
     ]  # fmt: skip
