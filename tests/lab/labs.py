@@ -92,6 +92,13 @@ class LabServer:
         """Ids of the kernels that run."""
         return [kernel["id"] for kernel in self.ask("GET", "kernels")]
 
+    def end_kernel_of(self, name: str) -> None:
+        """Shut the kernel of a notebook down, as Lab's menu does; those of other pages stay, which are still in use."""
+        for session in self.ask("GET", "sessions"):
+            if session["path"] == name:
+                # Answered once the kernel's process has ended.
+                self.ask("DELETE", f"sessions/{session['id']}")
+
     def end_kernels(self) -> None:
         """Shut every kernel down, as Lab's menu does, and wait until their processes are gone."""
         for session in self.ask("GET", "sessions"):

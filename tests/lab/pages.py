@@ -25,6 +25,8 @@ nbformat = Later("nbformat")
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 _MS = 40_000
+_LOAD_MS = 120_000
+"""Of a page until it is loaded, and its kernel idle for the first time."""
 LOAD, DOWN = 0, 1
 """Cells of each notebook here: the extension is loaded, pools are taken down."""
 
@@ -125,10 +127,12 @@ def with_renderer(lab: LabServer, browser: Browser, name: str) -> Iterator[Noteb
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     context.add_init_script(RENDERER_ON)
     made = NotebookPage(lab, context, name)
-    yield made
-    assert not made.asked_elsewhere
-    context.close()
-    lab.end_kernels()
+    try:
+        yield made
+        assert not made.asked_elsewhere
+    finally:
+        context.close()
+        lab.end_kernel_of(name)
 
 
 @dataclass
@@ -174,10 +178,11 @@ class NotebookPage:
     def _open(self) -> None:
         self._goto()
         if not self.in_mid_run:
-            self.wait_idle()
+            self.wait_idle(_LOAD_MS)
 
     def _goto(self) -> None:
-        self.page.goto(f"{self.server.url}{self.route}/{self.name}?token={self.server.token}")
+        address = f"{self.server.url}{self.route}/{self.name}?token={self.server.token}"
+        self.page.goto(address, timeout=_LOAD_MS)
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
@@ -197,10 +202,10 @@ class NotebookPage:
         if wait:
             self.wait_idle()
 
-    def wait_idle(self) -> None:
-        """Wait until no cell runs and the kernel is idle."""
+    def wait_idle(self, limit: int = _MS) -> None:
+        """Wait until no cell runs and the kernel is idle, for so many milliseconds at most."""
         # Not at each frame, which would have the page drawn for nobody.
-        self.page.wait_for_function(self.IDLE, polling=50)
+        self.page.wait_for_function(self.IDLE, polling=50, timeout=limit)
 
     @property
     def running(self) -> bool:
@@ -245,7 +250,7 @@ class NotebookPage:
         Not `trusted`: as it is seen by somebody who got the file from elsewhere.
         """
         self.page.goto("about:blank")
-        self.server.end_kernels()
+        self.server.end_kernel_of(self.name)
         if not trusted:
             # The server's signature is of what the file said before.
             notebook = self.saved()

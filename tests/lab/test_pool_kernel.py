@@ -36,6 +36,4 @@ def test_cells_without_a_line_above_them_run_on_ranks(page, lab):
         assert not notebook.console_errors
     finally:
         notebook.page.close()
-        for session in lab.ask("GET", "sessions"):
-            if session["path"] == "pool.ipynb":
-                lab.ask("DELETE", f"sessions/{session['id']}")
+        lab.end_kernel_of("pool.ipynb")
