@@ -146,7 +146,8 @@ def test_what_was_saved_is_seen_when_it_is_opened_again(notebook, train, go):
     (output,) = notebook.saved().cells[swapped].outputs
     assert set(output.data) == {"text/html", "text/plain"}
     notebook.reopen()
-    assert [notebook.output_text(cell) for cell in (train, four)] == seen
+    # Lab lays out what is out of sight only once it is scrolled to.
+    until(lambda: [notebook.output_text(cell) for cell in (train, four)] == seen)
     assert widths(notebook, train) == [100] * 4
     assert notebook.output_html(train).count("<img") == images
     assert notebook.output(four).locator(".sky-run").count() == 1
@@ -155,7 +156,6 @@ def test_what_was_saved_is_seen_when_it_is_opened_again(notebook, train, go):
     assert final.evaluate("element => getComputedStyle(element).color") == "rgb(1, 2, 3)"
     # From elsewhere the same words, without the style.
     notebook.reopen(trusted=False)
-    # Lab lays out what is out of sight only once it is scrolled to.
     notebook.output(swapped).get_by_text("final").wait_for()
     assert notebook.output_text(swapped).strip() == "final"
     assert notebook.output(swapped).locator("style").count() == 0
