@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 from leaks import leaves_nothing
+from packaging.version import Version
 
 from skyward_nb.pickling import home_namespace as home
 from skyward_nb.providers import folders
@@ -29,9 +31,19 @@ pytest_plugins = ["durations"]
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+
+def needs_no_fusion() -> bool:
+    """Whether there is a JAX that knows the option; from 0.11 on, one that it does not know ends the process."""
+    try:
+        return Version(importlib.metadata.version("jaxlib")) < Version("0.11")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
 # What XLA compiles in a test runs for milliseconds: to optimize it takes longer than that.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+if needs_no_fusion():
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 
 # A shell that runs tests in the background has them, and what they start, ignore interrupts.
 for number in (signal.SIGINT, signal.SIGHUP):

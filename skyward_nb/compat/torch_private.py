@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import pickle
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -60,6 +61,31 @@ def abort_groups(groups: list[Any]) -> None:
             backend.abort()
     finally:
         backends[0]._group_end()
+
+
+def collectives_on_gpu(after: int) -> list[str]:
+    """Names of NCCL's collectives that have not ended, of those recorded later than `after`; none where torch records none.
+
+    https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
+    """
+    entries = (each for each in _recorded(only_active=True) if each["record_id"] > after)
+    return [each["profiling_name"].removeprefix("nccl:") for each in entries]
+
+
+def last_recorded() -> int:
+    """The number of the last collective of NCCL that torch has recorded; -1 if there is none."""
+    return max((each["record_id"] for each in _recorded(only_active=False)), default=-1)
+
+
+def _recorded(*, only_active: bool) -> list[dict[str, Any]]:
+    """What torch's flight recorder has on collectives of NCCL."""
+    module = sys.modules.get("torch._C._distributed_c10d")
+    dump: Any = getattr(module, "_dump_nccl_trace", None)
+    if dump is None:
+        return []
+    # Written by torch in this process.
+    told = pickle.loads(dump(True, False, only_active))  # noqa: S301
+    return told.get("entries", [])
 
 
 def collectives_begun(group: Any) -> int:

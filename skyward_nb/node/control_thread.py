@@ -64,6 +64,7 @@ class ControlThread:
         frameworks: RankFrameworks,
         emit: Callable[[Event], None],
         debug: Callable[[DebugRequest], None],
+        free: Callable[[int], None],
     ) -> None:
         self._socket = connection
         self._stacks = stacks
@@ -71,6 +72,7 @@ class ControlThread:
         self._frameworks = frameworks
         self._emit = emit
         self._debug = debug
+        self._free = free
         self._main = threading.main_thread().ident or 0
         self._arrived = threading.Condition()
         self._rendezvous: tuple[int, int] | None = None
@@ -166,14 +168,20 @@ class ControlThread:
 
     def _answer(self, command: CutCommunication) -> CommunicationCut:
         run = self._run
-        waited_in = ""
+        waited_in = on_gpu = ""
         is_to_be_cut = run is None and command.also_idle and command.run > self._void
         if run == command.run and not common_step.is_agreeing(command.run):
             waited_in = self._waits_in() or self._hidden_wait()
+            on_gpu = "" if waited_in else self._awaited_on_gpu()
+            waited_in = waited_in or on_gpu
             is_to_be_cut = bool(waited_in)
         if not is_to_be_cut:
             return CommunicationCut(command.run, self._rank)
         self._cut_in, self._saw = run, waited_in
+        if on_gpu:
+            # Once cut, the main thread's call returns as if all were well: what is on the GPU then is no result.
+            self._free(command.run)
+            self._wake()
         cut = [plugin.cut() for plugin in self._frameworks.plugins]
         return CommunicationCut(command.run, self._rank, waited_in, any(cut))
 
@@ -209,6 +217,19 @@ class ControlThread:
                 return ""
         busy = (time.process_time() - spent) / (time.monotonic() - began)
         return hidden if busy < _BUSY else ""
+
+    def _awaited_on_gpu(self) -> str:
+        """The collective of a GPU that the main thread waits for: it stays in native code that does not listen."""
+        frame = sys._current_frames().get(self._main)
+        if frame is None or called_at(frame.f_code, frame.f_lasti) in _LISTENING:
+            return ""
+        before = _where(frame)
+        for _ in range(_STILL_LOOKS):
+            time.sleep(_BETWEEN_STILL_LOOKS)
+            if before != _where(sys._current_frames().get(self._main)):
+                return ""
+        found = (each.awaited_on_gpu() for each in self._frameworks.plugins)
+        return next(filter(None, found), "")
 
 
 def _stack(ident: int, frame: FrameType | None) -> str:

@@ -38,6 +38,8 @@ class Mailbox:
         self._interrupted: int | None = None
         self._held: int | None = None
         """The run whose interrupt waits until ranks of a training have made the same steps."""
+        self._freed: int | None = None
+        """The run in which another thread has ended what the main thread waited for."""
         self._looks = 0
         self._handler, self._urgent = self._on_signal, self._on_urgent
         self._put_off = DeferredInterrupt()
@@ -91,6 +93,10 @@ class Mailbox:
         self._put_off.forget()
         self._uplink.interrupted = False
 
+    def free(self, run: int) -> None:
+        """Have the next signal of this run raise, though nobody interrupted it: what it waits for will not come."""
+        self._freed = run
+
     def was_interrupted(self, run: int) -> bool:
         """Whether this run was interrupted, or will be: the message may come before its signal."""
         with contextlib.suppress(BlockingIOError):
@@ -129,9 +135,9 @@ class Mailbox:
             with contextlib.suppress(ValueError):
                 self._waiting.remove(command)
             self._interrupted = run
-        if not meant and self._held != run:
+        if not meant and run not in (self._held, self._freed):
             return
-        if common_step.defers(run, lambda: self._look(run)):
+        if self._freed != run and common_step.defers(run, lambda: self._look(run)):
             self._held = run
             return
         self._held = None

@@ -96,7 +96,13 @@ class Rank:
         self._frameworks = RankFrameworks(plugins)
         self._debugger = RankDebugger(rank, self._uplink.emit)
         self._control = ControlThread(
-            control, stacks, rank, self._frameworks, self._uplink.emit, self._debugger.obey
+            control,
+            stacks,
+            rank,
+            self._frameworks,
+            self._uplink.emit,
+            self._debugger.obey,
+            self._mailbox.free,
         )
         self._waits = CollectiveWaits(rank, self._frameworks, self._uplink.emit)
 

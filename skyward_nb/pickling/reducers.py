@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import functools
 import io
+import os
 import pickle
 import sys
 from collections.abc import Callable, Generator
@@ -17,9 +18,11 @@ from typing import Any
 
 from skyward_nb.compat import jax_private, torch_private
 from skyward_nb.pickling.process_bound import OPEN_FILE, Unpicklable, families, refusal
+from skyward_nb.words.info import COMPUTE_POOL
 
 Reducer = Callable[[Any], Any]
 
+_PREALLOCATES = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
 running: frozenset[int] = frozenset()
 """On a rank: the ranks that run the present cell."""
@@ -272,10 +275,28 @@ def _jax_array(array: Any) -> Any:
     return make_jax, (numpy.asarray(array), bool(getattr(array, "weak_type", False)))
 
 
+@functools.cache
+def _begin_jax() -> None:
+    """Have the JAX of a notebook begin with the GPU memory that it uses.
+
+    By its own way it would take three quarters of what there is, from the ranks that share the GPU.
+    """
+    import jax
+
+    if COMPUTE_POOL in os.environ or _PREALLOCATES in os.environ:
+        return
+    os.environ[_PREALLOCATES] = "false"
+    try:
+        jax.devices()
+    finally:
+        del os.environ[_PREALLOCATES]  # not for the processes it starts
+
+
 def make_jax(array: Any, weak: bool) -> Any:
     """A JAX array from a host array; `weak`: its type gives way to that of others."""
     import jax
 
+    _begin_jax()
     made = jax.numpy.asarray(array)
     return jax_private.of_a_weak_type(made) if weak else made
 

@@ -89,6 +89,10 @@ class Plugin(Protocol):
         """
         ...
 
+    def awaited_on_gpu(self) -> str:
+        """A collective that a GPU has begun, or will, and not ended; "" if there is none, or it cannot be told."""
+        ...
+
     def has_group(self) -> bool:
         """Whether there is a group over all ranks still: code may have destroyed it."""
         ...
@@ -150,6 +154,10 @@ class PlainPlugin:
     def cut(self) -> bool:
         """There is nothing to cut."""
         return False
+
+    def awaited_on_gpu(self) -> str:
+        """Its ranks wait where they call it."""
+        return ""
 
     def has_group(self) -> bool:
         """Nobody destroys it."""

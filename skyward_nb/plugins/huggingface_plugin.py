@@ -53,10 +53,15 @@ class HuggingFacePlugin(PlainPlugin):
         )
 
     def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
-        """The token; and on CPU the word without which every rank would train a copy of its own."""
+        """The token; on CPU the word without which every rank would train a copy of its own.
+
+        And where ranks share a GPU, that DDP is not given the one with the rank's number: there is none.
+        """
         on_cpu = {} if info.real_accelerators else {_USE_CPU: "true"}
+        is_shared = 0 < info.real_accelerators < info.workers_per_node
+        shared = {"ACCELERATE_BYPASS_DEVICE_MAP": "true"} if is_shared else {}
         token = options.get("token")
-        return on_cpu | ({_TOKEN: token} if token else {})
+        return on_cpu | shared | ({_TOKEN: token} if token else {})
 
     @contextmanager
     def enter(self, place: RankContext, options: dict[str, str]) -> Generator[None]:

@@ -151,8 +151,8 @@ def of_devices(gpus: SimulatedGpus) -> Iterator[tuple[Any, dict[str, Any]]]:
 
     def of_both() -> dict[str, Any]:
         # Each has functions of its own: the compiler knows them apart.
-        said = {"is_available": lambda: True} if gpus.is_said else {}
-        return said | {
+        return {
+            "is_available": lambda: gpus.is_said,
             "device_count": lambda: gpus.count,
             "current_stream": lambda device=None: stream,
             "synchronize": lambda device=None: None,

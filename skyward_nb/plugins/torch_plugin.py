@@ -65,9 +65,14 @@ class TorchPlugin(PlainPlugin):
         return {"backend": backend} | more
 
     def preload(self, options: dict[str, str]) -> tuple[str, ...]:
-        """What a first step of training would import."""
+        """What a first step of training would import.
+
+        The variable has torch count GPUs without a context on one. Keras does so where it is imported, and after
+        a context was made no fork can use a GPU.
+        https://docs.pytorch.org/docs/2.9/notes/multiprocessing.html#multiprocessing-poison-fork-note
+        """
         del options
-        return first_step.MODULES
+        return ("PYTORCH_NVML_BASED_CUDA_CHECK=1", *first_step.MODULES)
 
     def env(self, info: InstanceInfo, options: dict[str, str]) -> dict[str, str]:
         """Gloo and NCCL kept to the interface at which the others reach this machine."""
@@ -122,7 +127,14 @@ class TorchPlugin(PlainPlugin):
             with contextlib.suppress(Exception):
                 torch_private.abort_groups(on_nccl)
                 found = True
+            # What was cut stays recorded as not ended.
+            _Present.recorded = torch_private.last_recorded()
         return found
+
+    def awaited_on_gpu(self) -> str:
+        """One of NCCL's: its call returns at once, and the program waits where it reads from the GPU."""
+        names = torch_private.collectives_on_gpu(_Present.recorded)
+        return names[0] if names else ""
 
     def leaves_open(self) -> bool:
         """Whether a model is in the midst of a forward or backward pass."""
@@ -218,6 +230,8 @@ class _Present:
     """What the present generation meets by."""
 
     stores: RankStores | None = None
+    recorded: int = -1
+    """The last collective of NCCL, by torch's number, that was begun when NCCL was cut."""
 
 
 class _Regained:

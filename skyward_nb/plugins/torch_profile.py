@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import tempfile
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +34,8 @@ class TorchRecording(Recording):
         activities = [ProfilerActivity.CPU]
         if _uses_cuda() and ProfilerActivity.CUDA in supported_activities():
             activities.append(ProfilerActivity.CUDA)
-        with _without_talk():
+        # torch 2.11 warns of later cycles, of which there are none here.
+        with _without_talk(), warnings.catch_warnings(action="ignore"):
             profiler = profile(activities=activities, record_shapes=True)
             profiler.start()
         return profiler

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from skyward_nb.pool.state import PoolState, SigInt
 from skyward_nb.protocol.commands import Command, Fork, KeepState, PluginUse, Reform, Reserve
 from skyward_nb.protocol.events import (
     Hello,
+    Output,
     RankLost,
     RankReady,
     RankRefused,
@@ -36,6 +38,8 @@ _ADVICE = (
 )
 _RENDEZVOUS_PORT = 29500
 """The rendezvous port on remote machines; firewalls and scripts may know it from torchrun."""
+_LAST_WORDS = 2000
+"""Characters that are told of what a rank wrote that did not start."""
 _SOON = 1.0
 """Seconds after a run in which an interrupt may still be meant for it."""
 
@@ -54,6 +58,8 @@ class Generations:
         self._state = state
         self.reformed_in: int = 0
         """The generation whose group was formed by the ranks of the generation before."""
+        self.why_not_reformed: str = ""
+        """Why ranks could not form a new group the last time, in words."""
         self.regained: dict[str, str] = {}
         """By framework, what users made before that goes on in it, in the words of the first rank."""
         self.kept: str = ""
@@ -153,8 +159,11 @@ class Generations:
             return Fork(number, places, self._plugins, spec.variables, spec.limits)
 
         soon = time.monotonic() + _SOON
+        written = defaultdict[int, str](str)
         for event in self._lines.pump(watch, None, interrupts=stubborn):
             match event:
+                case Output():
+                    written[event.rank] = (written[event.rank] + event.text)[-_LAST_WORDS:]
                 case SigInt() if time.monotonic() > soon:
                     return False
                 case Reserved(generation=number) if number == self._state.generation:
@@ -164,16 +173,20 @@ class Generations:
                     self._state.pids[event.rank] = event.pid
                     if not waiting:
                         return True
-                case RankRefused(generation=number) if number == self._state.generation:
-                    message = f"rank {event.rank}: {event.message}"
-                    raise StartError(self._spec.name, message, event.text.strip())
-                case RankLost(generation=number) if number == self._state.generation:
-                    message = f"rank {event.rank} {event.how} before it was ready"
-                    detail = "\n".join(machine.last_words() for machine in self.machines)
-                    raise StartError(self._spec.name, message, detail)
+                case RankRefused() | RankLost() if event.generation == self._state.generation:
+                    raise self._not_started(event, written[event.rank])
                 case _:
                     pass
         return False
+
+    def _not_started(self, event: RankRefused | RankLost, written: str) -> StartError:
+        if isinstance(event, RankRefused):
+            message, detail = f"rank {event.rank}: {event.message}", event.text.strip()
+        else:
+            message = f"rank {event.rank} {event.how} before it was ready"
+            said = [written, *(machine.last_words() for machine in self.machines)]
+            detail = "\n".join(filter(None, map(str.strip, said)))
+        return StartError(self._spec.name, message, detail)
 
     def reform(self, watch: Watch, added: frozenset[str] = frozenset()) -> bool:
         """Have the present ranks form a new process group; whether they could.
@@ -201,10 +214,16 @@ class Generations:
                     if not waiting:
                         self.reformed_in = self._state.generation
                         return True
-                case RankRefused() | RankLost():
+                case RankRefused():
+                    self.why_not_reformed = f"rank {event.rank}: {event.message}"
+                    return False
+                case RankLost():
+                    self.why_not_reformed = f"rank {event.rank} {event.how}"
                     return False
                 case _:
                     pass
+        if until is not None and time.monotonic() >= until:
+            self.why_not_reformed = f"it took longer than {_REFORM_LIMIT:.0f} s"
         return False
 
     def _reserve(self, *, anew: bool, added: frozenset[str] = frozenset()) -> None:

@@ -116,6 +116,8 @@ class RunOutcome:
     """The generation that it ran on, if its process group was one formed again, and objects were to be made again."""
     began_anew: bool = False
     """Whether the ranks that it ran on were replaced after it."""
+    why_anew: str = ""
+    """Why they could not go on in a new group, if they tried."""
     kept: str = ""
     """What to do for the state of models that a rank kept before they were, in words."""
     lost_beside: tuple[int, ...] = ()
@@ -201,6 +203,7 @@ class ActiveRun:
         was_reformed: bool = False,
         regained: Mapping[str, str] = MappingProxyType({}),
         began_anew: bool = False,
+        why_anew: str = "",
         kept: str = "",
         lost_beside: tuple[int, ...] = (),
         pool_lost: tuple[str, ...] = (),
@@ -230,6 +233,7 @@ class ActiveRun:
             was_reformed=was_reformed,
             regained=regained,
             began_anew=began_anew,
+            why_anew=why_anew,
             kept=kept,
             lost_beside=lost_beside,
             pool_lost=pool_lost,

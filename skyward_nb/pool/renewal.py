@@ -105,6 +105,7 @@ class Renewal:
 
     def settle(self, watch: Watch) -> Remedy:
         """Make the repair that runs have made necessary; which one that was."""
+        self._context.generations.why_not_reformed = ""
         is_lacking = self.replacing is not None and bool(self.replacing.lacking())
         if not is_lacking:
             self._driver.await_cuts(watch)

@@ -41,6 +41,7 @@ from skyward_nb.reports.run_notes import (
     deaths,
     halt_of,
     of_a_collective_timeout,
+    of_a_lost_gpu,
     of_a_memory_limit,
     of_an_old_group,
     run_notes,
@@ -120,7 +121,8 @@ class RunEnding:
     ) -> T:
         outcome = self._outcome
         limit = of_a_memory_limit(outcome.failed, deaths(outcome), self._pool.spec.memory_limit)
-        notes = (*limit, *self._run_notes(), *outcome.plan.notes, *self._spilled())
+        lost_gpu = of_a_lost_gpu(outcome.failed)
+        notes = (*limit, *lost_gpu, *self._run_notes(), *outcome.plan.notes, *self._spilled())
         # Not with the rest, which an exception carries, too.
         if profiles := profiles_of(outcome.done, self._store):
             number, _, run = self._display.view.run.rpartition("/")

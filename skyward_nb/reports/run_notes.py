@@ -13,6 +13,7 @@ from skyward_nb.hangs.rank_locations import RankLocation, Source, SourceLocation
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.protocol.events import RankDone, RankLost
 from skyward_nb.protocol.message_parts import Failure
+from skyward_nb.words.bounds import bounded
 from skyward_nb.words.frameworks import made_again, with_what_they_need
 from skyward_nb.words.rank_limits import spell_memory
 from skyward_nb.words.ranks import count_ranks, ranks_by
@@ -25,6 +26,18 @@ _NO_MEMORY = re.compile(
     "can't allocate memory|Cannot allocate memory|RESOURCE_EXHAUSTED|std::bad_alloc|OOM when"
 )
 """What torch, the system, JAX, C++ and TensorFlow say where an allocation fails."""
+_LOST_GPU = re.compile(
+    "(?:CUDA error: |CUDA_ERROR_|cudaError)"
+    ".*(?i:device-side assert|assert$|illegal.?address|illegal memory access|illegal.?instruction|misaligned.?address"
+    "|invalid.?pc|invalid program counter|hardware.?stack|launch.?fail|unspecified launch failure|ecc.?uncorrectable"
+    "|uncorrectable ECC)"
+)
+"""Errors of CUDA after which, by its own words, a process must be ended, as torch and XLA spell them.
+
+https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
+"""
+_MOST_OF_WHY = 300
+"""Bytes of a framework's own words."""
 _IN_PLACE = re.compile(r"(reduce|gather|scatter|broadcast|all_to_all|recv|backward|wait)\w*$")
 """Collectives of torch that fill tensors the caller has: one that is cut has filled a part of them."""
 
@@ -100,6 +113,18 @@ def of_a_memory_limit(
         )
         notes.append(more)
     return tuple(notes)
+
+
+def of_a_lost_gpu(failures: Iterable[RankDone]) -> tuple[str, ...]:
+    """What to do where an error left ranks whose GPU fails at all that they ask of it."""
+    lost = [end.rank for end in failures if end.failure and _LOST_GPU.search(end.failure.message)]
+    if not lost:
+        return ()
+    whose = f"{count_ranks(lost)} cannot use {'its' if len(lost) == 1 else 'their'} GPU any more"
+    return (
+        f"after this error {whose}, whatever the next cell does: `%sky restart` begins the ranks anew, "
+        "without their names",
+    )
 
 
 def _wants_memory(failure: Failure) -> bool:
@@ -231,7 +256,8 @@ def _anew(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) -> l
     if outcome.lost_beside:
         why = f"{count_ranks(outcome.lost_beside)} died in another call, so "
     elif not (outcome.lost or outcome.lost_before):
-        why = "the process group could not be formed again, so "
+        told = bounded(outcome.why_anew, _MOST_OF_WHY)
+        why = f"the process group could not be formed again{f' ({told})' * bool(told)}, so "
     anew = f"{why}all ranks were started anew (generation {generation})"
     if outcome.apart:
         return [anew]

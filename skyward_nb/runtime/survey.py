@@ -113,7 +113,9 @@ def _handle(nvml: Any, info: InstanceInfo) -> Any:
     """NVML's handle of the GPU, or MIG slice, that CUDA_VISIBLE_DEVICES gives this rank."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = [name.strip() for name in visible.split(",")] if visible else []
-    name = names[info.local_rank if len(names) > 1 else 0] if names else str(info.local_rank)
+    # Ranks may share a GPU.
+    number = info.local_rank % (len(names) or nvml.nvmlDeviceGetCount())
+    name = names[number] if names else str(number)
     by_index = nvml.nvmlDeviceGetHandleByIndex
     return by_index(int(name)) if name.isdecimal() else nvml.nvmlDeviceGetHandleByUUID(name)
 

@@ -5,6 +5,7 @@ import collections
 import concurrent.futures
 import functools
 import io
+import os
 import socket
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import types
 import weakref
 
 import pytest
+from later import needs
 
-from skyward_nb.pickling import payload
+from skyward_nb.pickling import payload, reducers
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.errors import PayloadError
 
@@ -321,3 +323,19 @@ def test_a_tensor_that_shows_little_of_its_memory_goes_without_the_rest(travel):
     assert both.size > 4_000_000, "two that share it keep sharing it"
     assert payload.pack("part", part.requires_grad_()).size < 2000
     assert travel(part).requires_grad
+
+
+@needs("jax")
+@pytest.mark.parametrize(("given", "is_rank"), [(None, False), ("true", False), (None, True)])
+def test_jax_in_a_notebook_leaves_memory_of_gpus_to_ranks(monkeypatch, given, is_rank):
+    import jax
+
+    name, seen = "XLA_PYTHON_CLIENT_PREALLOCATE", []
+    monkeypatch.setattr(jax, "devices", lambda: seen.append(os.environ.get(name)))
+    monkeypatch.delenv(name, raising=False)
+    for variable, value in ((name, given), ("COMPUTE_POOL", "{}" if is_rank else None)):
+        if value:
+            monkeypatch.setenv(variable, value)
+    reducers._begin_jax.__wrapped__()
+    assert seen == ([] if given or is_rank else ["false"])
+    assert os.environ.get(name) == given

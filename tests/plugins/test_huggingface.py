@@ -309,6 +309,9 @@ def test_variables():
     on_cpu = PLUGIN.env(InstanceInfo(), {"token": "t"})
     assert on_cpu == {"ACCELERATE_USE_CPU": "true", "HF_TOKEN": "t"}
     assert PLUGIN.env(InstanceInfo(accelerators=1), {}) == {}
+    # Else DDP is given the GPU with the rank's number, which is not there.
+    sharing = PLUGIN.env(InstanceInfo(accelerators=1, workers_per_node=2), {})
+    assert sharing == {"ACCELERATE_BYPASS_DEVICE_MAP": "true"}
 
 
 @needs_it

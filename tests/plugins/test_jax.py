@@ -9,7 +9,9 @@ from kernels import ready
 from later import needs
 from other_user import CONNECTS, as_another_user, needs_another_user
 
+import skyward_nb as sky
 from skyward_nb.plugins.jax_plugin import as_jax_reads
+from skyward_nb.words.errors import StartError
 
 pytestmark = needs("jax")
 
@@ -207,6 +209,15 @@ def test_another_user_of_this_machine_does_not_reach_the_coordinator(notebook):
 def test_refused_before_anything_starts(notebook, line, message):
     ran = notebook.run(f"%sky up {line}")
     assert message in ran.stderr, ran.error
+
+
+def test_what_jax_said_before_it_ended_the_process():
+    with pytest.raises(
+        StartError, match=r"exited with code 1 before(.|\n)*Unknown flag(.|\n)*no_such=1"
+    ):
+        sky.Compute(
+            plugins=[sky.plugins.jax()], env={"XLA_FLAGS": "--no_such=1"}, quiet=True
+        ).start()
 
 
 def test_a_variable_that_jax_would_not_understand_is_refused(notebook):

@@ -731,13 +731,13 @@ def test_one_rank_on_a_gpu_has_nccl(no_leaks):
             "sky.barrier()\nt.tolist(), dist.get_backend(), torch.cuda.current_device()",
             timeout=120,
         )
-        assert ran.result == "([1.0, 1.0, 1.0], 'nccl', 0)", ran.traceback
+        assert ran.result == "[0] ([1.0, 1.0, 1.0], 'nccl', 0)", ran.traceback
         ran = running.run(
             "%%sky_remote\ndist.init_process_group('nccl')\ndist.destroy_process_group()\n"
             "dist.init_process_group('cpu:gloo,cuda:nccl', device_id=torch.device('cuda:0'))\n"
             "dist.all_reduce(t)\ndist.all_reduce(torch.ones(1))\nt.tolist()"
         )
-        assert ran.result == "[1.0, 1.0, 1.0]", ran.traceback
+        assert ran.result == "[0] [1.0, 1.0, 1.0]", ran.traceback
 
 
 @pytest.mark.gpu
@@ -768,7 +768,8 @@ def test_nccl_is_aborted_from_another_thread():
     with driver(2, "torch") as made:
         run = made.stuck(
             "import torch, torch.distributed as dist\nprint('here')\n"
-            "if dist.get_rank(): dist.all_reduce(torch.ones(1, device='cuda')).item()"
+            "t = torch.ones(1, device='cuda')\n"
+            "if dist.get_rank(): dist.all_reduce(t); t.item()"
         )
         made.interrupt(run)
         assert any(each.cut for each in made.cut(run))

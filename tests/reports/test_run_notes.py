@@ -14,6 +14,7 @@ from skyward_nb.reports.rank_failures import failures_of
 from skyward_nb.reports.run_notes import (
     halt_of,
     of_a_collective_timeout,
+    of_a_lost_gpu,
     of_a_memory_limit,
     of_an_old_group,
     run_notes,
@@ -183,9 +184,11 @@ GO_ON = "models go on; a step is lost"
             ("rank 0 killed by SIGKILL before this cell", ANEW),
         ),
         (
-            outcome(stopped(0), interrupted=True, names_lost=["x"]),
+            outcome(
+                stopped(0), interrupted=True, names_lost=["x"], why_anew="rank 1: OSError: no room"
+            ),
             (
-                f"the process group could not be formed again, so {ANEW}",
+                f"the process group could not be formed again (rank 1: OSError: no room), so {ANEW}",
                 "lost with the ranks: x",
             ),
         ),
@@ -291,3 +294,30 @@ def test_a_rank_that_was_ended_for_its_memory_has_a_way_on(how):
     (more,) = of_a_memory_limit([], {1: lost(1, how)}, 2_000_000_000)
     assert more.startswith("for more: memory_limit=4GB replace")
     assert of_a_memory_limit([], {1: lost(1)}, 2_000_000_000) == ()
+
+
+# ── a GPU that is lost ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("message", "lost"),
+    [
+        (
+            "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in https://docs",
+            True,
+        ),
+        ("CUDA error: an illegal memory access was encountered", True),
+        ("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered", True),
+        ("INTERNAL: CUDA error: : CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure", True),
+        ("CUDA error: out of memory", False),
+        ("CUDA out of memory. Tried to allocate 800.00 GiB.", False),
+        ("CUDA error: no kernel image is available for execution on the device", False),
+        ("an illegal memory access", False),
+    ],
+)
+def test_errors_after_which_a_gpu_is_of_no_use(message, lost):
+    failure = replace(FAILURE, message=message)
+    ends = [replace(well(rank), failure=failure if rank else None) for rank in range(3)]
+    said = of_a_lost_gpu(ends)
+    assert bool(said) == lost
+    assert not lost or "ranks 1-2 cannot use their GPU any more" in said[0]
