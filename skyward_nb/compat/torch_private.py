@@ -1,4 +1,4 @@
-"""torch's private names: its process groups, what FSDP keeps, how tensors are rebuilt, its profiler.
+"""torch's private names: its process groups, how tensors are rebuilt, its profiler.
 
 The caller imports torch. What asks for process groups finds none where they are not imported; `making_groups` changes
 nothing where torch makes them in another way. Else AttributeError says which name is missing: no group, no value.
@@ -8,7 +8,6 @@ Seen with torch 2.13.0.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import pickle
 import sys
@@ -17,12 +16,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-MODULE_TABLES = ("_modules", "_parameters", "_buffers")
-"""The dictionaries of a module's submodules, parameters and buffers."""
 COMPILER = "torch._dynamo"
 """The module that a first step of training would import."""
-COMPILED = "_orig_mod"
-"""The module's name within what `torch.compile` made of it; where torch has another, a compiled model is no DDP model."""
 REDISTRIBUTION = "torch.distributed.tensor._redistribute"
 """The logger that has a word on each tensor that is brought from one placement to another."""
 
@@ -256,117 +251,6 @@ def watch_backward(call: Callable[[], None] | None) -> None:
         return run(*args, **kwargs)
 
     module._engine_run_backward = _engine_run_backward
-
-
-# ── what DDP and FSDP keep ──────────────────────────────────────────────────────────────────
-
-
-def drop_unreduced_gradients(module: Any) -> None:
-    """Drop gradients that a module under `fully_shard` keeps on this rank until they are reduced."""
-    FullySharded(module._get_fsdp_state()).drop_unreduced()
-
-
-def is_unfinished(ddp: Any) -> bool:
-    """Whether a `DistributedDataParallel` was left in the midst of a backward pass."""
-    try:
-        ddp.reducer._check_reducer_finalized()
-    except RuntimeError:
-        return True
-    return False
-
-
-def begin_anew(ddp: Any) -> None:
-    """Have a `DistributedDataParallel` forget a backward pass that was left."""
-    ddp._update_process_group(ddp.process_group)
-
-
-class FullySharded:
-    """What `fully_shard` keeps for a module, through one `FSDPState`."""
-
-    def __init__(self, state: Any) -> None:
-        self._state = state
-        groups = getattr(state, "_fsdp_param_groups", None)
-        if groups is None:  # before torch had several
-            groups = [state._fsdp_param_group]
-        self._groups: list[Any] = [group for group in groups if group]
-
-    @staticmethod
-    def kind() -> type | None:
-        """The class of states; None where nothing is sharded."""
-        module = sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_state")
-        return getattr(module, "FSDPState", None)
-
-    @property
-    def root(self) -> Any:
-        """The module whose forward begins a step; None for one within another."""
-        if self._state._is_root is False:
-            return None
-        return next(iter(getattr(self._state, "_modules", ())), None)
-
-    def parameters(self) -> list[Any]:
-        """The parameters that an optimizer has."""
-        return [each.sharded_param for group in self._groups for each in group.fsdp_params]
-
-    def is_unfinished(self) -> bool:
-        """Whether it was left in the midst of a forward or backward pass."""
-        context = self._state._state_ctx
-        return (
-            context.iter_forward_root is not None
-            or context.post_backward_final_callback_queued
-            or self._state._training_state.name != "IDLE"
-            or any(group._training_state.name != "IDLE" for group in self._groups)
-        )
-
-    def begin_anew(self) -> None:
-        """Forget the pass that was left: gathered parameters, gradients that are not reduced, states."""
-        state, idle = self._state, type(self._state._training_state).IDLE
-        for group in self._groups:
-            gathered = group._all_gather_result
-            work: Any = getattr(gathered, "all_gather_work", None)
-            if hasattr(work, "wait"):
-                with contextlib.suppress(RuntimeError):
-                    work.wait()  # it was cut: its memory is freed below
-            for name in _OF_ONE_PASS:
-                if hasattr(group, name):
-                    setattr(group, name, None)
-            group._post_forward_indices.clear()
-            group._training_state = idle
-            if group._sharded_state.name != "SHARDED":
-                group._to_sharded()
-        shared = state._comm_ctx
-        shared.all_gather_state = None
-        for name in ("reduce_scatter_states", "post_forward_order", "_last_post_reduce_events"):
-            if hasattr(shared, name):
-                getattr(shared, name).clear()
-        if hasattr(shared, "reduce_scatter_state"):  # before torch kept several
-            shared.reduce_scatter_state = None
-        if hasattr(state, "_modules_to_run_forward"):
-            state._modules_to_run_forward.clear()
-        state._training_state = idle
-        state._state_ctx.iter_forward_root = None
-        state._state_ctx.post_backward_final_callback_queued = False
-        self.drop_unreduced()
-
-    def drop_unreduced(self) -> None:
-        """Drop gradients that are kept on this rank until they are reduced."""
-        for parameter in (each for group in self._groups for each in group.fsdp_params):
-            parameter.unsharded_accumulated_grad = None
-            if (unsharded := getattr(parameter, "_unsharded_param", None)) is not None:
-                unsharded.grad = None
-
-
-_OF_ONE_PASS = (
-    "_all_gather_result",
-    "_post_reduce_event",
-    "_all_reduce_state",
-    "_reshard_after_forward_event",
-    "_partial_reduce_output",
-)
-
-
-def holds_hooks(attribute: object) -> bool:
-    """Whether an attribute of a module of this name holds hooks."""
-    return "_hooks" in str(attribute)
 
 
 # ── devices ─────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from skyward_nb.compat.torch_private import MODULE_TABLES
+from skyward_nb.compat.torch_models_private import MODULE_TABLES
 from skyward_nb.pickling.process_bound import Unpicklable
 from skyward_nb.words.errors import PayloadError
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from skyward_nb.compat import torch_private
+from skyward_nb.compat import torch_models_private, torch_private
 from skyward_nb.runtime.common_step import common_step
 from skyward_nb.words.ranks import count_ranks, ranks_by
 
@@ -70,11 +70,13 @@ def are_unfinished() -> bool:
     return _is_any_unfinished(_replicas(), _sharded())
 
 
-def _is_any_unfinished(replicas: list[Any], sharded: list[torch_private.FullySharded]) -> bool:
+def _is_any_unfinished(
+    replicas: list[Any], sharded: list[torch_models_private.FullySharded]
+) -> bool:
     # A reducer that was cut as it waited for its last gradients takes itself for finished.
     if common_step.left_in == "backward" and (replicas or sharded):
         return True
-    return any(map(torch_private.is_unfinished, replicas)) or any(
+    return any(map(torch_models_private.is_unfinished, replicas)) or any(
         each.is_unfinished() for each in sharded
     )
 
@@ -86,7 +88,7 @@ def go_on(standings: Sequence[ModelsStanding], ended: Sequence[int]) -> str:
     """
     replicas, sharded = _replicas(), _sharded()
     for ddp in replicas:
-        torch_private.begin_anew(ddp)
+        torch_models_private.begin_anew(ddp)
     for each in sharded:
         each.begin_anew()
     apart = 0 < max(ended) - min(ended) <= _MOST_APART
@@ -165,9 +167,9 @@ def _live(kind: type) -> Iterator[Any]:
     return (each for each in gc.get_objects() if issubclass(type(each), kind))
 
 
-def _sharded() -> list[torch_private.FullySharded]:
-    kind = torch_private.FullySharded.kind()
-    return [torch_private.FullySharded(each) for each in _live(kind)] if kind else []
+def _sharded() -> list[torch_models_private.FullySharded]:
+    kind = torch_models_private.FullySharded.kind()
+    return [torch_models_private.FullySharded(each) for each in _live(kind)] if kind else []
 
 
 def _optimizers_of(replicas: list[Any]) -> list[Any]:
@@ -195,7 +197,7 @@ def _optimizers_of(replicas: list[Any]) -> list[Any]:
 # ── what is made good ───────────────────────────────────────────────────────────────────
 
 
-def _drop_gradients(replicas: list[Any], sharded: list[torch_private.FullySharded]) -> None:
+def _drop_gradients(replicas: list[Any], sharded: list[torch_models_private.FullySharded]) -> None:
     for ddp in replicas:
         for parameter in ddp.parameters():
             parameter.grad = None

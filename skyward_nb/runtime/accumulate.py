@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol, overload
 from weakref import WeakKeyDictionary
 
-from skyward_nb.compat.torch_private import drop_unreduced_gradients
+from skyward_nb.compat.torch_models_private import drop_unreduced_gradients
 from skyward_nb.runtime import event_sink
 from skyward_nb.runtime.indexing import is_of
 

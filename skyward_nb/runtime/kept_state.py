@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from skyward_nb.compat.torch_private import COMPILED
+from skyward_nb.compat.torch_models_private import COMPILED
 from skyward_nb.words.decoding import from_json
 
 _FOLDER = "kept-state"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from skyward_nb.compat.torch_private import COMPILED
+from skyward_nb.compat.torch_models_private import COMPILED
 from skyward_nb.runtime import kept_state
 from skyward_nb.runtime.kept_state import KeptEntry, KeptModel, KeptState
 from skyward_nb.runtime.state_broadcast import Broadcast

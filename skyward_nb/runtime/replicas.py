@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from skyward_nb.compat.torch_private import holds_hooks
+from skyward_nb.compat.torch_models_private import holds_hooks
 
 _ADDED = "_skyward_added"
 

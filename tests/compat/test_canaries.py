@@ -303,6 +303,8 @@ ELSEWHERE = {
     "cloudpickle": {"_cloudpickle_submodules"},
     "jax": {"_xla", "make_gloo_tcp_collectives"},
     "torch": {
+        "_dump_nccl_trace",
+        "_distributed_c10d",
         "_C",
         "_Options",
         "_autograd",
@@ -326,7 +328,7 @@ ELSEWHERE = {
 }
 """Names that are no definitions: keys, parameters, ends of names, what torch had before. Tried beside, or below."""
 FILES = {"tf_keras": "keras_private.py"}
-BESIDE = {"torch_elastic_private.py": "torch"}
+BESIDE = {"torch_elastic_private.py": "torch", "torch_models_private.py": "torch"}
 """Second modules of packages with more than one module has room for."""
 CASES = [pytest.param(package, part, id=f"{package}-{part}") for package, parts in PARTS.items() for part in parts]  # fmt: skip
 

@@ -3,7 +3,7 @@
 import pytest
 from later import Later, needs
 
-from skyward_nb.compat import torch_private
+from skyward_nb.compat import torch_models_private, torch_private
 
 pytestmark = needs("torch")
 torch, dist = Later("torch"), Later("torch.distributed")
@@ -96,8 +96,8 @@ def test_it_is_known_whether_the_profiler_records():
 
 def test_a_module_keeps_what_is_known_of_it_in_its_tables():
     attributes = vars(torch.nn.Linear(1, 1))
-    assert set(torch_private.MODULE_TABLES) <= set(attributes)
-    assert [name for name in attributes if torch_private.holds_hooks(name)]
+    assert set(torch_models_private.MODULE_TABLES) <= set(attributes)
+    assert [name for name in attributes if torch_models_private.holds_hooks(name)]
 
 
 def test_gradients_that_are_not_reduced_are_dropped(alone):
@@ -118,7 +118,7 @@ def test_gradients_that_are_not_reduced_are_dropped(alone):
         ]
 
     assert held()
-    torch_private.drop_unreduced_gradients(model)
+    torch_models_private.drop_unreduced_gradients(model)
     assert not held()
 
 
@@ -146,7 +146,7 @@ def test_models_begin_a_pass_anew(alone):
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 
-    assert torch_private.FullySharded.kind() is FSDPState
+    assert torch_models_private.FullySharded.kind() is FSDPState
 
     class Fails(torch.autograd.Function):
         @staticmethod
@@ -162,10 +162,10 @@ def test_models_begin_a_pass_anew(alone):
         model = wrap(torch.nn.Sequential(torch.nn.Linear(2, 2), first))
         model(torch.ones(1, 2)).sum().backward()
         fsdp = getattr(model, "_get_fsdp_state", None)
-        state = torch_private.FullySharded(fsdp()) if fsdp else None
+        state = torch_models_private.FullySharded(fsdp()) if fsdp else None
 
         def is_unfinished(model=model, state=state):
-            return state.is_unfinished() if state else torch_private.is_unfinished(model)
+            return state.is_unfinished() if state else torch_models_private.is_unfinished(model)
 
         assert not is_unfinished()
         layers = list(model.children()) if fsdp else list(model.module.children())
@@ -174,7 +174,7 @@ def test_models_begin_a_pass_anew(alone):
             model(torch.ones(1, 2)).sum().backward()
         handle.remove()
         assert is_unfinished()
-        state.begin_anew() if state else torch_private.begin_anew(model)
+        state.begin_anew() if state else torch_models_private.begin_anew(model)
         assert not is_unfinished()
         model(torch.ones(1, 2)).sum().backward()
         assert all(each.grad is not None for each in model.parameters())
