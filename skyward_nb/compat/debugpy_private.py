@@ -5,6 +5,8 @@ Python programs of a kernel whose debugger is on under a debugger of their own, 
 would start. Where the names are missing, breakpoints stop ranks of this machine alone, and pools start if the
 extension was loaded before the debugger was turned on.
 
+`connect` waits for the other end without a limit: where that fails, `end_wait` has it return.
+
 Seen with debugpy 1.8.22.
 """
 
@@ -29,3 +31,18 @@ def leave_programs_alone() -> None:
     monkey: Any = sys.modules.get("_pydev_bundle.pydev_monkey")
     if hasattr(monkey, "patch_args"):
         monkey.patch_args = lambda args, is_exec=False: args
+
+
+def end_wait() -> None:
+    """Have a `debugpy.connect` that waits in another thread return, if it does; `give_up` is to follow."""
+    pydevd: Any = sys.modules.get("pydevd")
+    debugger: Any = None if pydevd is None else pydevd.get_global_debugger()
+    if debugger is not None:
+        debugger.ready_to_run = True
+
+
+def give_up() -> None:
+    """End what `debugpy.connect` has begun: nothing is traced any more."""
+    pydevd: Any = sys.modules.get("pydevd")
+    if pydevd is not None:
+        pydevd.stoptrace()

@@ -45,41 +45,63 @@ class ClientDoors:
         assert self._loop is not None
         values = PeerAgents(self._folder, self._serve)
         values.begin(self._loop)
-        door = _Door(values)
         tls = MutualTLS(ask.key, self._folder, ask.other)
-        found = values.meet(ask)
-        if self.welcome is None:
-            asyncio.run_coroutine_threadsafe(self._keep(door), self._loop).result(_OPEN_LIMIT)
-            return PeersAdmitted(found)
-        listening = self._listen(door, tls, private_listeners(ask.hosts), self.welcome)
-        commands = asyncio.run_coroutine_threadsafe(listening, self._loop).result(_OPEN_LIMIT)
-        return PeersAdmitted(found, commands)
+        door = _Door(values)
+        try:
+            found = values.meet(ask)
+            if self.welcome is not None:
+                door.listeners = private_listeners(ask.hosts)
+            entering = self._listen(door, tls, self.welcome)
+            coming = asyncio.run_coroutine_threadsafe(entering, self._loop)
+            try:
+                return PeersAdmitted(found, coming.result(_OPEN_LIMIT))
+            except TimeoutError:
+                raise TimeoutError("the agent has no time to open a door") from None
+            finally:
+                coming.cancel()
+        except BaseException:
+            self._loop.call_soon_threadsafe(self._drop, door)
+            raise
 
     async def _listen(
-        self,
-        door: _Door,
-        tls: MutualTLS,
-        listeners: list[socket.socket],
-        welcome: Callable[[], ClientConnection],
+        self, door: _Door, tls: MutualTLS, welcome: Callable[[], ClientConnection] | None
     ) -> tuple[Address, ...]:
+        """Serve the door's listeners, and keep it; their addresses. Nothing of a door that was given up."""
         loop = asyncio.get_running_loop()
 
         def connected() -> ClientConnection:
+            assert welcome is not None
             line = welcome()
             door.lines.add(line)
             return line
 
-        for listener in listeners:
+        found: list[Address] = []
+        while door.listeners and not door.is_closed:
+            listener = door.listeners[0]
+            host, port, *_ = listener.getsockname()
             tune(listener)  # connections have what their listener has
             server = await loop.create_server(
-                connected, sock=listener, ssl=tls.inner, ssl_handshake_timeout=_HANDSHAKE_LIMIT
+                connected,
+                sock=listener,
+                ssl=tls.inner,
+                ssl_handshake_timeout=_HANDSHAKE_LIMIT,
+                start_serving=False,  # it would wait for that, and nobody could close it meanwhile
             )
             door.servers.append(server)
-        await self._keep(door)
-        found = [listener.getsockname() for listener in listeners]
-        return tuple((host, port) for host, port, *_ in found)
+            door.listeners.remove(listener)
+            found.append((host, port))
+            await server.start_serving()
+        if not door.is_closed:
+            self._keep(door)
+        return tuple(found)
 
-    async def _keep(self, door: _Door) -> None:
+    def _drop(self, door: _Door) -> None:
+        """Close a door of which its client was not told."""
+        door.close()
+        if door in self._doors:
+            self._doors.remove(door)
+
+    def _keep(self, door: _Door) -> None:
         """Keep it with the others; the oldest ones by which nobody is here any more are closed."""
         unused = [each for each in self._doors if not each.is_used]
         for each in unused[: max(0, len(self._doors) + 1 - _MOST)]:
@@ -99,7 +121,10 @@ class _Door:
 
     def __init__(self, values: PeerAgents) -> None:
         self.values = values
+        self.listeners: list[socket.socket] = []
+        """Those that no server has yet."""
         self.servers: list[asyncio.Server] = []
+        self.is_closed = False
         self.lines: WeakSet[ClientConnection] = WeakSet()
 
     @property
@@ -107,6 +132,7 @@ class _Door:
         return any(not line.is_closed for line in self.lines)
 
     def close(self) -> None:
+        self.is_closed = True
         self.values.close()
-        for server in self.servers:
-            server.close()
+        for part in (*self.servers, *self.listeners):
+            part.close()

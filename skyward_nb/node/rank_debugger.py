@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,9 @@ _MISSING = (
     "%sky restart"
 )
 _TROUBLE = "the debugger does not stop rank {0}: {1}"
+_NOT_AGAIN = "debugpy did not start there ({0}); %sky restart, and run the cell again"
+_AGAIN = 0.05
+"""Seconds between tries to have debugpy go on."""
 
 READY = json.dumps({"type": "event", "event": "initialized"})
 """Of each run the first message: its code begins now."""
@@ -54,6 +57,8 @@ class RankDebugger:
         self._emit = emit
         self._run: int | None = None
         self._line: _DebugLine | None = None
+        self._fault = ""
+        """Why debugpy did not start."""
         self._files: set[str] = set()
         """Where breakpoints are set."""
 
@@ -102,15 +107,27 @@ class RankDebugger:
         line.send(line.request("continue", threadId=1))
 
     def _opened(self, debugpy: Any, plan: DebugPlan) -> _DebugLine:
-        """The line to debugpy, which stays for the process's life: it cannot be begun twice."""
+        """The line to debugpy, which stays for the process's life: it cannot be begun twice.
+
+        Raises RuntimeError where it was not begun, then or now.
+        """
+        if self._line is None and not self._fault:
+            self._begin(debugpy, plan)
         if self._line is None:
-            for thread in threading.enumerate():
-                if thread.name.startswith("skyward-"):
-                    _leave_alone(thread)
-            self._line = _DebugLine.opened(debugpy, plan, self._heard)
-            debugpy_private.take_for_files(self._files.__contains__)
-            os.register_at_fork(after_in_child=lambda: _end_in_child(debugpy))
+            raise RuntimeError(_NOT_AGAIN.format(self._fault))
         return self._line
+
+    def _begin(self, debugpy: Any, plan: DebugPlan) -> None:
+        for thread in threading.enumerate():
+            if thread.name.startswith("skyward-"):
+                _leave_alone(thread)
+        try:
+            self._line = _DebugLine.opened(debugpy, plan, self._heard)
+        except (OSError, RuntimeError) as error:
+            self._fault = str(error)
+            return
+        debugpy_private.take_for_files(self._files.__contains__)
+        os.register_at_fork(after_in_child=lambda: _end_in_child(debugpy))
 
     def _set_breakpoints(self, line: _DebugLine, plan: DebugPlan) -> None:
         """Those of the plan, and no others."""
@@ -168,30 +185,47 @@ class _DebugLine:
 
     @classmethod
     def opened(cls, debugpy: Any, plan: DebugPlan, heard: Callable[[Dap], None]) -> _DebugLine:
-        """Have debugpy connect to a socket of our own; raises OSError, or RuntimeError without an answer."""
+        """Have debugpy connect to a socket of our own; raises OSError, or RuntimeError without an answer.
+
+        Nothing of debugpy goes on then.
+        """
         token = secrets.token_hex(32)
         found: list[_DebugLine] = []
-        with socket.create_server((LOOPBACK, 0)) as listener:
+        faults: list[Exception] = []
+        has_returned = threading.Event()
+        debugpy.configure(subProcess=False)
+        with ExitStack() as begun, socket.create_server((LOOPBACK, 0)) as listener:
+            begun.callback(debugpy_private.give_up)
             listener.settimeout(_PATIENCE)
 
             def accept() -> None:
-                with suppress(TimeoutError):
+                try:
                     while not found:
                         connection = listener.accept()[0]
+                        begun.callback(_hang_up, connection)
                         connection.settimeout(None)
                         if not other_users([connection]):
                             found.extend(cls._greeted(connection, token, plan, heard))
+                except (OSError, RuntimeError) as error:
+                    faults.append(error)
+                finally:
+                    # Else it would wait for ever to be told that all is set up.
+                    while not found and not has_returned.wait(_AGAIN):
+                        debugpy_private.end_wait()
 
             waiting = threading.Thread(target=accept, name="skyward-debug-accept", daemon=True)
             _leave_alone(waiting)
             waiting.start()
-            debugpy.configure(subProcess=False)
-            # It goes on once it is told that all is set up.
-            debugpy.connect(listener.getsockname(), access_token=token)
+            try:
+                # It goes on once it is told that all is set up.
+                debugpy.connect(listener.getsockname(), access_token=token)
+            finally:
+                has_returned.set()
             waiting.join()
-        if not found:
-            raise RuntimeError("debugpy did not connect")
-        return found[0]
+            if found:
+                begun.pop_all()
+                return found[0]
+        raise faults[0] if faults else RuntimeError("debugpy did not connect")
 
     @classmethod
     def _greeted(
@@ -204,7 +238,7 @@ class _DebugLine:
         serving.start()
         said = line.ask(line.request("pydevdAuthorize", debugServerAccessToken=None))
         if said.get("body", {}).get("clientAccessToken") != token:
-            connection.close()
+            _hang_up(connection)
             return ()
         line._attach(only_users=plan.only_users)
         return (line,)
@@ -283,6 +317,13 @@ def _debugpy() -> Any:
     # Else it warns in the user's output that modules of Python are frozen, which is no matter here.
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     return importlib.import_module("debugpy")
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """Close a connection, also where a thread reads from it."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
 
 
 def _leave_alone(thread: threading.Thread) -> None:

@@ -13,12 +13,10 @@ from collections.abc import Mapping
 from xml.parsers import expat
 
 from skyward_nb.picture.wellformed import is_well_formed
-from skyward_nb.words.bundles import WIDGET, framed, shortened
+from skyward_nb.words.bundles import IMAGES, SVG, WIDGET, framed, shortened
 
 MOST_JSON = 20_000
 _PARSED_JSON = 1_000_000
-_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-_SVG = "image/svg+xml"
 _SVG_NAME = "http://www.w3.org/2000/svg"
 _PROLOG = re.compile(r"\s*<\?xml[^>]*\?>")
 _SVG_START = re.compile(r"<svg(?=[\s/>])")
@@ -39,13 +37,13 @@ def rich_html(data: Mapping[str, str], what: str) -> str:
     `what` says what it is, as in `figure of rank 3`, to those who do not see it. What cannot be
     shown here is told, with its text if it has one.
     """
-    for mime in _IMAGES:
+    for mime in IMAGES:
         if mime in data:
             return _image(mime, "".join(data[mime].split()), what)
     notes: list[str] = []
-    if _SVG in data:
+    if SVG in data:
         try:
-            return _image(_SVG, base64.b64encode(_svg(data[_SVG])).decode(), what)
+            return _image(SVG, base64.b64encode(_svg(data[SVG])).decode(), what)
         except expat.ExpatError as error:
             notes.append(f"This SVG image cannot be shown, it is not well-formed: {error}.")
     for mime, draw in _DRAWN.items():
@@ -129,7 +127,7 @@ def _notes(data: Mapping[str, str]) -> list[str]:
             "on them here would not reach the rank. Show its value instead, or make the widget in "
             "the notebook."
         ]
-    others = [mime for mime in data if mime not in ("text/plain", _SVG)]
+    others = [mime for mime in data if mime not in ("text/plain", SVG)]
     if not others:
         return []
     if others == ["application/javascript"]:

@@ -6,6 +6,7 @@ wait until all is read: ranks that print without end always leave something to r
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -21,6 +22,7 @@ class RunClock:
     def __init__(self) -> None:
         self._drawing = 0.0
         self._held: float | None = None
+        self._holding = threading.Lock()
         self._sample_due = self.now() + _FIRST_SAMPLE
 
     def begin(self) -> None:
@@ -37,12 +39,13 @@ class RunClock:
 
     def hold(self, held: bool) -> None:
         """Stand still from now on, as while ranks stand at breakpoints; or go on."""
-        now = time.monotonic()
-        if held and self._held is None:
-            self._held = now
-        elif not held and self._held is not None:
-            self._drawing += now - self._held
-            self._held = None
+        with self._holding:
+            now = time.monotonic()
+            if held and self._held is None:
+                self._held = now
+            elif not held and self._held is not None:
+                self._drawing += now - self._held
+                self._held = None
 
     def now(self) -> float:
         """The time in seconds."""

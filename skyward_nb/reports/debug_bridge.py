@@ -21,7 +21,8 @@ from skyward_nb.protocol.commands import CLIENTS_REQUESTS, DebugPlan, DebugReque
 from skyward_nb.protocol.events import DebugMessage
 from skyward_nb.reports.kernel_debugger import KernelDebugger
 from skyward_nb.reports.present_debugger import let_go
-from skyward_nb.reports.rank_threads import Dap, RankKey, RankThreads, Standing
+from skyward_nb.reports.rank_threads import NUMBERS, Dap, RankKey, RankThreads, Standing
+from skyward_nb.words.bundles import boxed
 
 _ANSWER = 10.0
 """Seconds that a rank has for an answer."""
@@ -34,9 +35,12 @@ _ASKED_OF_RANKS = {
     "richInspectVariables", "copyToGlobals",
 }  # fmt: skip
 _STEPS = ("next", "stepIn", "stepOut")
-_NUMBERS = ("threadId", "frameId", "variablesReference", "srcFrameId")
 _SETS = ("setBreakpoints", "setExceptionBreakpoints", "setFunctionBreakpoints")
 _LAB = "jupyterlab"
+_PAST = "that rank has gone on since"
+_NO_RUN = "rank {} runs no code now"
+_TOO_LONG = f"ranks are asked at most {_LARGEST:,} characters at once"
+_NOT_NOW = f"from the next run on: {_TOO_LONG}, and these breakpoints have more"
 _NO_PAUSE = "ranks stop at breakpoints: interrupt the cell, set one, and run it again"
 
 
@@ -119,14 +123,16 @@ class DebugBridge:
         del self._runs[key]
         self._starting.discard(key)
         self._moved_on(key)
+        self._threads.forget(key)
+        if all(each.pool != key.pool for each in self._runs):
+            self._pools.pop(key.pool, None)
 
-    def takes_no_time(self, pool: Pool, run: int) -> bool:
-        """Whether the clock of a run stands still: one of its ranks stands, or is being made ready."""
+    def takes_no_time(self, pool: Pool) -> bool:
+        """Whether the clock of a pool's runs stands still: a rank of one stands, or is being made ready."""
         with self._lock:
-            is_starting = any(
-                k.pool == pool.pool_id and self._runs[k] == run for k in self._starting
+            return any(
+                key.pool == pool.pool_id for key in (*self._starting, *self._threads.standing)
             )
-        return is_starting or bool(self.standing(pool, run))
 
     def standing(self, pool: Pool, run: int) -> dict[int, str]:
         """The ranks of a run that stand, with where, in words."""
@@ -176,6 +182,8 @@ class DebugBridge:
         command, asked = request.get("command"), request.get("arguments") or {}
         if command in _ASKED_OF_RANKS and (meant := self._meant(asked)) is not None:
             return await self._of_ranks(request, *meant)
+        if command in _ASKED_OF_RANKS and self._is_past(asked):
+            return _for(request, {"success": False, "message": _PAST, "body": {}})
         if command == "pause" and self._runs and not self._own.stopped_threads:
             # The kernel's main thread listens to ranks: where it stood, nobody would hear them.
             return _for(request, {"success": False, "message": _NO_PAUSE})
@@ -185,8 +193,8 @@ class DebugBridge:
         if command == "initialize" and reply.get("success"):
             with self._lock:
                 self.is_on, self._client = True, str(asked.get("clientID", ""))
-        elif command in _SETS:
-            self._note_set(request)
+        elif command in _SETS and not self._note_set(request):
+            reply = _for(request, {**reply, "success": False, "message": _NOT_NOW})
         elif command == "debugInfo":
             with self._lock:
                 numbers = [self._thread_of(key) for key in self._threads.in_order()]
@@ -205,10 +213,14 @@ class DebugBridge:
                 for key in sorted(self._threads.standing)
             ]
 
+    def _is_past(self, asked: Dap) -> bool:
+        with self._lock:
+            return self._threads.is_past(asked)
+
     def _meant(self, asked: Dap) -> tuple[RankKey, int] | None:
         """The rank that a request is about, and its own number; None: the kernel."""
         with self._lock:
-            for name in _NUMBERS:
+            for name in NUMBERS:
                 if (meant := self._threads.meant(asked.get(name))) is not None:
                     return meant
             # JupyterLab until 4.5 speaks of thread 1 alone.
@@ -220,7 +232,7 @@ class DebugBridge:
 
     async def _of_ranks(self, request: Dap, key: RankKey, theirs: int) -> Dap:
         command, asked = request["command"], dict(request["arguments"])
-        for name in _NUMBERS:
+        for name in NUMBERS:
             if (meant := self._threads.meant(asked.get(name))) is not None:
                 asked[name] = meant[1]
             elif name == "threadId" and name in asked:
@@ -288,11 +300,7 @@ class DebugBridge:
         asked = {"expression": code, "frameId": asked.get("frameId"), "context": "clipboard"}
         reply = await self._ask(key, "evaluate", asked)
         if reply.get("success"):
-            try:
-                data, metadata = ast.literal_eval(reply["body"]["result"])
-            except (ValueError, SyntaxError):
-                data, metadata = {"text/plain": reply["body"]["result"]}, {}
-            said["body"] = {"data": data, "metadata": metadata}
+            said["body"]["data"] = boxed(_bundle(str(reply["body"]["result"])))
         return _for(request, said)
 
     async def _copy(self, request: Dap, key: RankKey, asked: Dap) -> Dap:
@@ -307,14 +315,14 @@ class DebugBridge:
         }
         return _for(request, await self._ask(key, "setExpression", into))
 
-    def _note_set(self, request: Dap) -> None:
-        """Breakpoints for the next runs, and at once for those that go on."""
+    def _note_set(self, request: Dap) -> bool:
+        """Breakpoints for the next runs, and at once for those that go on; whether these got them."""
         path = (request["arguments"].get("source") or {}).get("path", "")
         with self._lock:
             kept = {"command": request["command"], "arguments": request["arguments"]}
             self._sets[f"{request['command']} {path}"] = kept
-            for key in self._runs:
-                self._send(key, request["command"], request["arguments"])
+            sent = [self._send(key, request["command"], kept["arguments"]) for key in self._runs]
+        return None not in sent
 
     def _end(self) -> None:
         """The front end's debugger is turned off: nothing stands any more, or stops."""
@@ -326,12 +334,14 @@ class DebugBridge:
 
     # ── to ranks and back ───────────────────────────────────────────────────────────────
 
-    def _send(self, key: RankKey, command: str, arguments: Dap) -> int:
+    def _send(self, key: RankKey, command: str, arguments: Dap) -> int | None:
+        """Ask a rank; the number of the request, None where it is too long, or the rank runs nothing."""
         seq = next(self._seq)
         message = {"type": "request", "seq": seq, "command": command, "arguments": arguments}
         text, run = json.dumps(message), self._runs.get(key)
-        if run is not None and len(text) <= _LARGEST:
-            self._pools[key.pool].lines.send(DebugRequest(run, (key.rank,), text))
+        if run is None or len(text) > _LARGEST:
+            return None
+        self._pools[key.pool].lines.send(DebugRequest(run, (key.rank,), text))
         return seq
 
     async def _ask(self, key: RankKey, command: str, arguments: Dap) -> Dap:
@@ -339,6 +349,9 @@ class DebugBridge:
         future: asyncio.Future[Dap] = asyncio.get_running_loop().create_future()
         with self._lock:
             seq = self._send(key, command, arguments)
+            if seq is None:
+                words = _TOO_LONG if key in self._runs else _NO_RUN.format(key.rank)
+                return {"success": False, "message": words, "body": {}}
             self._awaited[seq] = future
         try:
             return await asyncio.wait_for(future, _ANSWER)
@@ -354,6 +367,15 @@ class DebugBridge:
         if future is not None:
             loop = future.get_loop()
             loop.call_soon_threadsafe(lambda: future.done() or future.set_result(said))
+
+
+def _bundle(said: str) -> dict[object, object]:
+    """What a rank's formatter gave, by type; its text where that cannot be read."""
+    try:
+        data, _ = ast.literal_eval(said)
+        return dict(data)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return {"text/plain": said}
 
 
 def _for(request: Dap, reply: Dap) -> Dap:

@@ -7,6 +7,7 @@ here begin above all that the kernel's own debugger gives.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ Dap = dict[str, Any]
 
 _FIRST = 1 << 52
 """Above addresses and process ids, and a whole number in JavaScript."""
+NUMBERS = ("threadId", "frameId", "variablesReference", "srcFrameId")
+"""The parts of a request that are numbers of here."""
 
 
 class RankKey(NamedTuple):
@@ -36,11 +39,11 @@ class Standing:
 
 @dataclass
 class RankThreads:
-    """The threads that stand, by rank, the one that a front end looks at first, and all numbers given out."""
+    """The threads that stand, by rank, the one that a front end looks at first, and the numbers that mean something."""
 
     standing: dict[RankKey, Standing] = field(default_factory=dict[RankKey, Standing])
     focus: RankKey | None = None
-    _numbers: dict[tuple[RankKey, int], int] = field(default_factory=dict[tuple[RankKey, int], int])
+    _numbers: dict[RankKey, dict[int, int]] = field(default_factory=dict[RankKey, dict[int, int]])
     _meant: dict[int, tuple[RankKey, int]] = field(default_factory=dict[int, tuple[RankKey, int]])
     _next: itertools.count[int] = field(default_factory=lambda: itertools.count(_FIRST))
 
@@ -48,14 +51,30 @@ class RankThreads:
         """The number here of what a rank's debugger calls `theirs`; 0, nothing, stays."""
         if not theirs:
             return 0
-        if (known := self._numbers.get((key, theirs))) is None:
-            known = self._numbers[key, theirs] = next(self._next)
+        given = self._numbers.setdefault(key, {})
+        if (known := given.get(theirs)) is None:
+            known = given[theirs] = next(self._next)
             self._meant[known] = key, theirs
         return known
 
     def meant(self, number: object) -> tuple[RankKey, int] | None:
         """The rank and its debugger's number for a number here; None for one of the kernel's own."""
         return self._meant.get(number) if isinstance(number, int) else None
+
+    def is_past(self, asked: Mapping[str, object]) -> bool:
+        """Whether a request is about what is no more: a rank that stood has gone on, or its run has ended."""
+        numbers = (asked.get(name) for name in NUMBERS)
+        return any(
+            isinstance(each, int) and each >= _FIRST and each not in self._meant for each in numbers
+        )
+
+    def forget(self, key: RankKey, *, but_thread: int = 0) -> None:
+        """Let a rank's numbers mean nothing any more, but that of its thread, if that lives on."""
+        given = self._numbers.pop(key, {})
+        if but_thread in given:
+            self._numbers[key] = {but_thread: given.pop(but_thread)}
+        for number in given.values():
+            del self._meant[number]
 
     def stands(self, key: RankKey, where: Standing) -> None:
         """A rank's thread stands; the first of all is looked at."""
@@ -64,8 +83,11 @@ class RankThreads:
             self.focus = key
 
     def goes_on(self, key: RankKey) -> bool:
-        """A rank's thread stands no more; whether it did."""
-        return self.standing.pop(key, None) is not None
+        """A rank's thread stands no more, and its frames are no more; whether it stood."""
+        where = self.standing.pop(key, None)
+        if where is not None:
+            self.forget(key, but_thread=where.thread)
+        return where is not None
 
     def lets_focus_go(self) -> None:
         """Look at the first of those that stand, if any."""

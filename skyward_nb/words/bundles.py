@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import html
 from collections.abc import Mapping
 
+from skyward_nb.words.controls import spelt
 from skyward_nb.words.errors import spell_size
 
 LARGEST_PART = 10_000_000
 LONGEST_TEXT = 100_000
 HTML = "text/html"
+SVG = "image/svg+xml"
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 _FRAME = 'style="width:100%;height:24em;border:0;resize:vertical;background:#fff"'
@@ -44,6 +48,25 @@ def fitting(data: Mapping[str, str], limit: int = LARGEST_PART) -> dict[str, str
 def framed(text: str) -> str:
     """HTML in a frame, where its scripts reach neither the page nor its origin."""
     return f'<iframe sandbox="allow-scripts" {_FRAME} srcdoc="{html.escape(text)}"></iframe>'
+
+
+def boxed(data: Mapping[object, object]) -> dict[str, str]:
+    """The text and images of a bundle that a page trusts, its HTML or SVG in a frame; nothing else of it.
+
+    Images may be bytes, as IPython's formatter makes them, or base64.
+    """
+    kept: dict[str, str] = {}
+    for mime, part in data.items():
+        if mime in IMAGES and isinstance(part, str | bytes):
+            kept[mime] = part if isinstance(part, str) else base64.b64encode(part).decode()
+    for mime in (HTML, SVG):
+        part = data.get(mime)
+        if isinstance(part, str) and HTML not in kept:
+            kept[HTML] = framed(part)
+    text = data.get("text/plain")
+    if isinstance(text, str):
+        kept["text/plain"] = shortened(spelt(text), LONGEST_TEXT)
+    return kept
 
 
 def part_size(mime: str, text: str) -> int:

@@ -43,6 +43,7 @@ _TENSORS = "tensors that travel"
 _SIMULATION = "CUDA devices that are the CPU"
 _BARS = "loops shown as bars"
 _DEBUGGED = "cells in which ranks stop at breakpoints"
+_UNDEBUGGED = "ranks that go on where their debugger does not start"
 _SEEDS = "weights that begin alike on all ranks"
 _JOINING = "a worker of the pool's cluster"
 _REJOINING = "collectives begun anew after a cut"
@@ -95,6 +96,12 @@ PARTS: dict[str, tuple[Part, ...]] = {
             "args is_exec",
         ),
         Part("debugpy._vendored.pydevd.pydevd_file_utils:exists", _DEBUGGED, "filename"),
+        Part("debugpy._vendored.pydevd.pydevd:PyDB.ready_to_run", _UNDEBUGGED),
+        Part(
+            "debugpy._vendored.pydevd._pydevd_bundle.pydevd_constants:get_global_debugger",
+            _UNDEBUGGED,
+        ),
+        Part("debugpy._vendored.pydevd.pydevd:stoptrace", _UNDEBUGGED),
     ),
     "cloudpickle": (
         Part("cloudpickle.cloudpickle:_should_pickle_by_reference", _FUNCTIONS, "obj"),

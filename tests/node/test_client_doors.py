@@ -14,12 +14,15 @@ import pytest
 from leaks import leaves_nothing
 from waiting import until
 
+from skyward_nb.node.client_doors import ClientDoors
+from skyward_nb.node.peer_agents import private_listeners
 from skyward_nb.pool.link import Link
 from skyward_nb.protocol.commands import Ping, QueryStatus, Stop
 from skyward_nb.protocol.events import AgentStatus, Pong
 from skyward_nb.protocol.frames import FrameError, event_frames, frame
 from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.far.agent_door import AgentDoor
+from skyward_nb.providers.far.door_machine import DoorMachine
 from skyward_nb.providers.far.tls_stream import carried_by_tls
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.providers.loop_thread import LOOP
@@ -53,16 +56,28 @@ def machine():
 @pytest.fixture
 def door(machine):
     """What a client makes for itself."""
-    made = opened(machine)
+    made = Door(machine)
     yield made
     do(made.close())
 
 
-def opened(machine):
-    async def asking():
-        return machine.values()
+class Door(AgentDoor):
+    """What a client makes for itself; a machine on this one is asked at its own socket."""
 
-    return AgentDoor(machine.name, asking)
+    def __init__(self, machine):
+        super().__init__(machine.name)
+        self.asked = 0
+        self._machine = machine
+
+    async def _ask(self):
+        self.asked += 1
+        return self._machine.values()
+
+    async def commands(self):
+        return await super().commands(self._ask)
+
+    async def values(self):
+        return await super().values(self._ask)
 
 
 def linked(name, connection):
@@ -180,29 +195,116 @@ def test_doors_by_which_nobody_is_here_are_closed_once_there_are_many(machine, d
 def test_a_door_that_nobody_answers_at_is_no_way_and_is_not_tried_again_at_once(
     machine, monkeypatch
 ):
-    asked = []
-
-    async def asking():
-        asked.append(1)
-        return machine.values()
-
-    door = AgentDoor(machine.name, asking)
+    door = Door(machine)
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # nothing listens there
         nowhere = PeersAdmitted((held.getsockname(),), (held.getsockname(),))
         monkeypatch.setattr("skyward_nb.providers.far.agent_door.request", lambda *_: nowhere)
         assert do(door.commands()) is None
         assert do(door.values()) is None
-        assert asked == [1]
+        assert door.asked == 1
 
 
 def test_an_agent_that_knows_no_such_way_is_reached_as_before(machine, monkeypatch):
-    door = opened(machine)
+    door = Door(machine)
     found = admitted(machine, new_key())
     monkeypatch.setattr(
         "skyward_nb.providers.far.agent_door.request", lambda *_: PeersAdmitted(found.addresses)
     )
     assert do(door.commands()) is None
+
+
+def test_an_engine_that_does_not_answer_is_not_waited_for_long(monkeypatch):
+    """Neither one that opens no stream, nor one whose stream is silent."""
+    monkeypatch.setattr("skyward_nb.providers.far.agent_door._THROUGH_LIMIT", 0.05)
+    near, far = socket.socketpair()
+
+    async def silent():
+        return near
+
+    for asking in (asyncio.Event().wait, silent):
+        assert do(AgentDoor("m").values(asking)) is None
+    while far.recv(1 << 16):
+        """It was asked, and is hung up on."""
+    far.close()
+
+
+def test_a_door_is_asked_for_over_the_connection_of_that_time(monkeypatch):
+    """One that is made anew, as when Ray's helper is started again, does not shut it."""
+    asked = []
+
+    class Line:
+        name = "m"
+
+        async def way(self, path, over):
+            asked.append((path, over))
+            return socket.socket()
+
+    async def values(_door, asking):
+        return await asking()
+
+    monkeypatch.setattr(AgentDoor, "values", values)
+    made = DoorMachine("p", "f", 0, Line())
+    for over in (1, 2):
+        made._runtime = f"/run{over}"
+        do(made._way("values.sock", over)).close()
+    made._store.close()
+    assert asked == [("/run1/values.sock", 1), ("/run2/values.sock", 2)]
+
+
+@pytest.fixture
+def doors(tmp_path, monkeypatch):
+    """An agent's doors, and all listeners that they have made."""
+    made, listeners = ClientDoors(tmp_path, lambda _: None), []
+
+    def noted(hosts=()):
+        listeners.extend(found := private_listeners(hosts))
+        return found
+
+    monkeypatch.setattr("skyward_nb.node.client_doors.private_listeners", noted)
+    monkeypatch.setattr("skyward_nb.node.peer_agents.private_listeners", noted)
+    made.begin(LOOP.loop)
+    made.welcome = lambda: None
+    yield made, listeners
+    LOOP.loop.call_soon_threadsafe(made.close)
+    until(lambda: all(each.fileno() < 0 for each in listeners))
+
+
+def test_a_door_that_cannot_be_opened_leaves_no_listener(doors, monkeypatch):
+    made, listeners = doors
+
+    async def fails(*_args, **_how):
+        raise OSError("no room")
+
+    monkeypatch.setattr(LOOP.loop, "create_server", fails)
+    with pytest.raises(OSError, match="no room"):
+        made.open(AdmitPeers("me", new_key(), is_client=True))
+    assert len(listeners) >= 2
+    until(lambda: all(each.fileno() < 0 for each in listeners))
+    assert not made._doors
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["busy before", "busy in between"])
+def test_a_door_whose_client_was_refused_meanwhile_leaves_no_listener(doors, monkeypatch, is_late):
+    made, listeners = doors
+    monkeypatch.setattr("skyward_nb.node.client_doors._OPEN_LIMIT", 0.05)
+    goes_on = threading.Event()
+    if is_late:
+        real = asyncio.Server.start_serving
+
+        async def slow(server):
+            await real(server)
+            await asyncio.to_thread(goes_on.wait, _LONG)
+
+        monkeypatch.setattr(asyncio.Server, "start_serving", slow)
+    else:
+        LOOP.loop.call_soon_threadsafe(goes_on.wait, _LONG)
+    with pytest.raises(TimeoutError, match="has no time"):
+        made.open(AdmitPeers("me", new_key(), is_client=True))
+    assert len(listeners) >= 2
+    goes_on.set()
+    until(lambda: all(each.fileno() < 0 for each in listeners))
+    assert not made._doors
 
 
 # ── the stream ──────────────────────────────────────────────────────────────────────────

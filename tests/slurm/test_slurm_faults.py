@@ -216,7 +216,7 @@ def doors_cut(scene):
             connection.shutdown(socket.SHUT_RDWR)
 
 
-async def _shut(_door):
+async def _shut(_door, _asking):
     return None
 
 

@@ -178,7 +178,7 @@ def test_a_login_node_where_the_users_shell_is_no_sh(slurm, cluster, tmp_path, m
         subprocess.run([ssh[0], "-O", "exit", *ssh[1:-3], "login"], check=True)
 
 
-async def _shut(_door):
+async def _shut(_door, _asking):
     return None
 
 

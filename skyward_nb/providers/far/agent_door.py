@@ -24,7 +24,7 @@ from skyward_nb.store.value_messages import ANSWERS, Address, AdmitPeers, PeersA
 from skyward_nb.store.value_stream import StoreRefused, ValueStream, request
 
 _LIMIT, _THROUGH_LIMIT = 4.0, 20.0
-"""Seconds in which a connection for values is there, from here, and through a command."""
+"""Seconds in which a connection for values is there, from here, and through a command; also in which an engine asks."""
 _SOON, _THROUGH_SOON = 1.5, 5.0
 """Of one for commands: somebody waits for it."""
 _SHUT_FOR = 600.0
@@ -33,19 +33,15 @@ _SHUT_FOR = 600.0
 
 ThroughFor = Callable[[Address], Sequence[str]]
 """Makes of an address the command here whose stdio is a connection to it."""
+Asking = Callable[[], Awaitable[socket.socket | ByteStream]]
+"""Opens a stream to the agent by its engine."""
 
 
 class AgentDoor:
-    """The agent of the machine `name`, by TCP from here, or `through` a command; `asking` opens a stream by its engine."""
+    """The agent of the machine `name`, by TCP from here, or `through` a command."""
 
-    def __init__(
-        self,
-        name: str,
-        asking: Callable[[], Awaitable[socket.socket | ByteStream]],
-        through: ThroughFor | None = None,
-    ) -> None:
+    def __init__(self, name: str, through: ThroughFor | None = None) -> None:
         self._name = name
-        self._asking = asking
         self._through = through
         self._entering = asyncio.Lock()
         self._tls: MutualTLS | None = None
@@ -53,23 +49,23 @@ class AgentDoor:
         self._shut_until = 0.0
         self._tunnels: set[asyncio.Task[int]] = set()
 
-    async def values(self) -> socket.socket | None:
+    async def values(self, asking: Asking) -> socket.socket | None:
         """A stream with TLS for values; None where there is no such way now."""
-        return await self._opened(self._value_stream)
+        return await self._opened(asking, self._value_stream)
 
-    async def commands(self) -> socket.socket | None:
+    async def commands(self, asking: Asking) -> socket.socket | None:
         """A stream for commands and events, which TLS carries; None where there is no such way now."""
-        return await self._opened(self._command_stream)
+        return await self._opened(asking, self._command_stream)
 
     async def _opened(
-        self, entered: Callable[[MutualTLS], Awaitable[socket.socket | None]]
+        self, asking: Asking, entered: Callable[[MutualTLS], Awaitable[socket.socket | None]]
     ) -> socket.socket | None:
         async with self._entering:
             if time.monotonic() < self._shut_until:
                 return None
             try:
                 if self._tls is None:
-                    self._tls = await self._admit()
+                    self._tls = await self._admit(asking)
                 return await entered(self._tls)
             except (OSError, StoreRefused):
                 """It is asked again later."""
@@ -77,10 +73,17 @@ class AgentDoor:
             self._shut_until = time.monotonic() + _SHUT_FOR
             return None
 
-    async def _admit(self) -> MutualTLS:
+    async def _admit(self, asking: Asking) -> MutualTLS:
         """Have the agent listen for a new key; raises OSError, `StoreRefused`."""
         key, own = new_key(), new_key()
-        stream = ValueStream(await self._asking(), ANSWERS)
+        until = time.monotonic() + _THROUGH_LIMIT
+
+        def tick() -> None:
+            if time.monotonic() > until:
+                raise TimeoutError(f"{self._name} does not answer")
+
+        stream = ValueStream(await asyncio.wait_for(asking(), _THROUGH_LIMIT), ANSWERS)
+        stream.tick = tick
         try:
             ask = AdmitPeers(self._name, key, is_client=True, other=own.certificate)
             self._admitted = await asyncio.to_thread(request, stream, ask, PeersAdmitted)

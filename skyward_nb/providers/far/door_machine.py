@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from functools import partial
 
-from skyward_nb.providers.far.agent_door import AgentDoor, ThroughFor
+from skyward_nb.providers.far.agent_door import AgentDoor, Asking, ThroughFor
 from skyward_nb.providers.far.far_machine import VALUES
 from skyward_nb.providers.far.keeper import KeptMachine
 from skyward_nb.store.byte_streams import ByteStream
@@ -22,20 +22,22 @@ class DoorMachine(KeptMachine):
 
     async def _stream(self, path: str, over: int) -> socket.socket:
         """A stream to the agent."""
-        near = await self._entered(over).commands() if self.is_near else None
+        near = await self._entered().commands(self._asking(over)) if self.is_near else None
         return near or await super()._stream(path, over)
 
     async def _way(self, path: str, over: int) -> socket.socket | ByteStream:
         """A channel for values."""
-        near = await self._entered(over).values() if self.is_near else None
+        near = await self._entered().values(self._asking(over)) if self.is_near else None
         return near or await super()._way(path, over)
 
-    def _entered(self, over: int) -> AgentDoor:
-        """The door of the agent, which is asked for over the line."""
+    def _entered(self) -> AgentDoor:
         if self._door is None:
-            asking = partial(super()._way, f"{self._runtime}/{VALUES}", over)
-            self._door = AgentDoor(self.name, asking, self.through)
+            self._door = AgentDoor(self.name, self.through)
         return self._door
+
+    def _asking(self, over: int) -> Asking:
+        """How the door is asked for, over the present connection: an earlier one may have ended since."""
+        return partial(super()._way, f"{self._runtime}/{VALUES}", over)
 
     async def _shut(self) -> None:
         """Wait for the ends of commands by which the door was reached."""
