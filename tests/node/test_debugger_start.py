@@ -62,4 +62,6 @@ def test_a_failed_start_does_not_hang_the_rank(debugpy, monkeypatch, capsys, par
     assert debugpy.is_given_up.is_set()
     assert debugpy.tries == 1, "it cannot be begun twice"
     words = capsys.readouterr().err
-    assert words.count(str(FAULTS[part])) == words.count("rank 3") == words.count("%sky restart") == 2
+    assert (
+        words.count(str(FAULTS[part])) == words.count("rank 3") == words.count("%sky restart") == 2
+    )
