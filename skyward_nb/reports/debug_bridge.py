@@ -37,7 +37,10 @@ _STEPS = ("next", "stepIn", "stepOut")
 _NUMBERS = ("threadId", "frameId", "variablesReference", "srcFrameId")
 _SETS = ("setBreakpoints", "setExceptionBreakpoints", "setFunctionBreakpoints")
 _LAB = "jupyterlab"
-_NO_PAUSE = "ranks stop at breakpoints: interrupt the cell, set one, and run it again"
+_NO_PAUSE = (
+    "Pause does not work on ranks. Set a breakpoint instead: ranks that run stop there, if the debugger was on "
+    "when the cell began."
+)
 
 
 class DebugBridge:
@@ -119,6 +122,8 @@ class DebugBridge:
         del self._runs[key]
         self._starting.discard(key)
         self._moved_on(key)
+        if all(other.pool != key.pool for other in self._runs):
+            self._pools.pop(key.pool, None)
 
     def takes_no_time(self, pool: Pool, run: int) -> bool:
         """Whether the clock of a run stands still: one of its ranks stands, or is being made ready."""
