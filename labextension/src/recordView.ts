@@ -132,6 +132,8 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
     this.node.classList.toggle('sky-unknown', !record);
     this.plain.hidden = record !== null;
     if (!record) {
+      // Widgets beside it are live, this is not.
+      this.node.dataset['is'] = 'kept';
       setText(this.plain, `${textOf(data, 'text/plain')}\n${UNKNOWN}`.trim());
       return;
     }

@@ -176,7 +176,7 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     elif not ended and not kept:
         print("no pool is up")
     if swept and not as_json:
-        print(f"removed, too: {swept}")
+        print(f"removed: {swept}")
     return 1 if kept or any(each.may_run for each in ended) else 0
 
 
