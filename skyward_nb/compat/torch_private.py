@@ -8,9 +8,12 @@ Seen with torch 2.13.0.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pickle
 import sys
+import threading
+import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -46,16 +49,29 @@ def number_groups_anew() -> None:
 
 def abort_groups(groups: list[Any]) -> None:
     """End what the collectives of these groups on NCCL wait for; from any thread. The groups stay registered."""
-    backends = [each for group in groups for each in backends_of(group) if each.name() == "nccl"]
-    if not backends:
-        return
-    # Together: aborts of different communicators wait for one another otherwise.
-    backends[0]._group_start()
-    try:
-        for backend in backends:
-            backend.abort()
-    finally:
-        backends[0]._group_end()
+    backends: list[Any] = []
+    for group in groups:
+        before = _aborted.setdefault(group, [])
+        new = [each for each in backends_of(group) if each.name() == "nccl" and each not in before]
+        before += new
+        backends += new
+    # At once: the abort of one may wait for what another one has on the GPU. torch's own `_group_start` is of one
+    # thread, and each abort has a thread of its own.
+    aborts = [threading.Thread(target=_abort, args=(each,), daemon=True) for each in backends]
+    for each in aborts:
+        each.start()
+    for each in aborts:
+        each.join()
+
+
+def _abort(backend: Any) -> None:
+    # One that could not is as good as aborted: a second time it would free what is freed.
+    with contextlib.suppress(Exception):
+        backend.abort()
+
+
+_aborted: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+"""By group, its backends that were aborted."""
 
 
 def collectives_on_gpu(after: int) -> list[str]:

@@ -89,7 +89,7 @@ class Mailbox:
 
     def close(self) -> None:
         """From now on, no interrupt raises."""
-        self._running = None
+        self._running = self._freed = None
         self._put_off.forget()
         self._uplink.interrupted = False
 
@@ -140,7 +140,7 @@ class Mailbox:
         if self._freed != run and common_step.defers(run, lambda: self._look(run)):
             self._held = run
             return
-        self._held = None
+        self._held = self._freed = None
         if self._uplink.sending:
             self._uplink.interrupted = True
         else:

@@ -32,7 +32,7 @@ from skyward_nb.runtime.common_step import common_step
 from skyward_nb.words.decoding import from_json
 from skyward_nb.words.info import InstanceInfo
 
-_LIMIT = timedelta(seconds=8)
+_LIMIT = timedelta(seconds=6)
 """Less than `pool/generations` waits for a new group."""
 _next_types: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 

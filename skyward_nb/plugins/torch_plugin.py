@@ -127,13 +127,16 @@ class TorchPlugin(PlainPlugin):
             with contextlib.suppress(Exception):
                 torch_private.abort_groups(on_nccl)
                 found = True
-            # What was cut stays recorded as not ended.
-            _Present.recorded = torch_private.last_recorded()
+                # What was cut stays recorded as not ended.
+                _Present.recorded = torch_private.last_recorded()
         return found
 
     def awaited_on_gpu(self) -> str:
         """One of NCCL's: its call returns at once, and the program waits where it reads from the GPU."""
-        names = torch_private.collectives_on_gpu(_Present.recorded)
+        try:
+            names = torch_private.collectives_on_gpu(_Present.recorded)
+        except Exception:  # noqa: BLE001 - a GPU that is lost tells nothing
+            return ""
         return names[0] if names else ""
 
     def leaves_open(self) -> bool:

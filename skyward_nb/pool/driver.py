@@ -24,7 +24,7 @@ from skyward_nb.words.errors import PoolBusy
 
 _FOLLOWS = 0.1
 """Seconds after which a thread that does not listen looks into its inbox."""
-_CUT_LIMIT = 2.0
+_CUT_LIMIT = 10.0
 
 RunWatch = Callable[[ActiveRun, Event | None], None]
 """Gets the events of a run; None when a tick of time has passed."""
@@ -244,7 +244,10 @@ class Driver:
             self._look(watch, 0)
 
     def await_cuts(self, watch: Watch) -> None:
-        """Wait, at most 2 s, for the answers of ranks that are to cut their communication."""
+        """Wait, at most 10 s, for the answers of ranks that are to cut their communication.
+
+        A communicator of NCCL takes half a second to abort, and ranks may do so one after another.
+        """
         until = time.monotonic() + _CUT_LIMIT
         if self._state.awaits_cuts:
             for event in self._lines.pump(watch, until, interrupts=True):

@@ -28,6 +28,7 @@ from skyward_nb.providers.base import (
     spell_ended,
 )
 from skyward_nb.words.errors import PoolError, StartError
+from skyward_nb.words.ranks import count_ranks
 
 Lost = tuple[dict[int, RankLost], list[str]]
 """Ranks that were lost, and names that were on them."""
@@ -109,6 +110,9 @@ class Renewal:
         is_lacking = self.replacing is not None and bool(self.replacing.lacking())
         if not is_lacking:
             self._driver.await_cuts(watch)
+            if late := self._state.awaits_cuts:
+                why = f"{count_ranks(late)} did not leave the old one in time"
+                self._context.generations.why_not_reformed = why
         remedy = self._state.remedy(is_lacking=is_lacking)
         if remedy is Remedy.REFORM and not self._context.generations.reform(watch):
             remedy = Remedy.BEGIN_ANEW

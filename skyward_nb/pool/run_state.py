@@ -251,7 +251,8 @@ class RunState:
         if not event.cut or self.was_cut:
             return []
         self.was_cut = True
-        others = tuple(rank for rank in self._everyone if rank not in {*self.running, *self.lost})
+        settled = {*self.running, *self.lost, *self._has_cut}
+        others = tuple(rank for rank in self._everyone if rank not in settled)
         return self._cut(others, also_idle=True)
 
     def on_stack(self, event: Stack, now: float) -> None:

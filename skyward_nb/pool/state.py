@@ -271,14 +271,14 @@ class PoolState:
         return bool(self._unsettled)
 
     @property
-    def awaits_cuts(self) -> bool:
-        """Whether ranks have yet to answer if they cut their communication.
+    def awaits_cuts(self) -> frozenset[int]:
+        """The ranks that have yet to answer if they cut their communication.
 
         A rank may end its run before it answers; a late cut would hit the next run.
         """
         if self.losses or any(run.broken for run in self._unsettled):
-            return False  # all begin anew in any case
-        return any(run.cutting for run in self._unsettled)
+            return frozenset()  # all begin anew in any case
+        return frozenset[int]().union(*(run.cutting for run in self._unsettled))
 
     def lost_beside(self) -> frozenset[int]:
         """The ranks that were lost in runs that are not settled."""

@@ -114,7 +114,7 @@ def _handle(nvml: Any, info: InstanceInfo) -> Any:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = [name.strip() for name in visible.split(",")] if visible else []
     # Ranks may share a GPU.
-    number = info.local_rank % (len(names) or nvml.nvmlDeviceGetCount())
+    number = info.local_rank % (len(names) or info.real_accelerators or 1)
     name = names[number] if names else str(number)
     by_index = nvml.nvmlDeviceGetHandleByIndex
     return by_index(int(name)) if name.isdecimal() else nvml.nvmlDeviceGetHandleByUUID(name)

@@ -314,8 +314,6 @@ ELSEWHERE = {
         "_devices",
         "_get_backend",
         "_get_sequence_number_for_group",
-        "_group_end",
-        "_group_start",
         "_hooks",
         "_internal",
         "_register_backend",

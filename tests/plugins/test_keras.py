@@ -7,7 +7,9 @@ from absent import BESIDE_KERAS, without
 from kernels import ready
 from later import needs
 
+import skyward_nb as sky
 from skyward_nb.plugins.keras_plugin import settled
+from skyward_nb.providers.local import gpus
 
 pytestmark = needs("keras", "jax")
 
@@ -205,3 +207,27 @@ def test_what_keras_alone_means(monkeypatch):
     monkeypatch.delenv("KERAS_BACKEND")
     assert settled(("keras",), {}) == ("keras:jax",)
     assert settled(("torch",), {}) == ("torch",)
+
+
+# ── on GPUs ─────────────────────────────────────────────────────────────────────────────
+
+
+@needs("torch")
+@pytest.mark.gpu
+def test_keras_on_torch_trains_on_the_gpu(no_leaks):
+    @sky.integrations.keras(backend="torch")
+    @sky.compute
+    def train():
+        import keras
+        import numpy as np
+
+        x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+        model.compile("adam", "mse")
+        losses = model.fit(x, x[:, :1], epochs=3, verbose=0).history["loss"]
+        return model.weights[0].value.device.type, losses[-1] < losses[0]
+
+    if not (found := gpus()):
+        pytest.skip("needs an NVIDIA GPU")
+    with sky.ComputePool(accelerator=found[0].split()[1], quiet=True) as pool:
+        assert {*(train() @ pool)} == {("cuda", True)}

@@ -48,16 +48,23 @@ ENDS = [
 
 
 @pytest.fixture(scope="module")
-def ranks():
-    """A notebook whose two ranks have trained a model by NCCL."""
+def notebook():
     from skyward_nb.providers.local import gpus
 
     if not gpus():
         pytest.skip("needs an NVIDIA GPU")
     with kernel() as running:
-        ran = running.run(BEGIN.format(name=gpus()[0].split()[1]), timeout=120)
-        assert ran.result == f"[0-1] (True, {GOOD[6:]})", ran.traceback
         yield running
+
+
+@pytest.fixture
+def ranks(notebook):
+    """A notebook whose two ranks have trained a model by NCCL."""
+    from skyward_nb.providers.local import gpus
+
+    ran = notebook.run(BEGIN.format(name=gpus()[0].split()[1]), timeout=120)
+    assert ran.result == f"[0-1] (True, {GOOD[6:]})", ran.traceback
+    return notebook
 
 
 @pytest.mark.parametrize(("code", "how"), ENDS, ids=["training", "waiting", "failed", "timeout"])

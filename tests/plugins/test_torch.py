@@ -757,6 +757,21 @@ def test_two_ranks_share_a_gpu_on_gloo(no_leaks):
 
 
 @pytest.mark.gpu
+def test_after_an_error_that_loses_the_gpu_it_is_said_what_to_do(no_leaks):
+    name = on_gpus(1)
+    with kernel() as notebook:
+        ran = notebook.run(
+            f"%%sky_remote accelerator={name} framework=torch\nimport torch\n"
+            "torch.zeros(3, device='cuda')[torch.tensor([7], device='cuda')]\ntorch.cuda.synchronize()",
+            timeout=120,
+        )
+        assert "rank 0 cannot use its GPU any more" in ran.picture, ran.traceback
+        assert notebook.run("%sky restart").status == "ok"
+        ran = notebook.run("%%sky_remote\nimport torch\ntorch.ones(3, device='cuda').sum().item()")
+        assert ran.result == "[0] 3.0", ran.traceback
+
+
+@pytest.mark.gpu
 def test_nccl_is_aborted_from_another_thread():
     """A collective of NCCL that waits on the device raises, or ends, once its group is cut."""
     import torch

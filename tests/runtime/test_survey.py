@@ -104,16 +104,18 @@ def one_gpu(calls: list[object]) -> SimpleNamespace:
 
 @pytest.mark.parametrize(
     ("visible", "asked"),
-    [(None, 1), ("2,5", 5), ("7", 7), ("GPU-a,MIG-b", "MIG-b"), ("MIG-c", "MIG-c")],
+    [(None, 1), ("2,5", 5), ("7", 7), ("GPU-a,MIG-b", "MIG-b"), ("MIG-c", "MIG-c"), ("", 0)],
+    ids=lambda value: str(value) if value != "" else "shared",
 )
 def test_nvml_tells_of_the_gpu_that_is_its_own(monkeypatch, visible, asked):
     calls: list[object] = []
     monkeypatch.setitem(sys.modules, "pynvml", one_gpu(calls))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
+    if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    there = 1 if visible == "" else 2  # one that its ranks share
     info = survey.replace(
-        survey.instance_info(), rank=1, local_rank=1, accelerators=2, workers_per_node=2
+        survey.instance_info(), rank=1, local_rank=1, accelerators=there, workers_per_node=2
     )
     monkeypatch.setattr(survey, "instance_info", lambda: info)
     found = survey.facts()

@@ -233,38 +233,6 @@ def test_keras_on_jax_trains_one_model_and_the_head_saves_it(no_leaks, tmp_path)
     assert (tmp_path / "model.keras").exists()
 
 
-@needs("keras", "torch")
-def test_keras_on_torch_trains_on_the_gpu(no_leaks):
-    @sky.integrations.keras(backend="torch")
-    @sky.compute
-    def train():
-        import keras
-        import numpy as np
-
-        x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
-        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
-        model.compile("adam", "mse")
-        losses = model.fit(x, x[:, :1], epochs=3, verbose=0).history["loss"]
-        return model.weights[0].value.device.type, losses[-1] < losses[0]
-
-    with sky.ComputePool(accelerator=here(), quiet=True) as pool:
-        assert {*(train() @ pool)} == {("cuda", True)}
-
-
-@needs("torch")
-def test_after_an_error_that_loses_the_gpu_it_is_said_what_to_do(no_leaks):
-    with kernel() as notebook:
-        ran = notebook.run(
-            f"%%sky_remote accelerator={here().partition(':')[0]} framework=torch\nimport torch\n"
-            "torch.zeros(3, device='cuda')[torch.tensor([7], device='cuda')]\ntorch.cuda.synchronize()",
-            timeout=120,
-        )
-        assert "rank 0 cannot use its GPU any more" in ran.picture, ran.traceback
-        assert notebook.run("%sky restart").status == "ok"
-        ran = notebook.run("%%sky_remote\nimport torch\ntorch.ones(3, device='cuda').sum().item()")
-        assert ran.result == "[0] 3.0", ran.traceback
-
-
 @needs("torch")
 def test_use_and_memory_of_the_gpu_are_in_the_picture(no_leaks):
     """What `nvidia-smi dmon` tells."""

@@ -46,8 +46,8 @@ async def served_at_loopback(
         assert process.stdin is not None
         process.stdin.close()  # the program ends with it
         try:
-            async with asyncio.timeout(_LAST_LIMIT):
-                await process.wait()
+            # As in `ScriptSession.close`: this may be a task that is cancelled.
+            await asyncio.wait_for(process.wait(), _LAST_LIMIT)
         except TimeoutError:
             process.kill()
             await process.wait()

@@ -151,8 +151,8 @@ class RayHelper:
         if process is None:
             return
         try:
-            async with asyncio.timeout(_END_LIMIT):
-                await process.wait()
+            # As in `ScriptSession.close`: this may be a task that is cancelled.
+            await asyncio.wait_for(process.wait(), _END_LIMIT)
         except TimeoutError:  # it takes leave of a cluster that is gone
             process.kill()
             await process.wait()

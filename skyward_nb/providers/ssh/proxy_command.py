@@ -54,8 +54,8 @@ class ProxyCommand:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LAST):
-                    await self._process.wait()
+                # As in `ScriptSession.close`: this may be a task that is cancelled.
+                await asyncio.wait_for(self._process.wait(), _LAST)
         self._hearing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._hearing

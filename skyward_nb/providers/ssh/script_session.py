@@ -101,8 +101,8 @@ class ScriptSession:
                 process.terminate()
         process.close()
         try:
-            async with asyncio.timeout(_END_LIMIT):
-                await process.wait_closed()
+            # In a task that is cancelled, `asyncio.timeout` of Python 3.11.0 to 3.11.3 has no TimeoutError.
+            await asyncio.wait_for(process.wait_closed(), _END_LIMIT)
         except TimeoutError:
             return False
         except (asyncssh.Error, ConnectionError):
