@@ -2,7 +2,7 @@
 
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { button, element } from './dom';
-import type { Entry, IFigure } from './record';
+import type { Entry, ICut, IFigure } from './record';
 import { spellRanks } from './words';
 
 const IMAGE = /^data:image\/(png|jpeg|gif|webp|svg\+xml);base64,[\w+/=\s]*$/;
@@ -14,7 +14,7 @@ export class BundleHtml {
   constructor(
     readonly text: string,
     private readonly sanitizer: IRenderMime.ISanitizer,
-    private readonly isTrusted: boolean
+    readonly isTrusted: boolean
   ) {}
 
   /** A figure as elements: an image, or its HTML without what could run. */
@@ -43,6 +43,11 @@ export class BundleHtml {
       this.offerFrame(box, dirty);
     }
     return box;
+  }
+
+  /** All that was printed and displayed, as HTML. */
+  get output(): string {
+    return this.document().querySelector('.out')?.innerHTML ?? '';
   }
 
   /** The lines of its output, in order, without colours and the labels of ranks. */
@@ -89,12 +94,35 @@ export class BundleHtml {
   }
 }
 
-/** The entries with all their lines, those that stand in the HTML alone, too. */
-export function withLines(entries: Entry[], html: BundleHtml): Entry[] {
-  if (!entries.some(entry => entry.type === 'text' && entry.in_html)) {
+/** Whether some of it stands in the HTML alone. */
+export function needsHtml(entries: Entry[]): boolean {
+  return entries.some(entry =>
+    entry.type === 'text' ? entry.in_html : entry.type === 'display'
+  );
+}
+
+/**
+ * The entries with all their lines, those that stand in the HTML alone, too.
+ *
+ * Where that is not the HTML of this record, since a tool has taken it out or changed it, they say how many are missing.
+ */
+export function withLines(
+  run: string,
+  entries: Entry[],
+  html: BundleHtml
+): Entry[] {
+  const texts = entries.filter(entry => entry.type === 'text');
+  if (!texts.some(entry => entry.in_html)) {
     return entries;
   }
   const all = html.lines();
+  const count = texts.reduce(
+    (sum, entry) => sum + (entry.in_html ? entry.in_html : entry.lines.length),
+    0
+  );
+  if (all.length !== count) {
+    return withoutHtml(run, entries);
+  }
   let at = 0;
   return entries.map(entry => {
     if (entry.type !== 'text') {
@@ -104,4 +132,27 @@ export function withLines(entries: Entry[], html: BundleHtml): Entry[] {
     at += entry.in_html ? entry.in_html : entry.lines.length;
     return entry.in_html ? { ...entry, lines: all.slice(from, at) } : entry;
   });
+}
+
+/** The entries with a word in place of the lines that stood in the HTML; there is one for those in a row. */
+function withoutHtml(run: string, entries: Entry[]): Entry[] {
+  const how = run ? `; %sky logs run=${run} prints them where it ran` : '';
+  const logs = `the HTML of this output, which had them, was removed or changed${how}`;
+  const found: Entry[] = [];
+  let missing: ICut | null = null;
+  for (const entry of entries) {
+    if (entry.type !== 'text' || !entry.in_html) {
+      found.push(entry);
+      missing = null;
+      continue;
+    }
+    const lines = entry.in_html * entry.ranks.length;
+    if (missing) {
+      missing.lines += lines;
+    } else {
+      missing = { type: 'cut', lines, logs };
+      found.push(missing);
+    }
+  }
+  return found;
 }

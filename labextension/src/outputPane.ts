@@ -85,7 +85,7 @@ export class OutputPane {
   update(run: string, entries: Entry[], html: BundleHtml): void {
     this.run = run;
     this.html = html;
-    this.entries = withLines(entries, html);
+    this.entries = withLines(run, entries, html);
     this.figures.clear();
     this.node.hidden = entries.length === 0;
     this.log.hidden = run === '';
@@ -128,8 +128,9 @@ export class OutputPane {
       if (entry.type === 'cut') {
         endLines();
         const count = entry.lines.toLocaleString('en');
+        const lines = entry.lines === 1 ? 'line' : 'lines';
         const how = entry.logs ? `: ${entry.logs}` : '';
-        const words = `… ${count} lines not shown${how} …`;
+        const words = `… ${count} ${lines} not shown${how} …`;
         parts.push(element('div', 'sky-row sky-of-aside', words));
       } else if (!this.choice.isAnyShown(entry.ranks)) {
         continue;

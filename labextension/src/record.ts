@@ -104,7 +104,8 @@ export interface INoteTable {
 
 /** One run as it is or was. */
 export interface IRecord {
-  version: 1;
+  /** 2 where lines stand in the HTML alone. */
+  version: 1 | 2;
   run: string;
   state: string;
   headline: string;
@@ -134,7 +135,7 @@ export interface IRecord {
 export function recordOf(data: Record<string, unknown>): IRecord | null {
   const found = data[MIME] as Partial<IRecord> | null | undefined;
   const isOne =
-    found?.version === 1 &&
+    (found?.version === 1 || found?.version === 2) &&
     [found.ranks, found.output, found.notes].every(Array.isArray);
   return isOne ? (found as IRecord) : null;
 }

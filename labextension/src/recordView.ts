@@ -11,7 +11,7 @@ import type { IMetric } from './curveScale';
 import { metricsOf } from './curveScale';
 import { CurvePicture } from './curvePicture';
 import { button, element, setText } from './dom';
-import { BundleHtml } from './figures';
+import { BundleHtml, needsHtml } from './figures';
 import { runEnded } from './lateValues';
 import { OutputPane } from './outputPane';
 import { RankChoice } from './rankChoice';
@@ -25,6 +25,8 @@ import { clock, dollars, spellSize } from './words';
 const MOST_CURVES = 12;
 /** What the kernel's HTML begins with where widgets stand beside it. */
 const BESIDE = /^<style>[^<]*<\/style><div class="sky-[0-9a-f]{12}">/;
+const UNKNOWN =
+  '(As text, since this page does not know the version of its record: reload the page, or update skyward_nb where JupyterLab runs.)';
 
 /** One output of this type; what a person chose stays chosen while it changes. */
 export class RecordView extends Widget implements IRenderMime.IRenderer {
@@ -40,6 +42,7 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
   private readonly curves = element('div', 'sky-curves');
   private readonly notes = element('div', '');
   private readonly small = element('div', 'sky-small');
+  private readonly plain = element('pre', 'sky-plain');
   private readonly pictures = new Map<string, CurvePicture>();
   private readonly choice = new RankChoice(() => {
     this.drawRanks();
@@ -56,6 +59,8 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
   private model: IRenderMime.IMimeModel | null = null;
   private record: IRecord | null = null;
   private drawn = '';
+  private drawnHtml = '';
+  private html: BundleHtml | null = null;
 
   constructor(private readonly sanitizer: IRenderMime.ISanitizer) {
     super();
@@ -76,7 +81,9 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
       this.notes,
       this.small
     );
+    this.plain.hidden = true;
     this.node.append(
+      this.plain,
       element(
         'div',
         'sky-bar',
@@ -99,7 +106,8 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
   renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     this.model = model;
     const data = model.data as Record<string, unknown>;
-    this.node.dataset['beside'] = BESIDE.test(htmlOf(data)) ? 'widgets' : '';
+    const html = textOf(data, 'text/html');
+    this.node.dataset['beside'] = BESIDE.test(html) ? 'widgets' : '';
     this.drawBundle(data, 'kept');
     return Promise.resolve();
   }
@@ -121,9 +129,12 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
     how: 'kept' | 'live'
   ): void {
     const record = recordOf(data);
+    this.node.classList.toggle('sky-unknown', !record);
+    this.plain.hidden = record !== null;
     if (!record) {
-      const text = data['text/plain'];
-      setText(this.headline, typeof text === 'string' ? text : 'A run');
+      // Widgets beside it are live, this is not.
+      this.node.dataset['is'] = 'kept';
+      setText(this.plain, `${textOf(data, 'text/plain')}\n${UNKNOWN}`.trim());
       return;
     }
     this.node.dataset['is'] = record.over ? 'over' : how;
@@ -144,13 +155,7 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
     );
     this.drawRanks();
     this.remarks.replaceChildren(...sections(record.remarks));
-    const output = JSON.stringify(record.output);
-    if (output !== this.drawn) {
-      this.drawn = output;
-      const isTrusted = this.model?.trusted ?? false;
-      const html = new BundleHtml(htmlOf(data), this.sanitizer, isTrusted);
-      this.output.update(record.run, record.output, html);
-    }
+    this.drawOutput(record, textOf(data, 'text/html'));
     const ofError = short ? [] : (record.error_notes ?? []);
     this.notes.replaceChildren(
       ...(record.tables ?? []).map(noteTable),
@@ -158,6 +163,23 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
     );
     this.drawSmall(record);
     this.follow(record);
+  }
+
+  /** What was printed and displayed, when it has changed, in the record or in its HTML. */
+  private drawOutput(record: IRecord, text: string): void {
+    const isTrusted = this.model?.trusted ?? false;
+    let { html } = this;
+    if (html?.text !== text || html.isTrusted !== isTrusted) {
+      html = new BundleHtml(text, this.sanitizer, isTrusted);
+      this.html = html;
+    }
+    const output = JSON.stringify(record.output);
+    const beside = needsHtml(record.output) ? html.output : '';
+    if (output !== this.drawn || beside !== this.drawnHtml) {
+      this.drawn = output;
+      this.drawnHtml = beside;
+      this.output.update(record.run, record.output, html);
+    }
   }
 
   private setFolded(isFolded: boolean): void {
@@ -277,21 +299,21 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
     if (state === 'over') {
       // Saved from now on, in place of what the notebook had.
       const kept = this.model?.data as Record<string, unknown> | undefined;
-      const [mark] = BESIDE.exec(htmlOf(kept ?? {})) ?? [''];
-      const html = `${mark}${htmlOf(data)}${mark && '</div>'}`;
+      const [mark] = BESIDE.exec(textOf(kept ?? {}, 'text/html')) ?? [''];
+      const html = `${mark}${textOf(data, 'text/html')}${mark && '</div>'}`;
       const ended = { ...data, 'text/html': html };
       this.model?.setData({ data: ended });
     }
   }
 }
 
-function htmlOf(data: Record<string, unknown>): string {
-  const html = data['text/html'];
+function textOf(data: Record<string, unknown>, mime: string): string {
+  const text = data[mime];
   // A notebook file has long texts as lists of lines.
-  return Array.isArray(html)
-    ? html.join('')
-    : typeof html === 'string'
-      ? html
+  return Array.isArray(text)
+    ? text.join('')
+    : typeof text === 'string'
+      ? text
       : '';
 }
 

@@ -170,11 +170,13 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
             costs = f"; it has cost {spell_dollars(spent)}" if spent is not None else ""
             print(f"pool {spec.name} is down: {pool.closing.spell_end()}{costs}")
     # A client that was killed as it started a pool has left its folder, which no pool of the list has.
-    sweep_folders()
+    swept = sweep_folders()
     if as_json:
-        show(Down(tuple(ended), tuple(kept)))
+        show(Down(tuple(ended), tuple(kept), swept.folders))
     elif not ended and not kept:
         print("no pool is up")
+    if swept and not as_json:
+        print(f"removed: {swept}")
     return 1 if kept or any(each.may_run for each in ended) else 0
 
 

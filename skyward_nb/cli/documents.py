@@ -65,10 +65,11 @@ class KeptPool(msgspec.Struct, frozen=True):
 
 
 class Down(msgspec.Struct, frozen=True):
-    """Pools that were taken down, and those that could not be."""
+    """Pools that were taken down, and those that could not be; `folders` of dead pools that were removed, too."""
 
     ended: tuple[EndedPool, ...]
     kept: tuple[KeptPool, ...]
+    folders: int = 0
 
 
 class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):

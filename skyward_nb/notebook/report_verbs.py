@@ -19,7 +19,7 @@ from skyward_nb.reports.hang_check import standing, standing_lines, subjects
 from skyward_nb.reports.pool_check import survey, survey_lines
 from skyward_nb.reports.run_logs import follow_log, print_log, save_log, spell_run
 from skyward_nb.reports.status import balance, cost_words, own_row, row_lines, row_of
-from skyward_nb.show.canvas import alone, as_of_now, bundle
+from skyward_nb.show.canvas import alone, as_of_now
 from skyward_nb.show.canvas_choice import draw_once
 from skyward_nb.show.kept_pictures import find_picture
 from skyward_nb.view.run_view import RunView
@@ -120,9 +120,7 @@ def show(session: Session, line: str) -> None:
     run, name = asked.logs.run, asked.pool.name
     own = session.pools.ids(name)
     view = _view_here(session, run, own)
-    draw_once(
-        session.shell, find_picture(run, own) if view is None else bundle(alone(as_of_now(view)))
-    )
+    draw_once(session.shell, find_picture(run, own) if view is None else alone(as_of_now(view)))
 
 
 def _view_here(session: Session, run: str, own: list[str]) -> RunView | None:

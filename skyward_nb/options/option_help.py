@@ -26,7 +26,7 @@ VERBS = {
     "script": ("FILE.py [cells=3-7]", "write cells, and what they read, as a script"),
     "fetch": ("runs/*.pt ... [pool=]", "bring files that scripts made on machines elsewhere"),
     "logs": ("[POOL] [run=] [rank=]", "output of a run; node=: of machines; lines=, save=, follow"),
-    "show": ("[POOL] [run=]", "a run's picture once more, in full (the last run)"),
+    "show": ("[POOL] [run=]", "a run again (the last); from disk, in a terminal: its last lines"),
     "attach": ("[POOL] [detach]", "attach to a pool that another kernel left, and to its run"),
     "check": ("[hang] [POOL]", "devices, versions, network, all-reduce; hang: where ranks are"),
     "debug": ("[POOL] [rank=]", "pdb over the frames of a rank that failed or was stopped"),
@@ -41,16 +41,17 @@ VERBS = {
 
 # fmt: off
 _OF_ONE_SOURCE: dict[str, tuple[str, ...]] = {
-    "of hosts by SSH": ("hosts", "user", "port", "key", "config", "trust", "trust_local_users"),
-    "of Slurm (and partition=NAME)": (
+    "options of hosts by SSH": ("hosts", "user", "port", "key", "config", "trust"),
+    "options of Slurm (and partition=NAME)": (
         "login", "job", "account", "qos", "constraint", "reservation", "gres", "exclusive", "extra", "module", "container"),
-    "of Kubernetes": ("context", "namespace", "queue", "service_account"),
-    "of Ray": ("address", "resources", "waits"),
-    "of SkyPilot": ("infra",),
-    "of machines that are rented, and of AWS": (
-        "region", "zones", "instance_type", "cpus", "memory", "spot", "on_preempt", "max_cost", "max_hourly_cost",
-        "confirm_above", "yes", "ami", "subnet", "security_group", "public_ip", "jump", "caller", "tags", "disk",
-        "throughput", "instance_profile", "capacity_block", "aws_profile"),
+    "options of Kubernetes": ("context", "namespace", "queue", "service_account"),
+    "options of Ray": ("address", "resources", "waits"),
+    "options of SkyPilot": ("infra",),
+    "options of several sources of nodes": ("cpus", "memory", "on_preempt"),
+    "options of rented machines": ("spot", "max_cost", "max_hourly_cost", "confirm_above", "yes"),
+    "options of AWS": (
+        "region", "zones", "instance_type", "ami", "subnet", "security_group", "public_ip", "jump", "caller", "tags",
+        "disk", "throughput", "instance_profile", "capacity_block", "aws_profile"),
 }
 """Options that have a meaning for one source of nodes, or for few; an option that is not named is one of any pool."""
 # fmt: on

@@ -30,10 +30,13 @@ class Stretch:
     figures: list[tuple[int, DisplayedObject]] = field(
         default_factory=list[tuple[int, DisplayedObject]]
     )
+    shown: set[int] = field(default_factory=set[int])
+    """The ranks that have a figure here."""
 
-    def shows(self, ranks: tuple[int, ...]) -> bool:
-        """Whether a figure of one of these ranks is there."""
-        return any(not set(ranks).isdisjoint(one.ranks) for _, one in self.figures)
+    def show(self, index: int, figure: DisplayedObject) -> None:
+        """Add a figure, with its number in the view."""
+        self.figures.append((index, figure))
+        self.shown.update(figure.ranks)
 
     def say(self, new: OutputLine) -> None:
         """Add a line: with the same one of other ranks, where these have said nothing after it."""
@@ -60,7 +63,7 @@ def stretches(view: RunView) -> Iterator[Stretch]:
             continue
         place = max(places.get(rank, 0) for rank in entry.ranks)
         if isinstance(entry, DisplayedObject):
-            still[place].figures.append((index, entry))
+            still[place].show(index, entry)
         else:
             place = _place_of(entry.ranks, place, still, entries, at)
             if place == 0:
@@ -85,7 +88,7 @@ def _place_of(
 
     What ranks say that show nothing soon is the last so far.
     """
-    if still[place].shows(ranks):
+    if not still[place].shown.isdisjoint(ranks):
         if place + 1 == len(still):
             still.append(Stretch())
         return place + 1
@@ -96,8 +99,9 @@ def _place_of(
 
 def _shows(ranks: tuple[int, ...], entries: Iterable[tuple[int, Entry | None]]) -> bool:
     """Whether one of these ranks shows a figure among the entries."""
+    among = set(ranks)
     return any(
-        isinstance(entry, DisplayedObject) and not set(ranks).isdisjoint(entry.ranks)
+        isinstance(entry, DisplayedObject) and not among.isdisjoint(entry.ranks)
         for _, entry in entries
     )
 

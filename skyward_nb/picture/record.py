@@ -2,9 +2,9 @@
 
 Its JSON schema is made from these types (`make schema`), and a test holds the two together.
 Binary parts of what ranks displayed are not in it: they stand in the `text/html` of the same
-bundle, in the element with the `anchor` as its id. Nor are the lines of a run that printed much, so that
-a saved notebook holds them once: they are the lines of the HTML's elements `.out > div > pre > .g`, in order,
-each without the label before it.
+bundle, in the element with the `anchor` as its id. Nor are the lines of a run that printed much, where the
+HTML comes with the record, so that a saved notebook holds them once: they are the lines of the HTML's elements
+`.out > div > pre > .g`, in order, each without the label before it. Such a record has version 2.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_TEXT = 10_000
 _MOST_POINTS = 20_000
 _FEWEST_POINTS = 4
 _MOST_TWICE = 20_000
-"""Letters of output up to which it stands in the record, too, and not in the HTML alone."""
+"""Characters of output up to which it stands in the record, too, and not in the HTML alone."""
 _NOT_AS_IT_IS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """Colours, and what HTML does not keep."""
 _TEXTUAL = ("text/plain", "text/markdown", "text/latex", "application/json")
@@ -166,11 +166,12 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One run as it is or was; `seconds` since it began. What costs nothing has no `cost`.
 
+    It has version 2 where lines are in the HTML alone, which readers of version 1 do not know.
     Where the run's error stands below its picture, `short_headline` is what to show in place of the `headline`, and the
     error says the `error_notes`; else it is empty.
     """
 
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 1
     run: str
     state: RunState
     headline: str
@@ -191,10 +192,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[Table, ...] = ()
 
 
-def record_of(view: RunView) -> Record:
-    """The record of a view."""
+def record_of(view: RunView, *, in_html: bool = False) -> Record:
+    """The record of a view; with `in_html` lines may stand in its HTML alone, which must come with it."""
     late = behind(view.ranks) if view.ended is None else {}
+    output = _output(view, in_html=in_html)
     return Record(
+        version=2 if any(isinstance(part, Text) and part.in_html for part in output) else 1,
         run=view.run,
         state=view.state,
         headline=headline(view),
@@ -215,7 +218,7 @@ def record_of(view: RunView) -> Record:
         ),
         ranks=tuple(_rank(view, rank, late.get(rank, "")) for rank in sorted(view.ranks)),
         remarks=remarks(view),
-        output=_output(view),
+        output=output,
         notes=view.notes,
         foot=view.foot,
         names=tuple(
@@ -245,9 +248,9 @@ def cost_of(bill: Bill, now: float) -> Cost:
     )
 
 
-def as_json(view: RunView) -> dict[str, Any]:
-    """The record as front ends get it: JSON's own types; what is not finite is null."""
-    return from_json(msgspec.json.encode(record_of(view)), Any)
+def as_json(view: RunView, *, in_html: bool = False) -> dict[str, Any]:
+    """The record as front ends get it: JSON's own types; what is not finite is null. `in_html` as for `record_of`."""
+    return from_json(msgspec.json.encode(record_of(view, in_html=in_html)), Any)
 
 
 def schema() -> bytes:
@@ -308,16 +311,16 @@ def _curve(series: Series) -> Curve:
     return Curve(series.steps, series.means, series.stride, series.missing)
 
 
-def _output(view: RunView) -> tuple[Text | Figure | Cut, ...]:
+def _output(view: RunView, *, in_html: bool) -> tuple[Text | Figure | Cut, ...]:
     there = [place for each in stretches(view) for place in _places(each)]
-    letters = sum(len(entry.text) for _, entry in there if isinstance(entry, OutputLine))
+    size = sum(len(entry.text) for _, entry in there if isinstance(entry, OutputLine))
+    once = in_html and size > _MOST_TWICE
 
     def kind_of(place: tuple[int, Entry | None]) -> tuple[object, ...]:
         index, entry = place
         if not isinstance(entry, OutputLine):
             return (index, entry is None)
-        in_html = letters > _MOST_TWICE and not _NOT_AS_IT_IS.search(entry.text)
-        return (entry.ranks, entry.stream, in_html)
+        return (entry.ranks, entry.stream, once and not _NOT_AS_IT_IS.search(entry.text))
 
     found: list[Text | Figure | Cut] = []
     for kind, places in groupby(there, kind_of):

@@ -11,6 +11,7 @@ from skyward_nb.picture.wording import (
     MANIFEST_COLUMNS,
     clock,
     columns,
+    count_lines,
     cut_words,
     headline,
     label,
@@ -23,11 +24,18 @@ from skyward_nb.picture.wording import (
     step_rows,
     time_words,
 )
-from skyward_nb.view.run_view import Entry, OutputLine, RunView, all_notes, laid_out
+from skyward_nb.view.run_view import (
+    DisplayedObject,
+    Entry,
+    OutputLine,
+    RunView,
+    all_notes,
+    laid_out,
+)
 
 
 def as_text(view: RunView, most: int | None = None) -> str:
-    """The whole view as plain text; of its output the last lines, of `most` letters."""
+    """The whole view as plain text; of its output the last lines, of `most` characters."""
     about = f" · {view.about}" if view.about else ""
     lines = [f"{headline(view)} · {time_words(view)}{about}"]
     if view.state == "starting" and view.ended is None:
@@ -53,21 +61,59 @@ def output_text(view: RunView) -> list[str]:
 
 
 def _last_output(view: RunView, most: int) -> list[str]:
-    """The last lines, of so many letters in all, and how many are above."""
-    lines = output_text(view)
-    first = len(lines)
-    while first and (most := most - len(lines[first - 1]) - 1) >= 0:
-        first -= 1
-    if not first:
-        return lines
-    how = f": {view.logs}" if view.logs else ""
-    return [f"… {first + max(0, view.cut - 1):,} lines above{how} …", *lines[first:]]
+    """The last of the output, of so many characters in all, and a word on what came before."""
+    entries = [entry for _, entry in laid_out(view)]
+    kept: list[str] = []
+    while entries:
+        text = cut_words(view) if entries[-1] is None else _entry_text(entries[-1])
+        if len(text) >= most:
+            part = _end_of(entries[-1], most, may_cut_a_line=not kept)
+            if part:
+                entries.pop()
+                kept.append(part)
+            break
+        most -= len(text) + 1
+        entries.pop()
+        kept.append(text)
+    return [*_words_on(entries, view), *reversed(kept)]
+
+
+def _end_of(entry: Entry | None, most: int, *, may_cut_a_line: bool) -> str:
+    """The last lines of an entry that is too long, or the end of its last one; nothing where neither fits."""
+    if entry is None:
+        return ""
+    whole = _body(entry)
+    end = whole[-most:] if most > 0 else ""
+    _, newline, lines = end.partition("\n")
+    if newline and lines:
+        return f"{label(entry.ranks)} …\n{lines}"
+    return f"{label(entry.ranks)} … {end}" if may_cut_a_line else ""
+
+
+def _words_on(entries: list[Entry | None], view: RunView) -> list[str]:
+    """How much these entries are, which the text leaves out; lines count for each rank, as in logs."""
+    lines = sum(len(entry.ranks) for entry in entries if isinstance(entry, OutputLine))
+    lines += view.cut if None in entries else 0
+    shown = sum(isinstance(entry, DisplayedObject) for entry in entries)
+    parts = [count_lines(lines)] if lines else []
+    parts += [f"{shown:,} displayed object{'' if shown == 1 else 's'}"] if shown else []
+    if not parts:
+        return []
+    what = " and ".join(parts).replace(" ", " earlier ", 1)
+    how = f"; {view.logs} prints all of them" if view.logs else ""
+    if lines + shown == 1:
+        return [f"… {what} is not in this text{how.replace('all of them', 'it')} …"]
+    return [f"… {what} are not in this text{how} …"]
 
 
 def _entry_text(entry: Entry) -> str:
+    return f"{label(entry.ranks)} {_body(entry)}".rstrip()
+
+
+def _body(entry: Entry) -> str:
     if isinstance(entry, OutputLine):
-        return f"{label(entry.ranks)} {plain(entry.text)}".rstrip()
-    return f"{label(entry.ranks)} {entry.data.get('text/plain') or kinds(entry.data)}"
+        return plain(entry.text)
+    return entry.data.get("text/plain") or kinds(entry.data)
 
 
 def kinds(data: dict[str, str]) -> str:

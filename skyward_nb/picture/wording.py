@@ -366,4 +366,9 @@ def columns(table: Iterable[Sequence[str]]) -> list[str]:
 def cut_words(view: RunView) -> str:
     """The words in place of omitted lines."""
     how = f": {view.logs}" if view.logs else ""
-    return f"… {view.cut:,} lines not shown{how} …"
+    return f"… {count_lines(view.cut)} not shown{how} …"
+
+
+def count_lines(number: int) -> str:
+    """`1 line`, `2,871 lines`."""
+    return f"{number:,} line{'' if number == 1 else 's'}"

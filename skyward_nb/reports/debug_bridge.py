@@ -41,7 +41,10 @@ _PAST = "that rank has gone on since"
 _NO_RUN = "rank {} runs no code now"
 _TOO_LONG = f"ranks are asked at most {_LARGEST:,} characters at once"
 _NOT_NOW = f"from the next run on: {_TOO_LONG}, and these breakpoints have more"
-_NO_PAUSE = "ranks stop at breakpoints: interrupt the cell, set one, and run it again"
+_NO_PAUSE = (
+    "Pause does not work on ranks. Set a breakpoint instead: ranks that run stop there, if the debugger was on "
+    "when the cell began."
+)
 
 
 class DebugBridge:
@@ -124,7 +127,7 @@ class DebugBridge:
         self._starting.discard(key)
         self._moved_on(key)
         self._threads.forget(key)
-        if all(each.pool != key.pool for each in self._runs):
+        if all(other.pool != key.pool for other in self._runs):
             self._pools.pop(key.pool, None)
 
     def takes_no_time(self, pool: Pool) -> bool:

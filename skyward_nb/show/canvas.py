@@ -64,7 +64,8 @@ class Canvas(Protocol):
 def bundle(view: RunView) -> dict[str, Any]:
     """What the notebook keeps of a view: all lines in its HTML, where there are many there alone."""
     text = as_text(view, most=_MOST_PLAIN)
-    return {"text/html": page.as_html(view), "text/plain": text, MIME: as_json(view)}
+    record = as_json(view, in_html=True)
+    return {"text/html": page.as_html(view), "text/plain": text, MIME: record}
 
 
 def as_of_now(view: RunView) -> RunView:

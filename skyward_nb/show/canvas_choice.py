@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from skyward_nb.show.canvas import BundleCanvas, Canvas, WidgetCanvas
+from skyward_nb.picture.text import as_text
+from skyward_nb.show.canvas import BundleCanvas, Canvas, WidgetCanvas, bundle
 from skyward_nb.show.cell_outputs import CellOutputs
 from skyward_nb.show.kernel_status import BusyStatus
 from skyward_nb.show.lab_cell import LabCell
 from skyward_nb.show.log import LogCanvas
+from skyward_nb.view.run_view import RunView
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -34,13 +36,17 @@ def canvas_of(shell: InteractiveShell | None) -> Canvas:
     return WidgetCanvas(status, LabCell(outputs, request, status) if outputs else None)
 
 
-def draw_once(shell: InteractiveShell, data: dict[str, Any]) -> None:
-    """Show a bundle that does not change any more; its text alone where there is no notebook."""
+def draw_once(shell: InteractiveShell, what: RunView | dict[str, Any]) -> None:
+    """Show a view, or a bundle, that does not change any more; where there is no notebook, as text.
+
+    Of a view that is all of its output, of a bundle the last that it has as text.
+    """
     if getattr(shell, "kernel", None) is None:
-        print(data["text/plain"])
+        print(as_text(what) if isinstance(what, RunView) else what["text/plain"])
         return
     from IPython.display import display
 
+    data = bundle(what) if isinstance(what, RunView) else what
     # Of the tabs of one name in a page, only one would be chosen.
     own = data["text/html"].replace('name="sky-', f'name="sky-{os.urandom(4).hex()}-')
     display({**data, "text/html": own}, raw=True)

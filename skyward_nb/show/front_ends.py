@@ -1,6 +1,6 @@
 """Which front end asked for the running cell, told by its request: a kernel may have several at once.
 
-Environment variables would tell of the one that started the kernel, which of a remote server is neither. Seen with
+Environment variables name the program that started the kernel; on a remote server that is no front end. Seen with
 VS Code 1.139 and its Jupyter extension 2026.6, JupyterLab 4.4 to 4.6, and Notebook 7.
 """
 

@@ -138,6 +138,7 @@ def picture_of(view: RunView) -> dict[str, object]:
     hidden = sum(len(each.ranks) for each in before if isinstance(each, OutputLine))
     recent = replace(view, entries=last, cut=view.cut + hidden, gap=0) if before else view
     has_figures = any(isinstance(each, DisplayedObject) for each in last)
+    # Its lines stand in the record, with or without the HTML.
     return {"text/html": page.output(recent) if has_figures else "", MIME: as_json(recent)}
 
 

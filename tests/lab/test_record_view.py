@@ -14,6 +14,7 @@ from picture import views
 from lab import pages
 from skyward_nb.lab.run_pages import LogPage, RunNow
 from skyward_nb.logs.log_reader import LogLine
+from skyward_nb.picture.record import MIME
 from skyward_nb.protocol.events import Display, Output, Progress
 from skyward_nb.show.canvas import bundle
 from skyward_nb.show.run_progress import picture_of
@@ -81,6 +82,23 @@ def crowded():
     )
 
 
+def changed(*, version=None, html=None):
+    """A run that printed much, as another program or another version has left it."""
+    lines = [
+        Output(rank, "stdout", f"{n} {'x' * 90} {rank}\n") for n in range(200) for rank in (0, 1)
+    ]
+    data = bundle(fold(replace(views.finished(), run="default-ab12cd/7"), *lines))
+    if version is not None:
+        data[MIME]["version"] = version
+    return data if html is None else data | {"text/html": html}
+
+
+def loading(percent):
+    """A long run whose only line that changes stands in the HTML alone."""
+    lines = [Output(0, "stdout", f"{n} {'x' * 90}\n") for n in range(300)]
+    return bundle(fold(views.running(), *lines, Output(0, "stdout", f"loading {percent} %\n")))
+
+
 @pytest.fixture(scope="module")
 def reader(browser, lab):
     """A notebook from elsewhere, of runs that were kept, in a page with the renderer."""
@@ -91,7 +109,8 @@ def reader(browser, lab):
     going = replace(views.running(), run="default-ab12cd/7")
     pages.write_notebook(lab.root / "kept.ipynb")
     notebook = nbformat.read(lab.root / "kept.ipynb", as_version=4)
-    for data in (bundle(view), bundle(many), bundle(going), bundle(crowded())):
+    foreign = (changed(html=""), changed(version=3))
+    for data in (bundle(view), bundle(many), bundle(going), bundle(crowded()), *foreign):
         notebook.cells.append(nbformat.v4.new_code_cell("run", outputs=[output_of(data)]))
     nbformat.write(notebook, lab.root / "kept.ipynb")
     with pages.with_renderer(lab, browser, "kept.ipynb") as made:
@@ -215,6 +234,26 @@ def test_lines_that_stand_in_the_html_alone_are_searched_and_shown_like_others(r
     assert not reader.console_errors
 
 
+def test_lines_whose_html_is_gone_are_missed_aloud(reader):
+    record = reader.output(6).locator(".sky-record")
+    missing = [row for row in rows(record) if "not shown" in row]
+    # Those with colours stand in the record.
+    assert "[0] saved checkpoint <6>" in rows(record)
+    assert sum(int(row.split()[1]) for row in missing) == 4 + 1 + 400
+    assert "the HTML of this output, which had them, was removed or changed" in missing[-1]
+    assert "%sky logs run=default-ab12cd/7 prints them" in missing[-1]
+    assert not reader.console_errors
+
+
+def test_a_record_of_a_later_version_is_drawn_as_its_text(reader):
+    record = reader.output(7).locator(".sky-record")
+    text = record.locator("pre.sky-plain").inner_text()
+    assert text.startswith("4 ranks finished") and f"199 {'x' * 90} 1\n" in text
+    assert "reload the page" in text
+    assert not record.locator(".sky-bar").is_visible()
+    assert not reader.console_errors
+
+
 def test_what_many_ranks_show_is_in_order_and_said_once(reader):
     record = reader.output(5).locator(".sky-record")
     record.get_by_text("ValueError on rank 2", exact=True).wait_for()
@@ -280,6 +319,10 @@ def test_a_run_that_ended_while_nobody_looked_is_seen_and_saved_as_it_ended(read
     reader.page.evaluate(HIDE, False)  # it asks at once, however long ago it was told nothing
     record.get_by_text("Running on 6 ranks").wait_for()
     assert record.get_attribute("data-is") == "live"
+    # What changes in the HTML alone is drawn, too.
+    for percent in (10, 90):
+        states[:] = [RunNow("live", loading(percent))]
+        record.get_by_text(f"loading {percent} %").wait_for(state="attached")
     states[:] = [RunNow("over", bundle(replace(views.finished(), run="default-ab12cd/7")))]
     record.get_by_text("4 ranks finished").wait_for()
     reader.page.unroute(RUN)

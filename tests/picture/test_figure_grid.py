@@ -54,6 +54,14 @@ def test_figures_do_not_wait_for_ever_for_those_of_other_ranks():
     assert laid("0", "0a", *others, "1").startswith("[0] 0a 1line0"), "its figure comes much later"
 
 
+def test_a_stretch_knows_whose_figures_it_has():
+    view = fold(RunView(), *(Display(0, {"text/html": str(n)}) for n in range(50)))
+    view = fold(view, *(Output(1, "stdout", f"{n}\n") for n in range(200)))
+    (stretch,) = stretches(view)
+    assert stretch.shown == {0}
+    assert (len(stretch.lines), len(stretch.figures)) == (200, 50)
+
+
 def test_lines_that_are_left_out_are_a_border():
     view = fold(RunView(most_text=100), Display(0, {"text/html": "a"}))
     view = fold(view, *(Output(0, "stdout", f"{n:030}\n") for n in range(50)))

@@ -11,6 +11,7 @@ from skyward_nb.picture import record
 from skyward_nb.picture.page import as_html
 from skyward_nb.protocol.events import Metric, Output
 from skyward_nb.show.canvas import bundle
+from skyward_nb.show.run_progress import picture_of
 from skyward_nb.view.folding import fold
 from skyward_nb.view.run_view import RankView, RunView
 
@@ -77,16 +78,21 @@ def test_what_is_printed_much_is_saved_once():
     view = fold(RunView(most_text=1 << 20), *lines[:-1], Output(0, "stderr", f"{red}\n"), lines[-1])
     printed = sum(len(line.text) for line in lines)
     assert printed < len(json.dumps(bundle(view))) < 1.5 * printed
-    output = record.as_json(view)["output"]
-    assert [(part["lines"], part.get("in_html")) for part in output] == [
+    found = record.as_json(view, in_html=True)
+    assert [(part["lines"], part.get("in_html")) for part in found["output"]] == [
         ([], 4999), ([red], None), ([], 1),
     ]  # fmt: skip
-    jsonschema.validate(record.as_json(view), json.loads(SCHEMA.read_text()))
+    assert found == bundle(view)[record.MIME]
+    assert found["version"] == 2, "readers of version 1 would show no lines"
+    jsonschema.validate(found, json.loads(SCHEMA.read_text()))
 
 
-def test_the_last_of_much_output_is_in_plain_text():
-    view = fold(
-        RunView(most_text=1 << 20), *(Output(0, "stdout", f"line {n}\n") for n in range(5000))
-    )
-    text = bundle(view)["text/plain"].splitlines()
-    assert len(text) < 1000 and text[-1] == "[0] line 4999" and "lines above" in text[1]
+def test_a_record_without_its_html_has_all_lines():
+    lines = [Output(0, "stdout", f"step {n}: loss {n / 7:.90f}\n") for n in range(250)]
+    view = fold(RunView(most_text=1 << 20), *lines)
+    assert bundle(view)[record.MIME]["output"][0]["in_html"] == 250
+    picture = picture_of(view)
+    assert not picture["text/html"]
+    found = picture[record.MIME]
+    assert found["version"] == 1
+    assert [f"{each}\n" for each in found["output"][0]["lines"]] == [each.text for each in lines]
