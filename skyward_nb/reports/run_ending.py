@@ -202,13 +202,14 @@ class RunEnding:
         for rank, end in sorted(self._outcome.done.items()):
             for bad in (each for each in end.unsendable if each.name == RUN_VALUE):
                 found[rank] = UnreturnedValue(bad.shown)
-                whys.append(self._not_packed(bad, rank).message)
+                whys.append(self._not_packed(bad, rank).message.removeprefix(f"{RUN_VALUE}: "))
         for name, reason in [key for key in self._broken if key[0] == RUN_VALUE]:
             ranks = self._broken.pop((name, reason))
             found |= {rank: UnreturnedValue() for rank in ranks}
-            whys.append(f"{name} cannot be rebuilt in the notebook: {reason}")
+            whys.append(f"it cannot be rebuilt in the notebook: {reason}")
         if whys:
-            self._display.note(f"stays on the ranks: {whys[0].partition(chr(10))[0]}")
+            why = whys[0].partition("\n")[0]
+            self._display.note(f"{RUN_VALUE} stays on the ranks: {why}")
         return found
 
     def _values(self, name: str) -> RankResults[Any]:
