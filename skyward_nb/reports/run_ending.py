@@ -34,7 +34,7 @@ from skyward_nb.reports.rank_failures import (
     why_stopped,
 )
 from skyward_nb.reports.rejections import rejection_of
-from skyward_nb.reports.results import RankResults, UnreturnedValue
+from skyward_nb.reports.results import RankResults, UnreturnedValue, why_it_stays
 from skyward_nb.reports.rewrapping import wrapping_lines
 from skyward_nb.reports.run_notes import (
     crashed_waiting,
@@ -202,14 +202,13 @@ class RunEnding:
         for rank, end in sorted(self._outcome.done.items()):
             for bad in (each for each in end.unsendable if each.name == RUN_VALUE):
                 found[rank] = UnreturnedValue(bad.shown)
-                whys.append(self._not_packed(bad, rank).message.removeprefix(f"{RUN_VALUE}: "))
+                whys.append(self._not_packed(bad, rank).message)
         for name, reason in [key for key in self._broken if key[0] == RUN_VALUE]:
             ranks = self._broken.pop((name, reason))
             found |= {rank: UnreturnedValue() for rank in ranks}
             whys.append(f"it cannot be rebuilt in the notebook: {reason}")
         if whys:
-            why = whys[0].partition("\n")[0]
-            self._display.note(f"{RUN_VALUE} stays on the ranks: {why}")
+            self._display.note(why_it_stays(whys[0]))
         return found
 
     def _values(self, name: str) -> RankResults[Any]:

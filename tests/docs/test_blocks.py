@@ -147,6 +147,14 @@ def test_what_runs_seldom_is_shown_by_another_test():
     assert all((ROOT / "tests" / guard).exists() for guard in LONG.values())
 
 
+def test_readme_is_short_and_begins_with_what_to_copy():
+    lines = [block.code for block in blocks_of("README.md") if block.language == "sh"]
+    assert [len(each.splitlines()) for each in lines] == [2, 4]
+    assert len(cells("README.md")) == 3
+    prose = re.sub(r"```.*?```", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert len(prose.split()) <= 650
+
+
 PAGE = """
 ```python
 print("loss 0.1 of", rank)
