@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-_MARKS = b"[Gloo] Rank ", b" peer ranks", b"coordination", b"hostname of the client"
+_MARKS = b"[Gloo] Rank ", b" peer ranks", b"coordination", b"hostname of the client", b"should dump"
 _GREETINGS = re.compile(
     rb"^(?=.*(?:Gloo|peer ranks))(?:\[Gloo\] Rank |\d+| is connected to | peer ranks\. "
     rb"|Expected number of connected peer ranks is : )+(?:\n|\Z)",
@@ -32,6 +32,12 @@ _NO_HOSTNAME = re.compile(
     re.MULTILINE,
 )
 """What torch's store says of each rank where no server of names answers; it goes on with the address."""
+_CUT_STORE = re.compile(
+    rb"^\[rank\d+\]:\[W\d+ \S+ ProcessGroupNCCL\.cpp:\d+\] .*\"should dump\" flag.*: Too many levels of symbolic links\n"
+    rb"(?:Exception raised from .*\n)?(?:frame #\d+: .*\n)*\n?",
+    re.MULTILINE,
+)
+"""What a thread of NCCL says when the store it looks at was cut; a new one looks at a new store."""
 _FAREWELL = re.compile(
     rb"^F\d{4} .*Terminating process because the JAX distributed service detected fatal errors"
     rb".*Failed to send RPC to coordination service",
@@ -53,7 +59,7 @@ class NoiseFilter:
             return b""
         if not any(mark in data for mark in _MARKS):
             return data
-        for pattern in (_GREETINGS, _POLLED, _PREEMPTION, _NO_HOSTNAME):
+        for pattern in (_GREETINGS, _POLLED, _PREEMPTION, _NO_HOSTNAME, _CUT_STORE):
             data = pattern.sub(b"", data)
         if (farewell := _FAREWELL.search(data)) is not None:
             self.ends = LOST_ITS_COORDINATOR

@@ -48,6 +48,17 @@ def quote_for(spec: PoolSpec) -> Quote | None:
     return replace(quote, offers=tuple(affordable(spec, quote.offers)))
 
 
+def with_quotas(spec: PoolSpec, quote: Quote) -> Quote:
+    """The quote, with a remark on each quota of AWS that is too small for an offer of it."""
+    if spec.provider != "aws":
+        return quote
+    from skyward_nb.providers.aws.quotas import quota_remarks
+    from skyward_nb.providers.loop_thread import LOOP
+
+    remarks = LOOP.start(quota_remarks(spec, quote)).future.result()
+    return replace(quote, remarks=(*quote.remarks, *remarks))
+
+
 def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
     """Ask for agreement to the cost of a pool about to start, and show it in the display.
 
@@ -67,7 +78,7 @@ def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
         finally:
             display.watch(Phase(""))
         assert quote is not None
-        return quote
+        return quote if _is_agreed(spec, quote) else with_quotas(spec, quote)
 
     if spec.provider == "sky":  # its list prices do not rise while a person thinks
         from skyward_nb.providers.skypilot.quoting import hold as hold_plan
@@ -105,8 +116,8 @@ def agree(spec: PoolSpec, quote: Quote, ask: Ask) -> None:
 
     Where nobody can answer, `max_cost` is an agreement, if the price is known that it goes by.
     """
-    most, limit = quote.most, spec.confirm_above
-    if limit is None or (most is not None and most <= limit):
+    most = quote.most
+    if _is_agreed(spec, quote):
         return
     words = hourly_words(quote)
     answer = ask(quote_lines(spec, quote), f"Rent that, for {words}? [y/N] ")
@@ -116,6 +127,12 @@ def agree(spec: PoolSpec, quote: Quote, ask: Ask) -> None:
         raise NotAgreed(most, _nobody(spec, words, is_known=most is not None))
     if answer.strip().lower() not in ("y", "yes"):
         raise NotAgreed(most, f"you did not agree to {words}: nothing was rented")
+
+
+def _is_agreed(spec: PoolSpec, quote: Quote) -> bool:
+    """Whether it costs no more than is agreed to without a question."""
+    most, limit = quote.most, spec.confirm_above
+    return limit is None or (most is not None and most <= limit)
 
 
 def _nobody(spec: PoolSpec, words: str, *, is_known: bool) -> str:
@@ -184,7 +201,7 @@ def dry_lines(spec: PoolSpec) -> list[str]:
         if quote is None or quote.first is None:
             raise
         return [*notes, error.message, *quote_lines(spec, quote)]
-    return [*notes, *(quote_lines(spec, quote) if quote is not None else ())]
+    return [*notes, *(quote_lines(spec, with_quotas(spec, quote)) if quote is not None else ())]
 
 
 def quote_lines(spec: PoolSpec, quote: Quote) -> list[str]:

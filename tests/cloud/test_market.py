@@ -177,3 +177,17 @@ def test_the_table_of_a_dry_run(api):
     assert dry_lines(spec_of(PoolSpec(), PoolOptions())) == []
     with pytest.raises(AcceleratorError, match="provider=aws rents such"):
         dry_lines(spec_of(PoolSpec(), PoolOptions(accelerator=parse_accelerator("B200:64"))))
+
+
+def test_a_quota_that_is_too_small_is_told_before_anything_is_rented(api):
+    """Only those that are too small; without the permission to read quotas, none."""
+    api.quota("L-417A185B", 96)
+    line = "accelerator=A100:8 nodes=2 spot=auto region=us-east-1"
+    said = [each for each in dry_lines(spec(line)) if "quota" in each]
+    assert len(said) == 1
+    assert said[0].startswith("EC2 will refuse p4d")
+    assert "'Running On-Demand P instances' (L-417A185B) of us-east-1 is 96 vCPUs now" in said[0]
+    assert "192 are needed" in said[0] and "--desired-value 288" in said[0]
+    api.fail("GetServiceQuota", "AccessDeniedException")
+    assert not any("quota" in each for each in dry_lines(spec(line)))
+    assert "RunInstances" not in api.actions()

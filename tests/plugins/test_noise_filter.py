@@ -24,6 +24,12 @@ NO_HOSTNAME = (
     b"[W1125 03:54:16.055033260 socket.cpp:207] [c10d] The hostname of the client socket cannot be "
     b"retrieved. err=-3\n"
 )
+CUT_STORE = (
+    b"[rank0]:[W1126 11:20:44.044138695 ProcessGroupNCCL.cpp:1826] [PG ID 0 PG GUID 0(default_pg) Rank 0] Failed to "
+    b'check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early), with error: Too many '
+    b"levels of symbolic links\nException raised from File at FileStore.cpp:174 (most recent call first):\n"
+    b"frame #0: c10::Error::Error() + 0x9d (0x7f47b657305d in libc10.so)\nframe #1: <unknown function> + 0x16c1e0b\n\n"
+)
 STACK = b"*** Check failure stack trace: ***\n    @     0x7f74e1840634  absl::SendToLog()\n"
 
 
@@ -33,6 +39,8 @@ STACK = b"*** Check failure stack trace: ***\n    @     0x7f74e1840634  absl::Se
         ([b"loss 1\n"], b"loss 1\n", ""),
         ([b"a\n" + GREETING + b"b\n"], b"a\nb\n", ""),
         ([b"a\n" + NO_HOSTNAME + b"b\n"], b"a\nb\n", ""),
+        ([b"a\n" + CUT_STORE + b"b\n"], b"a\nb\n", ""),
+        ([b"you should dump this\n"], b"you should dump this\n", ""),
         ([b"the hostname of the client\n"], b"the hostname of the client\n", ""),
         ([b"my peer ranks of coordination\n"], b"my peer ranks of coordination\n", ""),
         ([b"before\n", POLLED, FATAL + GONE, STACK], b"before\n", LOST_ITS_COORDINATOR),

@@ -28,6 +28,7 @@ from skyward_nb.providers.aws.boot import POWERED_OFF, boot_failed
 from skyward_nb.providers.aws.client import Answer
 from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, is_large, spell_way
+from skyward_nb.providers.aws.quotas import limit_of
 from skyward_nb.providers.aws.rental_records import LaunchAttempt, RunningInstance
 from skyward_nb.providers.aws.tags import of_pool
 from skyward_nb.providers.aws.user_data import LEAST
@@ -238,18 +239,8 @@ class Launch:
             return spell_fault(fault)
         quota = quota_of(kind.name, spot=now.offer.spot)
         limit: float | None = limit_in(fault.message)
-        if limit is None:
-            try:
-                said = await self._cloud.ask(
-                    "GetServiceQuota",
-                    region,
-                    service="service-quotas",
-                    ServiceCode="ec2",
-                    QuotaCode=quota.code,
-                )
-                limit = float(said["Quota"]["Value"])
-            except AWSError:
-                limit = None  # without the permission, only the quota's code is shown
+        if limit is None:  # without the permission, only the quota's code is shown
+            limit = await limit_of(self._cloud, region, quota)
         return spell_quota(quota, region, limit, kind.cpus * self._spec.nodes)
 
     def _step(self, text: str, *, done: bool = False) -> None:
