@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import fcntl
 import importlib
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,9 @@ class PipOnce(PackagingMagics):
             fcntl.flock(done, fcntl.LOCK_EX)
             done.seek(0)
             if key not in done.read().splitlines():
-                super().pip(line)  # pyright: ignore[reportCallIssue] - the decorator is untyped
+                # IPython's own goes on to say that the kernel may be restarted, and there is none here.
+                self.shell.system(f"{shlex.quote(sys.executable)} -m pip {line}")
                 print(key, file=done)
+                if line.split()[:1] == ["install"]:
+                    print("`%sky restart` gives ranks that import packages anew.")
         importlib.invalidate_caches()

@@ -13,6 +13,7 @@ from IPython.lib.pretty import RepresentationPrinter
 from skyward_nb.compat.ipython_private import print_by_repr
 from skyward_nb.picture.figure_grid import in_grid
 from skyward_nb.picture.rich import rich_html
+from skyward_nb.protocol.message_parts import RUN_VALUE
 from skyward_nb.words.bounds import SHOWN as _MOST_CHARACTERS
 from skyward_nb.words.bounds import SHOWN_LINES as _MOST_LINES
 from skyward_nb.words.bounds import cut
@@ -133,6 +134,8 @@ _MOST_ITEMS = 6
 _MOST_PRINTED = 100_000
 _MOST_OBJECTS = 2000
 _WIDE = 1 << 30
+_LACKS_GROUP = "process group has not been initialized"
+"""What torch says where a DDP model is rebuilt in a process without a group."""
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 
 
@@ -152,6 +155,14 @@ class UnreturnedValue:
             f"{name}: this stands for a value that stays on the ranks: give the value a name there, "
             "and use that in a %%sky_remote cell"
         )
+
+
+def why_it_stays(reason: str) -> str:
+    """A note on a run's value that nobody asked for and that cannot be here, in one line."""
+    why = reason.partition("\n")[0].removeprefix(f"{RUN_VALUE}: ")
+    if _LACKS_GROUP in why:
+        why = "it belongs to their process group, in which the notebook is not"
+    return f"{RUN_VALUE} stays on the ranks: {why}"
 
 
 class _Enough(Exception):

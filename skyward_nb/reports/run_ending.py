@@ -34,7 +34,7 @@ from skyward_nb.reports.rank_failures import (
     why_stopped,
 )
 from skyward_nb.reports.rejections import rejection_of
-from skyward_nb.reports.results import RankResults, UnreturnedValue
+from skyward_nb.reports.results import RankResults, UnreturnedValue, why_it_stays
 from skyward_nb.reports.rewrapping import wrapping_lines
 from skyward_nb.reports.run_notes import (
     crashed_waiting,
@@ -206,9 +206,9 @@ class RunEnding:
         for name, reason in [key for key in self._broken if key[0] == RUN_VALUE]:
             ranks = self._broken.pop((name, reason))
             found |= {rank: UnreturnedValue() for rank in ranks}
-            whys.append(f"{name} cannot be rebuilt in the notebook: {reason}")
+            whys.append(f"it cannot be rebuilt in the notebook: {reason}")
         if whys:
-            self._display.note(f"stays on the ranks: {whys[0].partition(chr(10))[0]}")
+            self._display.note(why_it_stays(whys[0]))
         return found
 
     def _values(self, name: str) -> RankResults[Any]:

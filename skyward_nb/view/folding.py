@@ -51,6 +51,11 @@ def fold(view: RunView, *events: Event) -> RunView:
     return folding.view()
 
 
+def _is_passing(bar: Progress) -> bool:
+    """Whether it has ended, and its library would have removed it."""
+    return bar.over and not bar.keeping
+
+
 def trimmed(view: RunView) -> RunView:
     """The view with no more text than it may have in the end; while it grows it may have some more."""
     if view.text_size <= view.most_text:
@@ -163,11 +168,13 @@ class _Folding:
     def _advance(self, event: Progress) -> None:
         """A bar stands at the place of its earlier self, or of the one before it that was like it.
 
-        Inner loops that ended stay after the loop around them, until another one begins.
+        Inner loops that ended stay after the loop around them, until another one begins; those that their
+        library would have removed, until another one takes their row, which would stand blank meanwhile.
         """
         rank = self._rank(event.rank)
         others = [bar for bar in rank.bars if bar.bar != event.bar]
-        is_new = len(others) == len(rank.bars) and not event.over
+        is_another = len(others) == len(rank.bars)
+        is_new = is_another and not event.over
         hidden = rank.bars_hidden - {event.bar}
         done, inner = rank.bars_done, rank.bars_inner
         if event.over and event.level == 0:
@@ -176,9 +183,11 @@ class _Folding:
         elif is_new and event.level == 0 and event.bar not in rank.bars_hidden:
             others = [bar for bar in others if not (bar.over and bar.level)]
             done, inner = done - inner, 0
+        if is_another or (event.over and not event.keeping):
+            others = [bar for bar in others if not _is_passing(bar) or bar.level < event.level]
         turn = event.level, event.text  # a later turn of a loop takes the place of one before it
         bars = [bar for bar in others if not (bar.over and (bar.level, bar.text) == turn)]
-        if event.keeping or not event.over:
+        if event.level or not _is_passing(event):
             bars.append(event)
         bars.sort(key=lambda bar: (bar.level, bar.bar))
         while len(bars) > _MOST_BARS:

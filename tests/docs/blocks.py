@@ -2,13 +2,14 @@
 
 A `python` block is a cell; the cells of a page run in their order, in one kernel. A comment in front of a
 block says what differs: `<!-- not run: WHY -->`, `<!-- raises: ValueError -->`. A `text` block right after a
-cell has lines that the cell shows, where … stands for anything.
+cell has lines that the cell shows, where … stands for anything; after a prompt there, such as `rank 1> p x`,
+stands what a person types.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +18,7 @@ _FENCE = re.compile(
     r"^```(?P<language>[^`\n]*)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+_TYPED = re.compile(r"(?P<prompt>rank \d+> )(?P<answer>.*)")
 
 
 def pages() -> list[str]:
@@ -27,7 +29,7 @@ def pages() -> list[str]:
 
 @dataclass(frozen=True)
 class Block:
-    """One block of code; `shows` are lines that a cell shows."""
+    """One block of code; `shows` are lines that a cell shows, `typed` prompts with what is answered."""
 
     language: str
     code: str
@@ -35,6 +37,7 @@ class Block:
     not_run: str = ""
     raises: str = ""
     shows: tuple[str, ...] = ()
+    typed: tuple[tuple[str, str], ...] = ()
 
 
 def blocks(text: str) -> list[Block]:
@@ -47,14 +50,19 @@ def blocks(text: str) -> list[Block]:
             continue
         line = text[: fence.start("code")].count("\n") + 1
         if language == "text" and found and not text[end : fence.start()].strip():
-            found[-1] = Block(
-                **{**vars(found[-1]), "shows": tuple(filter(str.strip, code.split("\n")))}
-            )
+            found[-1] = _with_transcript(found[-1], code.split("\n"))
         else:
             marks = {fence["mark"].replace(" ", "_"): fence["about"]} if fence["mark"] else {}
             found.append(Block(language, code, line, **marks))
         end = fence.end()
     return found
+
+
+def _with_transcript(cell: Block, lines: list[str]) -> Block:
+    typed = [_TYPED.fullmatch(line) for line in lines]
+    shows = (line for line, answer in zip(lines, typed, strict=True) if line.strip() and not answer)
+    answers = ((each["prompt"], each["answer"]) for each in typed if each)
+    return replace(cell, shows=tuple(shows), typed=tuple(answers))
 
 
 def blocks_of(page: str) -> list[Block]:

@@ -6,10 +6,12 @@ import ast
 import importlib.util
 import re
 import shlex
+import sys
 import tomllib
 
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
+from kernels import Kernel, Ran
 
 from docs.blocks import ROOT, Block, blocks, blocks_of, not_shown, pages
 from skyward_nb.cli.command_table import read
@@ -29,7 +31,6 @@ LONG = {
     "docs/coming-from/ray.md": "functions/test_running.py",
     "docs/coming-from/skyward.md": "dialects/test_older.py",
     "docs/coming-from/torchrun.md": "plugins/test_torch.py",
-    "docs/howto/debugging.md": "notebook/test_debug.py",
     "docs/howto/environments.md": "notebook/test_image.py",
     "docs/howto/functions.md": "functions/test_running.py",
     "docs/howto/hangs.md": "notebook/test_check.py",
@@ -61,10 +62,27 @@ def test_cells_run_and_show_what_the_page_says(fresh, page, tmp_path):
         where = f"{page}:{block.line}"
         if missing := [each for each in imported(block) if importlib.util.find_spec(each) is None]:
             pytest.skip(f"{', '.join(missing)} is not installed")
-        ran = fresh.run(block.code, timeout=120)
+        ran = run_and_type(fresh, block, where)
         assert (ran.error[0] if ran.error else "") == block.raises, f"{where}: {ran.traceback}"
         shown = "\n".join([ran.picture, ran.stdout, ran.stderr, ran.result or "", ran.traceback])
         assert not_shown(block.shows, shown) == [], f"{where} shows\n{shown}"
+
+
+def run_and_type(kernel: Kernel, block: Block, where: str) -> Ran:
+    """Run a cell, and answer at its prompts what a person answers on the page."""
+    message = kernel.begin(block.code)
+    answers = block.typed
+    if "breakpoint()" in block.code and sys.version_info >= (3, 13):
+        # pdb stops at that line then, not after it.
+        answers = ((answers[0][0], "n"), *answers)
+    asked: list[str] = []
+    for _, answer in answers:
+        asked.append(kernel.client.get_stdin_msg(timeout=120)["content"]["prompt"])
+        kernel.client.input(answer)
+    ran = kernel.finish(message, 120)
+    assert [each.split("\n")[-1] for each in asked] == [prompt for prompt, _ in answers], where
+    ran.streams["stdout"] = "\n".join([*asked, ran.stdout])
+    return ran
 
 
 def imported(block: Block) -> set[str]:
@@ -129,12 +147,23 @@ def test_what_runs_seldom_is_shown_by_another_test():
     assert all((ROOT / "tests" / guard).exists() for guard in LONG.values())
 
 
+def test_readme_is_short_and_begins_with_what_to_copy():
+    lines = [block.code for block in blocks_of("README.md") if block.language == "sh"]
+    assert [len(each.splitlines()) for each in lines] == [2, 4]
+    assert len(cells("README.md")) == 3
+    prose = re.sub(r"```.*?```", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert len(prose.split()) <= 650
+
+
 PAGE = """
 ```python
 print("loss 0.1 of", rank)
 ```
 ```text
 loss … of 3
+rank 1> p x
+7
+rank 1> q
 ```
 
 <!-- raises: ValueError -->
@@ -151,8 +180,9 @@ rent()
 
 def test_what_stands_beside_a_block():
     first, second, third = blocks(PAGE)
-    assert (first.line, first.shows) == (3, ("loss … of 3",))
-    assert (second.raises, second.not_run) == ("ValueError", "")
+    assert (first.line, first.shows) == (3, ("loss … of 3", "7"))
+    assert first.typed == (("rank 1> ", "p x"), ("rank 1> ", "q"))
+    assert (second.raises, second.not_run, second.typed) == ("ValueError", "", ())
     assert third.not_run == "it rents"
 
 

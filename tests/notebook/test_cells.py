@@ -429,7 +429,7 @@ def test_a_last_expression_that_cannot_travel_is_shown_and_stays(notebook):
     ran = rank_cell(notebook, "import threading; threading.Lock()", "ranks=0")
     assert ran.error is None
     assert re.fullmatch(r"\[0\] <unlocked .*lock.*> \(stays on the ranks\)", ran.result), ran.result
-    assert "stays on the ranks: the run's value: _thread.lock cannot be pickled" in ran.picture
+    assert "the run's value stays on the ranks: _thread.lock cannot be pickled" in ran.picture
     assert rank_cell(notebook, "_", "ranks=0").result == ran.result, "the rank has it"
     late = notebook.run("_[0].acquire()")
     assert late.error[1].startswith("acquire: this stands for a value that stays on the ranks")
@@ -442,7 +442,7 @@ def test_a_value_that_the_notebook_cannot_rebuild_is_shown_as_its_rank_shows_it(
     )
     ran = rank_cell(notebook, body)
     assert ran.result == "[0-3] [odd, 2] (stays on the ranks)"
-    assert "stays on the ranks: the run's value cannot be rebuilt in the notebook" in ran.picture
+    assert "the run's value stays on the ranks: it cannot be rebuilt in the notebook" in ran.picture
     assert rank_cell(notebook, body, "out=odd").error[0] == "PayloadError"
 
 

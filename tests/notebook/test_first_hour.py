@@ -131,6 +131,10 @@ def test_pip_runs_once_on_a_machine_each_time_it_is_asked_for(notebook):
     ran = notebook.run("%%sky_remote\n%pip --version")
     assert len(re.findall(r"\[[01]\] pip \d", ran.picture)) == 1, ran.picture
     assert "[0-1] pip" not in ran.picture
+    assert "restart" not in ran.picture
+    ran = notebook.run("%%sky_remote\n%pip install --help")
+    assert ran.picture.count("`%sky restart` gives ranks that import packages anew") == 1
+    assert "restart the kernel" not in ran.picture
     ran = notebook.run(
         "%%sky_remote\nif sky.rank(): get_ipython().run_line_magic('pip', '--version')"
     )

@@ -396,6 +396,7 @@ def test_a_ddp_model_as_the_last_expression_is_shown_and_stays(notebook):
     assert ran.error is None
     assert ran.result.startswith("[0-1] DistributedDataParallel(\n        (module): Linear(")
     assert ran.result.endswith("(stays on the ranks)")
+    assert "stays on the ranks: it belongs to their process group" in ran.picture
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from skyward_nb.reports.results import RankResults, UnreturnedValue
+from skyward_nb.reports.results import RankResults, UnreturnedValue, why_it_stays
 
 
 class Huge:
@@ -160,6 +160,19 @@ def test_cycles_are_shown():
     loop = [1]
     loop.append(loop)
     assert shown(loop) == "[1, [...]]"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("the run's value: a lock is of one process\nAdvice.", "a lock is of one process"),
+        ("the run's value: 3 GB are too much", "3 GB are too much"),
+        ("it cannot be rebuilt in the notebook: ValueError: Default process group has not been initialized, please",
+         "it belongs to their process group, in which the notebook is not"),
+    ],
+)  # fmt: skip
+def test_why_a_value_stays_is_said_in_one_line(reason, said):
+    assert why_it_stays(reason) == f"the run's value stays on the ranks: {said}"
 
 
 class Table:

@@ -368,6 +368,20 @@ def test_loops_one_after_another_are_all_kept_when_they_differ():
 
 def test_a_bar_that_leaves_nothing_is_gone():
     assert bars(bar(1, 3), bar(1, 10, over=True, keeping=False)) == []
+    inner = bar(2, 10, over=True, keeping=False, level=1)
+    assert bars(bar(1, 3), inner, bar(1, 10, over=True, keeping=False)) == []
+
+
+def test_an_inner_bar_that_leaves_nothing_stays_in_its_row_until_another_one_takes_it():
+    train, going = (bar(2, at, text="train", keeping=False, level=1) for at in (10, 5))
+    train = replace(train, over=True)
+    done = folded(bar(1, 0, text="epoch"), going, train, bar(1, 10, text="epoch", over=True))
+    assert [each.text for each in done.ranks[0].bars] == ["epoch", "train"]
+    assert done.ranks[0].loop_rows == 2, "no row is blank"
+    check = bar(3, 1, text="check", keeping=False, level=1)
+    after = folded(bar(1, 0, text="epoch"), train, check)
+    assert [each.text for each in after.ranks[0].bars] == ["epoch", "check"]
+    assert after.ranks[0].loop_rows == 2
 
 
 def test_bars_are_bounded():
