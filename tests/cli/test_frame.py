@@ -154,7 +154,7 @@ def test_no_pool_is_up(no_leaks, monkeypatch, tmp_path):
     assert sky("status").stdout == "no pool is up\n"
     assert sky("status", "--json").json == {"pools": []}
     assert sky("down").stdout == "no pool is up\n"
-    assert sky("down", "all", "--json").json == {"ended": [], "kept": []}
+    assert sky("down", "all", "--json").json == {"ended": [], "kept": [], "folders": 0}
     assert sky("check", "hang").stdout == "nothing runs: no pool is up\n"
     assert sky("sweep").stdout == "nothing is left over\n"
     assert sky("sweep", "--json").json == {"folders": 0, "values": 0, "processes": 0}
