@@ -52,9 +52,11 @@ def abort_groups(groups: list[Any]) -> None:
     backends: list[Any] = []
     for group in groups:
         before = _aborted.setdefault(group, [])
-        new = [each for each in backends_of(group) if each.name() == "nccl" and each not in before]
-        before += new
-        backends += new
+        with contextlib.suppress(RuntimeError):  # it has a backend of the user's own, too
+            new = [each for each in backends_of(group) if each.name() == "nccl"]
+            new = [each for each in new if each not in before]
+            before += new
+            backends += new
     # At once: the abort of one may wait for what another one has on the GPU. torch's own `_group_start` is of one
     # thread, and each abort has a thread of its own.
     aborts = [threading.Thread(target=_abort, args=(each,), daemon=True) for each in backends]
@@ -79,23 +81,37 @@ def collectives_on_gpu(after: int) -> list[str]:
 
     https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
     """
-    entries = (each for each in _recorded(only_active=True) if each["record_id"] > after)
-    return [each["profiling_name"].removeprefix("nccl:") for each in entries]
+    entries = _recorded()
+    ended: dict[str, int] = {}
+    for each in entries:
+        if each["state"] == "completed":
+            ended[_line_of(each)] = each["record_id"]
+    # They end in their order; single ones of a coalesced operation are never said to end.
+    return [
+        each["profiling_name"].removeprefix("nccl:")
+        for each in entries
+        if each["record_id"] > max(after, ended.get(_line_of(each), -1))
+    ]
+
+
+def _line_of(entry: dict[str, Any]) -> str:
+    """What a recorded collective is in a line with: those of its group, or what pairs of its ranks send."""
+    return f"{entry['process_group']} {entry.get('is_p2p')}"
 
 
 def last_recorded() -> int:
     """The number of the last collective of NCCL that torch has recorded; -1 if there is none."""
-    return max((each["record_id"] for each in _recorded(only_active=False)), default=-1)
+    return max((each["record_id"] for each in _recorded()), default=-1)
 
 
-def _recorded(*, only_active: bool) -> list[dict[str, Any]]:
-    """What torch's flight recorder has on collectives of NCCL."""
+def _recorded() -> list[dict[str, Any]]:
+    """What torch's flight recorder has on collectives of NCCL, the oldest first."""
     module = sys.modules.get("torch._C._distributed_c10d")
     dump: Any = getattr(module, "_dump_nccl_trace", None)
     if dump is None:
         return []
     # Written by torch in this process.
-    told = pickle.loads(dump(True, False, only_active))  # noqa: S301
+    told = pickle.loads(dump(True, False, False))  # noqa: S301
     return told.get("entries", [])
 
 

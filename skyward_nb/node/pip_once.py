@@ -42,6 +42,7 @@ class PipOnce(PackagingMagics):
                 # IPython's own goes on to say that the kernel may be restarted, and there is none here.
                 self.shell.system(f"{shlex.quote(sys.executable)} -m pip {line}")
                 print(key, file=done)
-                if line.split()[:1] == ["install"]:
+                failed = self.shell.user_ns.get("_exit_code")
+                if line.split()[:1] == ["install"] and not failed:
                     print("`%sky restart` gives ranks that import packages anew.")
         importlib.invalidate_caches()

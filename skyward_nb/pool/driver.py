@@ -25,6 +25,8 @@ from skyward_nb.words.errors import PoolBusy
 _FOLLOWS = 0.1
 """Seconds after which a thread that does not listen looks into its inbox."""
 _CUT_LIMIT = 10.0
+_SOON = 1.0
+"""Seconds after a run in which an interrupt may still be meant for it."""
 
 RunWatch = Callable[[ActiveRun, Event | None], None]
 """Gets the events of a run; None when a tick of time has passed."""
@@ -248,9 +250,11 @@ class Driver:
 
         A communicator of NCCL takes half a second to abort, and ranks may do so one after another.
         """
-        until = time.monotonic() + _CUT_LIMIT
+        soon, until = time.monotonic() + _SOON, time.monotonic() + _CUT_LIMIT
         if self._state.awaits_cuts:
             for event in self._lines.pump(watch, until, interrupts=True):
+                if isinstance(event, SigInt) and time.monotonic() > soon:
+                    break  # all begin anew
                 if isinstance(event, CommunicationCut):
                     self.carry_out(self._state.handle(event, self._context.pace.now()))
                 if not self._state.awaits_cuts or isinstance(event, RankLost):

@@ -78,7 +78,7 @@ def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
         finally:
             display.watch(Phase(""))
         assert quote is not None
-        return quote if _is_agreed(spec, quote) else with_quotas(spec, quote)
+        return quote
 
     if spec.provider == "sky":  # its list prices do not rise while a person thinks
         from skyward_nb.providers.skypilot.quoting import hold as hold_plan
@@ -120,7 +120,7 @@ def agree(spec: PoolSpec, quote: Quote, ask: Ask) -> None:
     if _is_agreed(spec, quote):
         return
     words = hourly_words(quote)
-    answer = ask(quote_lines(spec, quote), f"Rent that, for {words}? [y/N] ")
+    answer = ask(quote_lines(spec, with_quotas(spec, quote)), f"Rent that, for {words}? [y/N] ")
     if answer is None:
         if spec.max_cost is not None and most is not None:
             return

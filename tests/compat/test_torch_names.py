@@ -190,3 +190,26 @@ def test_backward_passes_are_watched():
     torch_private.watch_backward(None)
     (2 * x).backward()
     assert seen == [False, False]
+
+
+def test_collectives_that_a_gpu_has_not_ended(monkeypatch):
+    """By torch's record: later than the last one that ended in its line, and than what was cut."""
+
+    def entry(number, name, state, group="0", is_p2p=False):
+        return {
+            "record_id": number, "profiling_name": f"nccl:{name}", "state": state,
+            "process_group": (group, "default_pg"), "is_p2p": is_p2p,
+        }  # fmt: skip
+
+    told = [
+        entry(0, "send", "scheduled", is_p2p=True),  # a part of the next one
+        entry(1, "coalesced", "completed", is_p2p=True),
+        entry(2, "all_reduce", "completed"),
+        entry(3, "all_gather", "started"),
+        entry(4, "broadcast", "scheduled", group="1"),
+    ]
+    monkeypatch.setattr(torch_private, "_recorded", lambda: told)
+    assert torch_private.collectives_on_gpu(-1) == ["all_gather", "broadcast"]
+    assert torch_private.collectives_on_gpu(3) == ["broadcast"]
+    assert torch_private.last_recorded() == 4
+    assert torch_private.collectives_on_gpu(4) == []

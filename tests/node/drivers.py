@@ -12,6 +12,7 @@ import select
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from waiting import until
 
@@ -84,7 +85,22 @@ class Driver:
                 return [found[rank] for rank in ranks]
             refused = [e for e in self.events[since:] if isinstance(e, RankRefused | RankLost)]
             assert not refused, refused
-            assert self.hear(max(0.0, until - time.monotonic())), (kind, fields, self.events[-5:])
+            if not self.hear(max(0.0, until - time.monotonic())):
+                raise AssertionError((kind, fields, self._where(set(ranks) - set(found))))
+
+    def _where(self, ranks):
+        """The last events, and where these ranks are, which did not say what was waited for."""
+        told = self.events[-5:]
+        self.link.send(Inspect(tuple(sorted(ranks))))
+        until = time.monotonic() + 5
+        while time.monotonic() < until and self.hear(until - time.monotonic()):
+            """Their stacks come, from native code, too."""
+        kernels = [
+            f"{rank}: {path.parent.name} {path.read_text()}"
+            for rank in ranks
+            for path in Path(f"/proc/{self.pids.get(rank)}/task").glob("*/wchan")
+        ]
+        return told, [each.text for each in self.events if isinstance(each, Stack)][-4:], kernels
 
     def _reserve(self):
         self.generation += 1

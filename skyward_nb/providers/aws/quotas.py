@@ -12,11 +12,15 @@ from skyward_nb.words.offers import Offer, Quote
 from skyward_nb.words.spec import PoolSpec
 
 _MOST_NAMED = 3
+_LIMIT = 10.0
 
 
 async def quota_remarks(spec: PoolSpec, quote: Quote) -> tuple[str, ...]:
     """Which offers a quota refuses whatever else runs, in words; nothing of quotas that may not be read."""
-    cloud = AWSClient.of(spec.aws or AWSAccess())
+    access = spec.aws or AWSAccess()
+    if access.capacity_block is not None or access.reservation is not None:
+        return ()  # bought or reserved already
+    cloud = AWSClient.of(access)
     counted: dict[tuple[str, Quota], list[Offer]] = {}
     for offer in quote.offers:
         key = offer.region, quota_of(offer.type.name, spot=offer.spot)
@@ -33,17 +37,18 @@ async def quota_remarks(spec: PoolSpec, quote: Quote) -> tuple[str, ...]:
 
 
 async def limit_of(cloud: AWSClient, region: str, quota: Quota) -> float | None:
-    """The vCPUs that a quota allows there; None where these credentials may not read it."""
+    """The vCPUs that a quota allows there; None where these credentials may not read it, or nobody answers."""
     try:
-        said = await cloud.ask(
+        asking = cloud.ask(
             "GetServiceQuota",
             region,
             service="service-quotas",
             ServiceCode="ec2",
             QuotaCode=quota.code,
         )
+        said = await asyncio.wait_for(asking, _LIMIT)
         return float(said["Quota"]["Value"])
-    except AWSError:
+    except (AWSError, TimeoutError):
         return None
 
 
