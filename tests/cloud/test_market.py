@@ -192,5 +192,7 @@ def test_a_quota_that_is_too_small_is_told_before_anything_is_rented(api):
     assert not any("quota" in each for each in dry_lines(spec(line)))
     assert "RunInstances" not in api.actions()
     api.calm()
-    block = "capacity_block=cr-0123456789abcdef0 instance_type=p4d.24xlarge nodes=2"
+    block = (
+        "capacity_block=cr-0123456789abcdef0 instance_type=p4d.24xlarge zones=us-east-1a nodes=2"
+    )
     assert not any("quota" in each for each in dry_lines(spec(f"{block} region=us-east-1")))
