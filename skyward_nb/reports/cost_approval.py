@@ -48,15 +48,14 @@ def quote_for(spec: PoolSpec) -> Quote | None:
     return replace(quote, offers=tuple(affordable(spec, quote.offers)))
 
 
-def with_quotas(spec: PoolSpec, quote: Quote) -> Quote:
-    """The quote, with a remark on each quota of AWS that is too small for an offer of it."""
+def _quota_lines(spec: PoolSpec, quote: Quote) -> tuple[str, ...]:
+    """A line on each quota of AWS that is too small for an offer."""
     if spec.provider != "aws":
-        return quote
+        return ()
     from skyward_nb.providers.aws.quotas import quota_remarks
     from skyward_nb.providers.loop_thread import LOOP
 
-    remarks = LOOP.start(quota_remarks(spec, quote)).future.result()
-    return replace(quote, remarks=(*quote.remarks, *remarks))
+    return LOOP.start(quota_remarks(spec, quote)).future.result()
 
 
 def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
@@ -71,6 +70,8 @@ def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
         return
     from skyward_nb.providers.aws.quoting import hold
 
+    shown: list[Quote] = []
+
     def quoted() -> Quote:
         display.watch(Phase(f"asking {_RENTED[spec.provider]} what can be rented"))
         try:
@@ -78,7 +79,11 @@ def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
         finally:
             display.watch(Phase(""))
         assert quote is not None
+        shown[:] = [quote]
         return quote
+
+    def ask(lines: list[str], question: str) -> str | None:
+        return ask_person([*lines, *_quota_lines(spec, shown[0])], question)
 
     if spec.provider == "sky":  # its list prices do not rise while a person thinks
         from skyward_nb.providers.skypilot.quoting import hold as hold_plan
@@ -87,7 +92,7 @@ def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
         agree(spec, quote, ask_person)
         hold_plan(spec, quote)
         return
-    quote = agreed(spec, quoted, ask_person)
+    quote = agreed(spec, quoted, ask)
     hold(spec, quote)
     display.note(*quote.remarks)
 
@@ -120,7 +125,7 @@ def agree(spec: PoolSpec, quote: Quote, ask: Ask) -> None:
     if _is_agreed(spec, quote):
         return
     words = hourly_words(quote)
-    answer = ask(quote_lines(spec, with_quotas(spec, quote)), f"Rent that, for {words}? [y/N] ")
+    answer = ask(quote_lines(spec, quote), f"Rent that, for {words}? [y/N] ")
     if answer is None:
         if spec.max_cost is not None and most is not None:
             return
@@ -201,7 +206,9 @@ def dry_lines(spec: PoolSpec) -> list[str]:
         if quote is None or quote.first is None:
             raise
         return [*notes, error.message, *quote_lines(spec, quote)]
-    return [*notes, *(quote_lines(spec, with_quotas(spec, quote)) if quote is not None else ())]
+    if quote is None:
+        return [*notes]
+    return [*notes, *quote_lines(spec, quote), *_quota_lines(spec, quote)]
 
 
 def quote_lines(spec: PoolSpec, quote: Quote) -> list[str]:
