@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 ANSWERS = Path(__file__).parent / "nvidia"
 A100 = "NVIDIA A100-SXM4-80GB"
 
@@ -18,6 +20,16 @@ def gpu(number, *profiles, name=A100, mig="Enabled", **more):
         for at, profile in enumerate(profiles, 1)
     ]
     return {"name": name, "uuid": f"GPU-{number}0000000-card", "mig": mig, "slices": slices, **more}
+
+
+def on_gpus(count):
+    """The name to ask this machine's GPUs by; skips where there are too few."""
+    from skyward_nb.providers.local import gpus as names
+
+    found = names()
+    if len(found) < count:
+        pytest.skip(f"needs {count} NVIDIA GPU{'s' * (count > 1)}")
+    return found[0].split()[1]
 
 
 class Nvidia:

@@ -211,29 +211,31 @@ class ControlThread:
         would if it had a processor.
         """
         hidden = next((each.hidden for each in self._frameworks.plugins if each.hidden), "")
+        busy = self._stays(lambda: _computes(hidden)) if hidden else None
+        return hidden if busy is not None and busy < _BUSY else ""
+
+    def _awaited_on_gpu(self) -> str:
+        """The collective of a GPU that the main thread waits for: there is one, and it stays where it is."""
+        return self._on_gpu() if self._on_gpu() and self._stays() is not None else ""
+
+    def _on_gpu(self) -> str:
+        found = (each.awaited_on_gpu() for each in self._frameworks.plugins)
+        return next(filter(None, found), "")
+
+    def _stays(self, computes: Callable[[], bool] = lambda: False) -> float | None:
+        """The share of a processor that this process takes while the main thread is at one place for a few looks.
+
+        None if it does not stay there, or `computes`, or is in code that listens.
+        """
         frame = sys._current_frames().get(self._main)
-        if not hidden or frame is None or called_at(frame.f_code, frame.f_lasti) in _LISTENING:
-            return ""
+        if frame is None or called_at(frame.f_code, frame.f_lasti) in _LISTENING:
+            return None
         before, began, spent = _where(frame), time.monotonic(), time.process_time()
         for _ in range(_STILL_LOOKS):
             time.sleep(_BETWEEN_STILL_LOOKS)
-            if _computes(hidden) or before != _where(sys._current_frames().get(self._main)):
-                return ""
-        busy = (time.process_time() - spent) / (time.monotonic() - began)
-        return hidden if busy < _BUSY else ""
-
-    def _awaited_on_gpu(self) -> str:
-        """The collective of a GPU that the main thread waits for: it stays in native code that does not listen."""
-        frame = sys._current_frames().get(self._main)
-        if frame is None or called_at(frame.f_code, frame.f_lasti) in _LISTENING:
-            return ""
-        before = _where(frame)
-        for _ in range(_STILL_LOOKS):
-            time.sleep(_BETWEEN_STILL_LOOKS)
-            if before != _where(sys._current_frames().get(self._main)):
-                return ""
-        found = (each.awaited_on_gpu() for each in self._frameworks.plugins)
-        return next(filter(None, found), "")
+            if computes() or before != _where(sys._current_frames().get(self._main)):
+                return None
+        return (time.process_time() - spent) / (time.monotonic() - began)
 
 
 def _stack(ident: int, frame: FrameType | None) -> str:

@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from gpus import on_gpus
 from kernels import kernel, ready
 
 from skyward_nb.plugins.huggingface_plugin import PLUGIN
@@ -317,11 +318,7 @@ def test_variables():
 @needs_it
 @pytest.mark.gpu
 def test_accelerator_and_trainer_on_a_gpu(no_leaks):
-    from skyward_nb.providers.local import gpus
-
-    if not gpus():
-        pytest.skip("needs an NVIDIA GPU")
-    name = gpus()[0].split()[1]
+    name = on_gpus(1)
     with kernel(HF_HUB_OFFLINE="1") as running:
         body = TRAINS.format(size=4, use_cpu=False)
         ran = running.run(

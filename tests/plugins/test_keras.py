@@ -4,12 +4,12 @@ import ast
 
 import pytest
 from absent import BESIDE_KERAS, without
+from gpus import on_gpus
 from kernels import ready
 from later import needs
 
 import skyward_nb as sky
 from skyward_nb.plugins.keras_plugin import settled
-from skyward_nb.providers.local import gpus
 
 pytestmark = needs("keras", "jax")
 
@@ -227,7 +227,5 @@ def test_keras_on_torch_trains_on_the_gpu(no_leaks):
         losses = model.fit(x, x[:, :1], epochs=3, verbose=0).history["loss"]
         return model.weights[0].value.device.type, losses[-1] < losses[0]
 
-    if not (found := gpus()):
-        pytest.skip("needs an NVIDIA GPU")
-    with sky.ComputePool(accelerator=found[0].split()[1], quiet=True) as pool:
+    with sky.ComputePool(accelerator=on_gpus(1), quiet=True) as pool:
         assert {*(train() @ pool)} == {("cuda", True)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from gpus import on_gpus
 from kernels import kernel
 from later import needs
 
@@ -49,10 +50,7 @@ ENDS = [
 
 @pytest.fixture(scope="module")
 def notebook():
-    from skyward_nb.providers.local import gpus
-
-    if not gpus():
-        pytest.skip("needs an NVIDIA GPU")
+    on_gpus(1)
     with kernel() as running:
         yield running
 
@@ -60,9 +58,7 @@ def notebook():
 @pytest.fixture
 def ranks(notebook):
     """A notebook whose two ranks have trained a model by NCCL."""
-    from skyward_nb.providers.local import gpus
-
-    ran = notebook.run(BEGIN.format(name=gpus()[0].split()[1]), timeout=120)
+    ran = notebook.run(BEGIN.format(name=on_gpus(1)), timeout=120)
     assert ran.result == f"[0-1] (True, {GOOD[6:]})", ran.traceback
     return notebook
 

@@ -9,6 +9,7 @@ import re
 import threading
 
 import pytest
+from gpus import on_gpus
 from kernels import kernel, ready
 from other_user import CONNECTS, as_another_user, needs_another_user, other_user_runs
 from plugins.alone import fails_alone
@@ -710,16 +711,6 @@ def test_more_ranks_than_gpus_want_gloo():
 
 
 # ── on GPUs ─────────────────────────────────────────────────────────────────────────────
-
-
-def on_gpus(count):
-    """The name to ask this machine's GPUs by; skips where there are too few."""
-    from skyward_nb.providers.local import gpus as names
-
-    found = names()
-    if len(found) < count:
-        pytest.skip(f"needs {count} NVIDIA GPU{'s' * (count > 1)}")
-    return found[0].split()[1]
 
 
 @pytest.mark.gpu
