@@ -17,7 +17,7 @@ from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import ActiveRun, RunLeft
-from skyward_nb.pool.state import Action, Deliver, Ended, Incoming, Send, SigInt
+from skyward_nb.pool.state import STILL_MEANT, Action, Deliver, Ended, Incoming, Send, SigInt
 from skyward_nb.protocol.commands import Inspect, Sample
 from skyward_nb.protocol.events import CommunicationCut, Event, RankLost
 from skyward_nb.words.errors import PoolBusy
@@ -25,8 +25,6 @@ from skyward_nb.words.errors import PoolBusy
 _FOLLOWS = 0.1
 """Seconds after which a thread that does not listen looks into its inbox."""
 _CUT_LIMIT = 10.0
-_SOON = 1.0
-"""Seconds after a run in which an interrupt may still be meant for it."""
 
 RunWatch = Callable[[ActiveRun, Event | None], None]
 """Gets the events of a run; None when a tick of time has passed."""
@@ -250,7 +248,7 @@ class Driver:
 
         A communicator of NCCL takes half a second to abort, and ranks may do so one after another.
         """
-        soon, until = time.monotonic() + _SOON, time.monotonic() + _CUT_LIMIT
+        soon, until = time.monotonic() + STILL_MEANT, time.monotonic() + _CUT_LIMIT
         if self._state.awaits_cuts:
             for event in self._lines.pump(watch, until, interrupts=True):
                 if isinstance(event, SigInt) and time.monotonic() > soon:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.reachability import MachinesUnreachable, meet
-from skyward_nb.pool.state import PoolState, SigInt
+from skyward_nb.pool.state import STILL_MEANT, PoolState, SigInt
 from skyward_nb.protocol.commands import Command, Fork, KeepState, PluginUse, Reform, Reserve
 from skyward_nb.protocol.events import (
     Hello,
@@ -40,8 +40,6 @@ _RENDEZVOUS_PORT = 29500
 """The rendezvous port on remote machines; firewalls and scripts may know it from torchrun."""
 _LAST_WORDS = 2000
 """Characters that are told of what a rank wrote that did not start."""
-_SOON = 1.0
-"""Seconds after a run in which an interrupt may still be meant for it."""
 
 
 class Generations:
@@ -158,7 +156,7 @@ class Generations:
             number = self._state.generation
             return Fork(number, places, self._plugins, spec.variables, spec.limits)
 
-        soon = time.monotonic() + _SOON
+        soon = time.monotonic() + STILL_MEANT
         written = defaultdict[int, str](str)
         for event in self._lines.pump(watch, None, interrupts=stubborn):
             match event:

@@ -26,6 +26,9 @@ from skyward_nb.protocol.commands import Command
 from skyward_nb.protocol.events import CommunicationCut, Event, Phase, RankLost
 from skyward_nb.words.ranks import count_ranks
 
+STILL_MEANT = 1.0
+"""Seconds after a run in which an interrupt may still be meant for it."""
+
 
 class SigInt:
     """The person interrupted."""
