@@ -105,17 +105,20 @@ async def ready(
     tell: PhaseReporter,
     *,
     ours: package.Package | None = None,
+    before: Image | None = None,
 ) -> Environment:
     """Make sure that a machine has the package and an environment for this image.
 
-    Takes one round trip if nothing has changed. `ours` is the package, if it is packed already. Raises
+    Takes one round trip if nothing has changed. `ours` is the package, if it is packed already. Packages that
+    an environment for the image `before` has keep their versions, where that is possible. Raises
     `OptionError` for an image that no machine can have, `HostNotReady` if this machine lacks a part and
     cannot get it, and `ShellGone`.
     """
     check_minor(image)
     check_machine(shell.name, facts)
     try:
-        return await _ready(shell, facts, image, tell, ours or package.Package())
+        wanted = None if image.interpreter else _Wanted(facts, image, before)
+        return await _ready(shell, facts, image, wanted, tell, ours or package.Package())
     except TimeoutError:
         raise HostNotReady(
             shell.name,
@@ -124,10 +127,28 @@ async def ready(
         ) from None
 
 
+def digest_for(facts: MachineFacts, image: Image) -> str:
+    """The digest of the environment that a machine has for an image; "" where that is an interpreter of its own."""
+    return "" if image.interpreter else _Wanted(facts, image).digest
+
+
+def python_of(facts: MachineFacts, digest: str) -> str:
+    """The path of the Python of an environment on a machine."""
+    return f"{_folder(facts, digest)}/bin/python"
+
+
+def _folder(facts: MachineFacts, digest: str) -> str:
+    return f"{facts.cache}/envs/{digest}"
+
+
 async def _ready(
-    shell: Shell, facts: MachineFacts, image: Image, tell: PhaseReporter, ours: package.Package
+    shell: Shell,
+    facts: MachineFacts,
+    image: Image,
+    wanted: _Wanted | None,
+    tell: PhaseReporter,
+    ours: package.Package,
 ) -> Environment:
-    wanted = None if image.interpreter else _Wanted(facts, image)
     asked = image.interpreter or ""
     if asked.startswith("~/"):
         asked = facts.home + asked[1:]
@@ -155,7 +176,7 @@ async def _ready(
     tell("package", "", True)
     if wanted is None:
         return Environment(asked, code, "")
-    return Environment(f"{wanted.final}/bin/python", code, wanted.digest)
+    return Environment(python_of(facts, wanted.digest), code, wanted.digest)
 
 
 def check_machine(host: str, facts: MachineFacts) -> None:
@@ -177,9 +198,10 @@ def check_machine(host: str, facts: MachineFacts) -> None:
 class _Wanted:
     """The environment to make: its Python, its packages, and their digest."""
 
-    def __init__(self, facts: MachineFacts, image: Image) -> None:
+    def __init__(self, facts: MachineFacts, image: Image, before: Image | None = None) -> None:
         self.requirements = requirements(image)
         self._image = image
+        self._before = digest_for(facts, before) if before else ""
         fitting = (tool for tool in facts.pythons if tool.version.startswith(f"{minor()}."))
         self.python = next(fitting, None)
         """None: uv has to bring one."""
@@ -198,14 +220,15 @@ class _Wanted:
             [masked_address(text) for text in self.requirements],
         ]
         self.digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-        self.final = f"{facts.cache}/envs/{self.digest}"
+        self.final = _folder(facts, self.digest)
 
     def choices(self) -> list[Sequence[str]]:
-        """Packages to install: those of the first time, else with the versions here, else any that fit."""
+        """Packages to install: those of the first time, else with the versions of before or here, else any that fit."""
         looser = requirements(self._image, exactly=False)
-        return [
-            each for each in (version_locks.known(self.digest), self.requirements, looser) if each
-        ]
+        kept = version_locks.known(self._before) if self._before else []
+        with_kept = [*kept, *self.requirements] if kept else []
+        ways = (version_locks.known(self.digest), with_kept, self.requirements, looser)
+        return [each for each in ways if each]
 
 
 def _says(seen: ScriptResult, word: bytes) -> bool:

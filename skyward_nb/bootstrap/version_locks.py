@@ -35,12 +35,33 @@ def keep(digest: str, out: bytes) -> None:
             new.replace(_folder() / digest)
 
 
+def news(before: list[str], now: list[str]) -> tuple[str, ...]:
+    """What is new among packages, each at its version: `einops 0.8.2`, `numpy 2.1 → 2.2`. Pure."""
+    had, have = (dict(filter(None, map(_read, lines))) for lines in (before, now))
+    return tuple(
+        f"{name} {had[name]} → {version}" if name in had else f"{name} {version}".rstrip()
+        for name, version in have.items()
+        if had.get(name) != version
+    )
+
+
+def _read(line: str) -> tuple[str, str] | None:
+    """The name and the version of a line of `uv pip freeze`; one from an address has no version."""
+    name, _, version = line.partition("==")
+    name = name.partition(" @ ")[0].strip()
+    return (name, version.strip()) if name and not line.startswith(("-", "#")) else None
+
+
 def forget(digest: str) -> None:
     """Forget the packages: the next environment is resolved anew."""
     with suppress(OSError):
         (_folder() / digest).unlink()
 
 
+def cache_root() -> Path:
+    """The folder of this machine for what can be made again."""
+    return Path(os.environ.get("SKYWARD_CACHE_DIR") or platformdirs.user_cache_dir("skyward_nb"))
+
+
 def _folder() -> Path:
-    base = os.environ.get("SKYWARD_CACHE_DIR") or platformdirs.user_cache_dir("skyward_nb")
-    return Path(base) / "locks"
+    return cache_root() / "locks"

@@ -129,7 +129,7 @@ def open_pool(
             display.change(title=f"Attaching to {pool.spec}", awaited=0)
             pool.attach(display.watch)
             if pool.spec != spec:
-                pool.become(spec, display.watch)
+                display.note(*pool.become(spec, display.watch).notes)
         there = PoolClient(pool, is_guest=left is not None)
         yield there
     except SkyError as error:

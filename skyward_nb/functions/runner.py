@@ -27,6 +27,7 @@ from skyward_nb.options.plugin_options import missing
 from skyward_nb.options.specs import extended_by_choice, readied_for
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.plugin_table import is_installed
+from skyward_nb.pool.installing import added_words
 from skyward_nb.pool.outcome import ActiveRun, RunOutcome, RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Event, ValueWanted
@@ -250,18 +251,19 @@ class Runner:
         return extended_by_choice(self.pool.spec, chosen, asked=False)[0]
 
     def _become(self, spec: PoolSpec, note: str = "") -> None:
-        display = self._stage.display(f"Readying {','.join(spec.framework)}")
+        what = added_words(spec, self.pool.spec)
+        display = self._stage.display(f"Readying {what}")
         told = simulation_notes(spec, self.pool.spec)
         try:
-            lost = self.pool.become(spec, display.watch)
+            change = self.pool.become(spec, display.watch)
         except BaseException as error:
             # One that nobody asked for is told by the picture alone.
             display.error_follows = not note and isinstance(error, Exception)
             display.fail(error)
             raise
         notes = (note, *told) if note else told
-        notes += (f"lost with the earlier ranks: {', '.join(lost)}",) if lost else ()
-        display.end("finished", f"Ranks are ready for {','.join(spec.framework)}", notes=notes)
+        notes += change.notes
+        display.end("finished", f"Ranks are ready for {what}", notes=notes)
 
     def _request(self, job: PackedCall, ranks: tuple[int, ...]) -> RunRequest:
         number = self._stage.number

@@ -7,21 +7,9 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 import sys
 
-
-def start_forge(arguments: list[str]) -> tuple[int, socket.socket]:
-    """Start the forge; its process id and our end of its control socket."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    os.set_inheritable(theirs.fileno(), True)
-    safely = ["-P"] if sys.flags.safe_path else []
-    command = [sys.executable, *safely, "-m", "skyward_nb.node.forge", str(os.getpid())]
-    command += [str(theirs.fileno()), *arguments]
-    quiet = (os.POSIX_SPAWN_DUP2, 2, 1)
-    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=[quiet])
-    theirs.close()
-    return pid, ours
+from skyward_nb.node.forge_start import start_forge
 
 
 def main() -> None:

@@ -54,6 +54,7 @@ class Agent:
         folder: Path,
         journal: Journal,
         values: ValueService,
+        stores: tuple[str, ...],
         refresher: FolderRefresher,
         limits: AgentLimits,
         forge_pid: int,
@@ -67,7 +68,7 @@ class Agent:
         self._ttl = limits.ttl
         self._runs = RunRecord(journal)
         self._outbox = Outbox(journal, self._runs)
-        self._forge = ForgeConnection(folder, forge_pid, control)
+        self._forge = ForgeConnection(folder, stores, forge_pid, control)
         self._ports = ReservedPorts()
         self._ranks = LocalRanks(self._forge, self._outbox, self._runs)
         self._outbox.hold_ranks = self._ranks.hold
@@ -155,6 +156,8 @@ class Agent:
             case commands.Reserve():
                 self._stop_listening()  # machines have found each other by now
                 self._outbox.tell(self._ports.reserve(command))
+            case commands.UseEnvironment():
+                self._begin_task(self._spawner.use(command))
             case commands.Fork():
                 self._begin_task(self._spawner.spawn(command))
             case commands.RunSeen():
@@ -216,6 +219,7 @@ def run(
                 own,
                 journal,
                 ValueService(own, store),
+                stores,
                 refresher,
                 limits,
                 forge_pid,

@@ -13,7 +13,9 @@ from typing import IO, TYPE_CHECKING
 
 from skyward_nb.node.forge_messages import ModulesPreloaded, Order, PreloadModules, RankForked, Word
 from skyward_nb.node.forge_messages import send as send_message
+from skyward_nb.node.forge_start import start_forge
 from skyward_nb.system import processes
+from skyward_nb.system.package_path import environ_with
 from skyward_nb.words.decoding import from_msgpack
 
 if TYPE_CHECKING:
@@ -23,11 +25,15 @@ if TYPE_CHECKING:
 class ForgeConnection:
     """Sends orders in order, with descriptors, and lists the processes that the agent is to end."""
 
-    def __init__(self, folder: Path, pid: int, control: socket.socket) -> None:
+    def __init__(
+        self, folder: Path, stores: tuple[str, ...], pid: int, control: socket.socket
+    ) -> None:
         self._folder = folder
+        self._stores = stores
         self._pid = pid
         self._socket = control
         self._orders: deque[tuple[Order, tuple[IO[bytes] | socket.socket, ...]]] = deque()
+        self._changing = asyncio.Lock()
         self._ordered: set[str] | None = None
         """Modules that it was ordered to import."""
         self.imported: asyncio.Event = asyncio.Event()
@@ -39,15 +45,43 @@ class ForgeConnection:
         """Listen from now on; calls `ended` if the forge ends by itself."""
         self._loop = asyncio.get_running_loop()
         self._ranks, self._ended = ranks, ended
+        self._listen()
+
+    def _listen(self) -> None:
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, self._read)
         self.list_processes()
 
     async def close(self) -> None:
         """Hang up, and wait until the forge has ended its ranks and itself."""
+        async with self._changing:
+            await self._close()
+
+    async def _close(self) -> None:
         self._loop.remove_reader(self._socket)
         self._socket.close()
         await self._loop.run_in_executor(None, wait_for_forge, self._pid)
+
+    async def renew(self, python: str, packages: str) -> None:
+        """End this forge, whose ranks have ended, and start another: in this Python, with a folder of packages.
+
+        Raises OSError where that one cannot be started; it is then another one as before.
+        """
+        async with self._changing:
+            await self._close()
+            self._orders.clear()
+            modules = sorted(self._ordered or ())
+            self._ordered = {*modules}
+            self.imported.clear()
+            self.missing = {}
+            arguments = [str(self._folder), *self._stores, *modules]
+            try:
+                self._pid, self._socket = start_forge(arguments, python, environ_with(packages))
+            except OSError:
+                self._pid, self._socket = start_forge(arguments)
+                raise
+            finally:
+                self._listen()
 
     def list_processes(self) -> None:
         """Begin anew the list of processes, which are to be ended if the agent is found dead."""

@@ -98,6 +98,10 @@ class LocalRanks:
         """End the present ranks, and wait for that; those at these places come next."""
         self.generation = generation
         self._elsewhere = frozenset(range(places[0].world_size)) - {each.rank for each in places}
+        await self.end_present()
+
+    async def end_present(self) -> None:
+        """End the present ranks, and wait for that."""
         self._kill(tuple(self._by_rank))
         while self._by_rank:
             self._one_ended.clear()

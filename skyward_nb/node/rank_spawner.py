@@ -15,7 +15,7 @@ from skyward_nb.node.outbox import Outbox
 from skyward_nb.node.reserved_ports import ReservedPorts
 from skyward_nb.node.slices import SlicesLacking, with_slices
 from skyward_nb.plugins.plugin_table import find_plugin
-from skyward_nb.protocol.commands import Fork
+from skyward_nb.protocol.commands import Fork, UseEnvironment
 from skyward_nb.protocol.events import RankRefused, Step
 from skyward_nb.runtime.kept_state import KeptState
 from skyward_nb.words.info import environment
@@ -41,6 +41,18 @@ class RankSpawner:
         self._ranks = ranks
         self._outbox = outbox
         self._one_at_a_time = asyncio.Lock()
+        self._unusable = ""
+        """Why the environment that was asked for is not used, in words, or ""."""
+
+    async def use(self, order: UseEnvironment) -> None:
+        """End the present ranks and their forge, and start another one; if that fails, the next ranks are refused."""
+        async with self._one_at_a_time:
+            await self._ranks.end_present()
+            self._unusable = ""
+            try:
+                await self._forge.renew(order.python, order.folder)
+            except OSError as error:
+                self._unusable = f"{order.python} does not start: {error.strerror or error}"
 
     async def spawn(self, order: Fork) -> None:
         """End the present ranks and fork these; a failure is sent as `RankRefused`."""
@@ -56,6 +68,10 @@ class RankSpawner:
         self._outbox.tell(RankRefused(order.generation, order.places[0].rank, message, text))
 
     async def _spawn(self, order: Fork) -> None:
+        if self._unusable:
+            self._refuse(order, self._unusable, "")
+            self._unusable = ""
+            return
         await self._import_modules(order)
         for module, why in self._forge.missing.items():
             self._refuse(order, f"{module} cannot be imported here", why)

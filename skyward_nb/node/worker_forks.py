@@ -47,6 +47,7 @@ class WorkerForks:
     def listen(self, selector: selectors.BaseSelector) -> None:
         """Take orders from now on; `hear` is to be called where there are some."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._path.unlink(missing_ok=True)  # a forge before this one had it
         self._listener.bind(os.fspath(self._path))
         self._listener.listen(64)
         self._selector = selector

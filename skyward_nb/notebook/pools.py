@@ -15,6 +15,7 @@ from skyward_nb.compat.ipykernel_private import shutdown_reply
 from skyward_nb.names.ledger import SourceFinder
 from skyward_nb.notebook.background import Background
 from skyward_nb.notebook.every_cell import EveryCell
+from skyward_nb.pool.installing import added_words
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.registry import PoolEntry
 from skyward_nb.protocol.events import RankLost
@@ -24,7 +25,6 @@ from skyward_nb.reports.found_pools import FoundPool, notebook_of, others, silen
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.words.errors import BudgetSpent, PoolError
-from skyward_nb.words.frameworks import lacking
 from skyward_nb.words.offers import Bill, spell_dollars
 from skyward_nb.words.simulation import simulation_notes
 from skyward_nb.words.spec import PoolSpec
@@ -294,12 +294,13 @@ class Pools:
         return pool
 
     def become(self, pool: Pool, spec: PoolSpec, display: RunDisplay) -> None:
-        """Add frameworks to a pool that is up, under `display`; raises `StartError` where they do not come up."""
-        added = lacking(spec.framework, pool.spec.framework) or spec.framework
-        display.change(title=f"Readying {','.join(added)}", awaited=spec.world_size)
+        """Add frameworks and packages to a pool that is up, under `display`.
+
+        Raises `StartError` where they do not come up, and `HostNotReady` where they are not installed.
+        """
+        display.change(title=f"Readying {added_words(spec, pool.spec)}", awaited=spec.world_size)
         display.note(*simulation_notes(spec, pool.spec))
-        if lost := pool.become(spec, display.watch):
-            display.note(f"lost with the earlier ranks: {', '.join(lost)}")
+        display.note(*pool.become(spec, display.watch).notes)
 
     def adopt(self, left: FoundPool, display: RunDisplay) -> Pool:
         """Go on with a pool that another kernel has left alive; raises `PoolError` when it is gone."""

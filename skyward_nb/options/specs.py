@@ -183,10 +183,11 @@ def _with_frameworks(spec: PoolSpec, asked: PoolOptions, who_asks: str) -> PoolS
 
 
 def extended(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
-    """The spec of a pool that is up, with the frameworks that a line adds to it.
+    """The spec of a pool that is up, with the frameworks and the packages that a line adds to it.
 
     Raises `PoolError` where the pool has other options than are asked for.
     """
+    spec, asked = _with_packages(spec, asked)
     words: tuple[str, ...] = asked.framework or ()
     added = lacking(words, spec.framework)
     if not added:
@@ -197,6 +198,18 @@ def extended(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     more = asked.without(set(asked.stated) - {*_OF_FRAMEWORKS})
     line = f"framework={_spell(words)} on the line asks"
     return _with_frameworks(spec, more.changed(framework=added), line)
+
+
+def _with_packages(spec: PoolSpec, asked: PoolOptions) -> tuple[PoolSpec, PoolOptions]:
+    """The spec with the packages of `pip=` and `apt=`, and the options without those.
+
+    With an image on the line they belong to that one, which is compared whole.
+    """
+    if asked.image is not UNSET or not {"pip", "apt"} & {*asked.stated}:
+        return spec, asked
+    image = spec.image.having(None, asked.pip or (), asked.apt or ())
+    rest = asked.without(("pip", "apt"))
+    return (spec if image == spec.image else replace(spec, image=image)), rest
 
 
 def made_by_choice(

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from skyward_nb.names.ledger import Ledger, SourceFinder
 from skyward_nb.plugins.plugin_table import check_installed, uses_of
-from skyward_nb.pool import registry
+from skyward_nb.pool import installing, registry
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.generations import unseen_of
+from skyward_nb.pool.installing import InstalledPackages, PoolChange
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.link import Link
 from skyward_nb.pool.renewal import Renewal
@@ -76,11 +77,12 @@ class Lifecycle:
         finally:
             context.nodelog.close()
 
-    def become(self, spec: PoolSpec, watch: Watch) -> list[str]:
-        """Begin a new generation with the frameworks of `spec`; the names made on ranks that were lost.
+    def become(self, spec: PoolSpec, watch: Watch) -> PoolChange:
+        """Begin a new generation with the frameworks and the packages of `spec`; what came of it.
 
-        Ranks that have run something keep their processes and names, where those can enter the
-        frameworks that are added. Raises what `start` raises; the pool then keeps its spec.
+        Packages are installed first, while the ranks are as they were. Ranks that have run something keep
+        their processes and names where nothing was, and they can enter the frameworks that are added. Raises
+        what `start` raises; the pool then keeps its spec.
         """
         context, state = self._context, self._context.state
         before = context.spec, context.plugins
@@ -88,22 +90,34 @@ class Lifecycle:
         self._check(spec, plugins)
         added = frozenset(use.name for use in plugins if use not in before[1])
         only_adds = all(use in plugins for use in before[1])
+        installed, lost, is_whole = InstalledPackages(), list[str](), False
         try:
             with self._renewal.beginning_anew() as was_ready:
+                is_whole = was_ready
+                if installing.is_needed(context, spec):
+                    installed = installing.install(context, spec, watch)
+                is_as_it_was = plugins == before[1] and not installed.environments
+                is_whole = was_ready and is_as_it_was
                 context.becomes(spec, plugins)
-                lost = context.ledger.names_made_on_ranks()
                 goes_on = was_ready and only_adds and state.last_run > 0
-                if goes_on and context.generations.reform(watch, added):
+                if is_whole or (
+                    goes_on
+                    and not installed.environments
+                    and context.generations.reform(watch, added)
+                ):
                     state.has_begun(is_whole=True)
-                    lost = []
                 else:
+                    lost = context.ledger.names_made_on_ranks()
+                    installing.use(context, installed)
                     self._renewal.begin(watch, was_ready=was_ready)
         except BaseException:
-            context.becomes(*before)
-            context.state.has_begun(is_whole=False)
+            if context.spec is not before[0]:
+                context.becomes(*before)
+                installing.use_earlier(context, installed)
+            state.has_begun(is_whole=is_whole)
             raise
         context.enter_in_registry()
-        return lost
+        return PoolChange(installed, tuple(lost))
 
     def attach(self, watch: Watch) -> None:
         """Take over a pool that another process has left alive; the caller follows its `unseen` run.

@@ -11,6 +11,7 @@ from skyward_nb.names.ledger import Ledger, SourceFinder
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver
+from skyward_nb.pool.installing import PoolChange
 from skyward_nb.pool.lifecycle import Lifecycle
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.outcome import ActiveRun, RunObserver, RunOutcome, RunRequest, run_whole
@@ -127,8 +128,8 @@ class Pool:
         """Begin a new generation: ranks forked anew, their namespaces empty."""
         self.renewal.restart(watch)
 
-    def become(self, spec: PoolSpec, watch: Watch) -> list[str]:
-        """Change its frameworks; the names lost on ranks. Raises what `start` raises, and is unchanged then."""
+    def become(self, spec: PoolSpec, watch: Watch) -> PoolChange:
+        """Change its frameworks and packages; what came of it. Raises what `start` raises, and is unchanged then."""
         return self.lifecycle.become(spec, watch)
 
     def leave(self) -> None:

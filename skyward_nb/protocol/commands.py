@@ -101,6 +101,16 @@ class Fork(msgspec.Struct, frozen=True, tag=True):
         return masked_repr(self)
 
 
+class UseEnvironment(msgspec.Struct, frozen=True, tag=True):
+    """To an agent: end the present ranks; those to come have this `python`, and the packages of a `folder`, too.
+
+    A `python` of "" is the agent's own; a `folder` of "" is none. `Fork` follows.
+    """
+
+    python: str = ""
+    folder: str = ""
+
+
 class Parcel(msgspec.Struct, frozen=True):
     """A value that travels as one, for some ranks (`None`: for all).
 
@@ -335,6 +345,7 @@ Command = (
     | ListenForPeers
     | ProbePeers
     | Reserve
+    | UseEnvironment
     | Fork
     | Reform
     | KeepState

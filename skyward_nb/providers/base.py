@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from skyward_nb.protocol.commands import UseEnvironment
 from skyward_nb.protocol.events import CostChanged, Phase, Remark, Step
 from skyward_nb.store.content_store import AgentGone as AgentGone
 from skyward_nb.store.content_store import ContentStore
@@ -77,6 +78,35 @@ class Machine(Protocol):
         """Wait until the agent, which was told to stop, is gone; else end it and remove its files.
 
         Returns the names of machines that may still run and cost money, if any.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Installation:
+    """The environment that ranks of a machine are to `use`, and the `earlier` one, which stays.
+
+    `installed` are packages with their versions, in words. Where it `is_new`, ranks have to begin anew in it.
+    """
+
+    use: UseEnvironment
+    earlier: UseEnvironment
+    installed: tuple[str, ...] = ()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it is another one than before."""
+        return self.use != self.earlier
+
+
+@runtime_checkable
+class Installs(Protocol):
+    """A machine that makes another environment while the pool is up."""
+
+    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> Installation:
+        """Make the environment that `spec` asks for; its ranks have that of the spec `before`, and keep it.
+
+        Raises a `SkyError`; nothing has changed then.
         """
         ...
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from skyward_nb.protocol.events import Phase, Step
 from skyward_nb.providers.base import (
     AgentGone,
+    Installation,
     Machine,
     MachineEnded,
     Readied,
@@ -66,6 +67,10 @@ class FakeMachine:
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
         """Start the agent; raises `StartError` with its last words."""
         await self._here.start_agent(idle, ttl, preload)
+
+    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> Installation:
+        """Make the folder of packages that this Python lacks; raises `MissingDependency`."""
+        return await self._here.install(spec, before, tell)
 
     async def connect(self) -> socket.socket:
         """Open a stream to the agent; raises `AgentGone`, or OSError while it is cut off."""

@@ -22,10 +22,13 @@ _LIMIT = 20
 
 
 def check_image(image: Image) -> None:
-    """Raise `OptionError` or `MissingDependency` if this machine lacks a part of an image."""
+    """Raise `OptionError` or `MissingDependency` if this machine lacks a part of an image that is not installed.
+
+    Packages of `pip=` that it lacks are: `package_folder`.
+    """
     _check_python(image.python)
     _check_interpreter(image.interpreter)
-    _check_pip(image.pip)
+    lacking(image.pip)
     if image.apt:
         _check_apt(image.apt)
 
@@ -59,16 +62,9 @@ def _names_of(python: Path) -> set[Path]:
     return {each for each in folder.glob("python*") if each.samefile(python)}
 
 
-def _check_pip(asked: Sequence[str]) -> None:
-    lacks = {text: word for text in asked if (word := _lack(_read(text), set()))}
-    if lacks:
-        shown = [masked_address(text) for text in lacks]
-        raise MissingDependency(
-            ", ".join(shown),
-            "pip=",
-            f"pip install {shlex.join(shown)}",
-            f"and this Python has {', '.join(dict.fromkeys(lacks.values()))}",
-        )
+def lacking(asked: Sequence[str]) -> dict[str, str]:
+    """By requirement that this Python does not meet, what it has instead; raises `OptionError` for no package."""
+    return {text: word for text in asked if (word := _lack(_read(text), set()))}
 
 
 def _read(text: str) -> Requirement:
@@ -78,8 +74,8 @@ def _read(text: str) -> Requirement:
         why = str(error).partition("\n")[0]
         raise OptionError(
             "pip",
-            f"pip={masked_address(text)}: {why}. provider=local installs nothing: name a package "
-            "that this Python should have, as in numpy>=2",
+            f"pip={masked_address(text)}: {why}. provider=local installs packages by name: "
+            "as in numpy>=2",
         ) from None
 
 

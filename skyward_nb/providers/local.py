@@ -14,8 +14,9 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable
 
-from skyward_nb.protocol.events import Phase, Step
-from skyward_nb.providers.base import AgentGone
+from skyward_nb.protocol.commands import UseEnvironment
+from skyward_nb.protocol.events import Step
+from skyward_nb.providers.base import AgentGone, Installation, Tell
 from skyward_nb.providers.folders import (
     PoolFolders,
     end_agent,
@@ -28,6 +29,7 @@ from skyward_nb.providers.folders import (
 from skyward_nb.providers.orphans import end_processes, is_ours
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.system import mig_partition, nvidia_smi
+from skyward_nb.system.package_path import environ_with
 from skyward_nb.system.processes import noted
 from skyward_nb.words.errors import AcceleratorError, OptionError, StartError
 from skyward_nb.words.image import Image
@@ -46,11 +48,15 @@ _LAST_WORDS = 2000
 class LocalMachine:
     """This machine, for one pool; the agent is a process of a session of its own."""
 
-    def __init__(self, pool: str, nodes: Iterable[int], folders: PoolFolders) -> None:
+    def __init__(
+        self, pool: str, nodes: Iterable[int], folders: PoolFolders, packages: str = ""
+    ) -> None:
         self.name = "local"
         self.nodes: tuple[int, ...] = tuple(nodes)
         self._pool = pool
         self._folders = folders
+        self._packages = packages
+        """The folder of packages that ranks have beside this Python's own, or ""."""
         self._store = BlobStore(folders.store, folders.spill)
         self._agent: subprocess.Popen[bytes] | None = None
         self._reached = False
@@ -69,6 +75,7 @@ class LocalMachine:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
+                env=environ_with(self._packages),
             )
         assert self._agent.stdout is not None
         ready = self._agent.stdout
@@ -82,6 +89,16 @@ class LocalMachine:
             await self.release()
             raise StartError(self._pool, "its agent ended before it was ready", detail)
         ready.close()
+
+    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> Installation:
+        """Make the folder of packages that `spec` asks for and this Python lacks; raises `MissingDependency`."""
+        from skyward_nb.bootstrap import version_locks
+        from skyward_nb.providers.package_folder import packages_in
+
+        earlier = await _packages_of(before, lambda _: None, self.nodes)
+        packages = await _packages_of(spec, tell, self.nodes)
+        news = version_locks.news(packages_in(earlier), packages_in(packages))
+        return Installation(UseEnvironment("", packages), UseEnvironment("", earlier), news)
 
     async def connect(self) -> socket.socket:
         """Connect to the agent's unix socket; raises `AgentGone` if no agent holds its folder."""
@@ -189,7 +206,7 @@ class LocalProvider:
         if spec.image != Image():
             from skyward_nb.providers.installed import check_image  # seldom, and takes a moment
 
-            check_image(on_cpu(spec.image) if spec.simulate else spec.image)
+            check_image(_image_of(spec))
         asked = spec.real_accelerator
         if asked is None:
             return
@@ -209,13 +226,12 @@ class LocalProvider:
                 "log in to; provider=aws rents such machines, and shows their price first.",
             )
 
-    async def acquire(
-        self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step], None]
-    ) -> tuple[LocalMachine, ...]:
-        """This machine, with folders for the pool; raises `RuntimeFolderError`."""
-        del tell  # nothing to report
+    async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[LocalMachine, ...]:
+        """This machine, with folders for the pool; raises `RuntimeFolderError`, `MissingDependency`."""
         sweep()
-        return (LocalMachine(spec.name, range(spec.nodes), make_folders(spec.name, pool_id)),)
+        nodes = range(spec.nodes)
+        packages = await _packages_of(spec, tell, tuple(nodes))
+        return (LocalMachine(spec.name, nodes, make_folders(spec.name, pool_id), packages),)
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[LocalMachine, ...]:
         """This machine, if the pool's agent lives; raises `AgentGone`."""
@@ -223,6 +239,28 @@ class LocalProvider:
         if is_gone(folders.runtime) or not is_ours(folders.runtime):
             raise AgentGone
         return (LocalMachine(spec.name, range(spec.nodes), folders),)
+
+
+def _image_of(spec: PoolSpec) -> Image:
+    return on_cpu(spec.image) if spec.simulate else spec.image
+
+
+async def _packages_of(spec: PoolSpec, tell: Tell, nodes: tuple[int, ...]) -> str:
+    """The folder of packages that ranks of a pool have beside this Python's own, or ""."""
+    if not spec.image.pip:
+        return ""
+    from skyward_nb.providers.package_folder import folder_for  # seldom, and takes a moment
+
+    heard: list[str] = []
+
+    def hear(text: str) -> None:
+        heard.append(text)
+        tell(Step(nodes, "environment", text))
+
+    folder = await folder_for(_image_of(spec), hear)
+    if heard:
+        tell(Step(nodes, "environment", heard[-1], done=True))
+    return folder
 
 
 def _check_slices(spec: PoolSpec, asked: str) -> None:

@@ -60,12 +60,18 @@ class OptionError(SkyError):
 
 
 class MissingDependency(SkyError):
-    """A package is missing; `install` is the command to type."""
+    """A package is missing; `install` is the command to type, `detail` has the last output of an installer."""
 
     def __init__(
-        self, package: str, why: str, install: str, lack: str = "which is not installed"
+        self,
+        package: str,
+        why: str,
+        install: str,
+        lack: str = "which is not installed",
+        detail: str = "",
     ) -> None:
-        super().__init__(f"{why} needs the package {package}, {lack}: {install}")
+        text = f"{why} needs the package {package}, {lack}: {install}"
+        super().__init__(f"{text}\n{detail}" if detail else text)
         self.package = package
         self.install = install
 

@@ -16,7 +16,8 @@ import msgspec
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.remote_shell import ScriptResult, ShellGone
-from skyward_nb.providers.base import AgentGone
+from skyward_nb.providers.base import AgentGone, Installation, Tell
+from skyward_nb.providers.far.host_setup import installed
 from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.host import GONE, NOTE, AgentFailed, AgentStarted, PoolNote
 from skyward_nb.store.byte_streams import ByteStream
@@ -24,6 +25,7 @@ from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.system import login_environment
 from skyward_nb.words.decoding import from_json
 from skyward_nb.words.errors import HostNotReady, StartError
+from skyward_nb.words.spec import PoolSpec
 
 T = TypeVar("T")
 _START_LIMIT = 120.0
@@ -126,6 +128,13 @@ class FarMachine:
                 f"{self._pool!r} is lost with a line that is cut. KillExcludeUsers= there spares a user.",
                 stacklevel=2,
             )
+
+    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> Installation:
+        """Make the environment of `spec`, beside that of `before`; raises `HostNotReady`."""
+        self._environment, installation = await installed(
+            self._line, self.nodes[0], spec, before, tell
+        )
+        return installation
 
     async def connect(self) -> socket.socket:
         """A stream to the agent, over a connection that is made anew if need be.

@@ -9,15 +9,23 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from skyward_nb.bootstrap import version_locks
 from skyward_nb.bootstrap.cuda_builds import with_cuda
-from skyward_nb.bootstrap.environment import Environment, PhaseReporter, ready
-from skyward_nb.bootstrap.machine_facts import spell_gpus
+from skyward_nb.bootstrap.environment import (
+    Environment,
+    PhaseReporter,
+    digest_for,
+    python_of,
+    ready,
+)
+from skyward_nb.bootstrap.machine_facts import MachineFacts, probe, spell_gpus
 from skyward_nb.bootstrap.package import Package
 from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.bootstrap.requirements import image_of
 from skyward_nb.bootstrap.volumes import mount
+from skyward_nb.protocol.commands import UseEnvironment
 from skyward_nb.protocol.events import Phase, Step
-from skyward_nb.providers.base import Tell
+from skyward_nb.providers.base import Installation, Tell
 from skyward_nb.providers.far.host_selection import HealthyHost, choose, note
 from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.far.login_errors import LoginRefused, UnknownKey, Unreachable
@@ -70,12 +78,12 @@ async def _readied(
     """As many hosts as nodes, made ready side by side; a spare host replaces one that fails."""
     chosen, spare = healthy[: spec.nodes], healthy[spec.nodes :]
     tell(_told(chosen, faults))
-    image, ours = image_of(spec), Package()
+    ours = Package()
     going: dict[asyncio.Task[Environment], int] = {}
     done: dict[int, Environment] = {}
 
     def begin(node: int) -> None:
-        work = _ready(chosen[node], node, spec, image, ours, tell)
+        work = _ready(chosen[node], node, spec, ours, tell)
         going[asyncio.get_running_loop().create_task(work)] = node
 
     for node in range(spec.nodes):
@@ -107,12 +115,15 @@ async def _readied(
 
 
 async def _ready(
-    healthy: HealthyHost[L], node: int, spec: PoolSpec, image: Image, ours: Package, tell: Tell
+    healthy: HealthyHost[L],
+    node: int,
+    spec: PoolSpec,
+    ours: Package,
+    tell: Tell,
+    before: Image | None = None,
 ) -> Environment:
-    """Make one host ready, and report and note each phase."""
-    line = healthy.line
-    if spec.real_accelerator is not None:
-        image = replace(image, pip=with_cuda(image.pip, healthy.facts.driver))
+    """Make one host ready, and report and note each phase; versions stay that it has for the image `before`."""
+    line, image = healthy.line, _image_on(healthy.facts, spec)
     began: dict[str, float] = {}
     noted = partial(note, tell, line, nodes=(node,))
 
@@ -126,11 +137,11 @@ async def _ready(
             del began[phase]
         noted(phase, ": ".join(word for word in words if word))
 
-    noted("login", f"it is to be node {node}")
+    noted("login", f"node {node} is readied")
     lost = 0
     while True:
         try:
-            environment = await ready(line, healthy.facts, image, told, ours=ours)
+            environment = await ready(line, healthy.facts, image, told, ours=ours, before=before)
             await _mount(spec, line, told)
         except HostNotReady as fault:
             noted("error", fault.message)
@@ -152,6 +163,36 @@ async def _ready(
             tell(Phase(""))
         else:
             return environment
+
+
+def _image_on(facts: MachineFacts, spec: PoolSpec) -> Image:
+    """The image of a pool on a machine: with CUDA for its driver, where accelerators are asked for."""
+    image = image_of(spec)
+    if spec.real_accelerator is None:
+        return image
+    return replace(image, pip=with_cuda(image.pip, facts.driver))
+
+
+async def installed(
+    line: Line, node: int, spec: PoolSpec, before: PoolSpec, tell: Tell
+) -> tuple[Environment, Installation]:
+    """Make the environment of `spec` on a machine of a pool that is up; the ranks keep that of the spec `before`.
+
+    Raises `HostNotReady`.
+    """
+    try:
+        await line.reached()
+        facts = await probe(line)
+    except (ShellGone, OSError, TimeoutError) as gone:
+        why = str(gone).removeprefix(f"{line.name}: ") or "it did not answer in time"
+        raise HostNotReady(line.name, f"nothing was installed: {why}") from gone
+    had = _image_on(facts, before)
+    healthy = HealthyHost(line, facts)
+    made = await _ready(healthy, node, spec, Package(), tell, had)
+    earlier = digest_for(facts, had)
+    before_it = python_of(facts, earlier) if earlier else made.python
+    news = version_locks.news(version_locks.known(earlier), version_locks.known(made.digest))
+    return made, Installation(UseEnvironment(made.python), UseEnvironment(before_it), news)
 
 
 async def _mount(spec: PoolSpec, line: Line, told: PhaseReporter) -> None:

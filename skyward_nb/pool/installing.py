@@ -1,0 +1,124 @@
+"""More packages for the ranks of a pool that is up: an environment on each machine, beside the present one.
+
+Nothing of the pool changes before all machines have theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from skyward_nb.bootstrap.requirements import image_of
+from skyward_nb.pool.context import PoolContext
+from skyward_nb.pool.lines import Watch
+from skyward_nb.pool.link import Link
+from skyward_nb.providers.base import Installation, Installs, Machine, Tell
+from skyward_nb.words.errors import HostNotReady
+from skyward_nb.words.frameworks import lacking
+from skyward_nb.words.masking import masked_address
+from skyward_nb.words.spec import PoolSpec
+
+
+@dataclass(frozen=True)
+class InstalledPackages:
+    """What machines of a pool got, in `seconds`; `environments` are those that ranks have to begin anew in."""
+
+    seconds: float = 0.0
+    packages: tuple[str, ...] = ()
+    environments: dict[Link, Installation] = field(default_factory=dict[Link, Installation])
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What was installed, and that ranks began anew, in words; () for nothing."""
+        if not self.environments:
+            return ()
+        what = ", ".join(self.packages) or "what was asked for was there"
+        many = len(self.environments)
+        where = f" on {many} machines" if many > 1 else ""
+        return (f"installed in {self.seconds:.1f} s{where}: {what}; ranks began anew with it",)
+
+
+@dataclass(frozen=True)
+class PoolChange:
+    """What came of a change of a pool that is up: what was installed, and names that were `lost` with ranks."""
+
+    installed: InstalledPackages = field(default_factory=InstalledPackages)
+    lost: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The same in words."""
+        lost = (f"lost with the earlier ranks: {', '.join(self.lost)}",) if self.lost else ()
+        return (*self.installed.words, *lost)
+
+
+def added_words(spec: PoolSpec, before: PoolSpec) -> str:
+    """The frameworks and packages that a pool gets, in words."""
+    had = {*before.image.pip, *before.image.apt}
+    more = [each for each in (*spec.image.pip, *spec.image.apt) if each not in had]
+    words = [*lacking(spec.framework, before.framework), *map(masked_address, more)]
+    return ",".join(words or spec.framework)
+
+
+def is_needed(context: PoolContext, spec: PoolSpec) -> bool:
+    """Whether machines of a pool have to install something for this spec."""
+    if context.provider.shares_files:
+        return spec.image != context.spec.image
+    return image_of(spec) != image_of(context.spec)
+
+
+def install(context: PoolContext, spec: PoolSpec, watch: Watch) -> InstalledPackages:
+    """Have all machines make the environment of this spec; those that have ended get it with their replacement.
+
+    Raises `HostNotReady` or what else prevents it, and KeyboardInterrupt: ranks are as they were then.
+    """
+    began = time.monotonic()
+    machines = [
+        (link, machine)
+        for link, machine in zip(context.lines.links, context.generations.machines, strict=True)
+        if not link.is_over
+    ]
+    tell, hear = context.telling(watch)
+    try:
+        made = context.lines.wait_for(
+            _on_all([machine for _, machine in machines], spec, context.spec, tell),
+            hear,
+            f"the installation on pool {spec.name}",
+        )
+    finally:
+        hear(None)
+        context.nodelog.close()
+    every = {link: each for (link, _), each in zip(machines, made, strict=True) if each.is_new}
+    packages = dict.fromkeys(word for each in every.values() for word in each.installed)
+    return InstalledPackages(time.monotonic() - began, tuple(packages), every)
+
+
+def use(context: PoolContext, installed: InstalledPackages) -> None:
+    """Have agents fork the next ranks in these environments; the present ranks end."""
+    for link, each in installed.environments.items():
+        context.lines.tell(link, each.use)
+
+
+def use_earlier(context: PoolContext, installed: InstalledPackages) -> None:
+    """Have agents fork the next ranks in the environments of before."""
+    for link, each in installed.environments.items():
+        context.lines.tell(link, each.earlier)
+
+
+async def _on_all(
+    machines: list[Machine], spec: PoolSpec, before: PoolSpec, tell: Tell
+) -> list[Installation]:
+    tasks = [asyncio.ensure_future(_on(each, spec, before, tell)) for each in machines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _on(machine: Machine, spec: PoolSpec, before: PoolSpec, tell: Tell) -> Installation:
+    if not isinstance(machine, Installs):
+        raise HostNotReady(machine.name, "nothing can be installed there while the pool is up")
+    return await machine.install(spec, before, tell)
