@@ -302,7 +302,13 @@ def _run(script: Script, asked: ParsedOptions, program: str, *, as_json: bool) -
     def run_on_pool(script: Script) -> ScriptEnd:
         display = RunDisplay(LogCanvas(), "", quiet=options.quiet, logs="skyward-nb logs {run}")
         with open_pool(
-            asked.pool, known, display, program, script.frameworks, script.for_new_pool
+            asked.pool,
+            known,
+            display,
+            program,
+            script.frameworks,
+            script.for_new_pool,
+            script.modules,
         ) as there:
             return run_script(there, script, options, display)
 

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.defaults import Default, for_new_pool
 from skyward_nb.options.framework_choice import FrameworkChoice
+from skyward_nb.options.lacked_packages import lacked_note
 from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.specs import extended, extended_by_choice, made_by_choice, spec_of
 from skyward_nb.plugins.plugin_table import is_installed
@@ -99,11 +100,12 @@ def open_pool(
     program: str,
     choose_frameworks: Callable[[], FrameworkChoice] | None = None,
     for_new: Callable[[PoolOptions], PoolOptions] = lambda options: options,
+    modules: Callable[[], frozenset[str]] = frozenset,
 ) -> Generator[PoolClient]:
     """The pool that the `stated` options and the defaults name, while inside.
 
     That is the one of the name that is given, if it is up; else one is made. `choose_frameworks` tells
-    those of the code that will run there, where there is code; `for_new` completes the options of a new pool. Raises `OptionError` or `PoolError`
+    those of the code that will run there, where there is code, and `modules` what it imports; `for_new` completes the options of a new pool. Raises `OptionError` or `PoolError`
     before anything is started.
     """
     options = for_new_pool(ParsedOptions(pool=stated), known)
@@ -122,6 +124,7 @@ def open_pool(
     there: PoolClient | None = None
     try:
         if left is None:
+            display.note(*filter(None, [lacked_note(modules(), pool.spec)]))
             make_sure(pool.spec, display)
             display.change(title=f"Starting {pool.spec}", awaited=pool.spec.world_size)
             pool.start(display.watch)

@@ -193,6 +193,14 @@ class WholePool(RankSet):
             )
         return Target(self, self._calls, (number,), f"rank({number})")
 
+    def install(self, *packages: str) -> None:
+        """Install packages on all machines while the pool is up; ranks begin anew with them, their names are lost.
+
+        They are named as pip does: `pool.install("einops", "scipy>=1.10")`. Raises `HostNotReady`, on this machine
+        `MissingDependency`, with the installer's words; the pool is as it was then.
+        """
+        self._live().install(packages)
+
     def _ready(self, *functions: Callable[..., Any]) -> Runner:
         """The runner of the pool, whose ranks are ready for the frameworks of these functions."""
         runner = self._live()

@@ -24,7 +24,7 @@ from skyward_nb.functions.used_frameworks import UsedFrameworks
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.plugin_options import missing
-from skyward_nb.options.specs import extended_by_choice, readied_for
+from skyward_nb.options.specs import extended, extended_by_choice, readied_for
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.plugin_table import is_installed
 from skyward_nb.pool.installing import added_words
@@ -38,6 +38,7 @@ from skyward_nb.reports.run_ending import RunEnding, conclude
 from skyward_nb.reports.scripts import Script
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.words.errors import PoolBusy, PoolError, StartError
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.ranks import count_ranks, parse_ranks, shown_ranks
 from skyward_nb.words.simulation import simulation_notes
 from skyward_nb.words.spec import PoolSpec
@@ -235,6 +236,13 @@ class Runner:
                 request = script.request(ranks, options, pool.spec)
                 outcome = execute(self._stage.displays, request, display, title)
                 conclude(self._stage.displays, outcome, display, options, {})
+
+    def install(self, packages: Sequence[str]) -> None:
+        """Install packages on all machines, once ranks are free; these begin anew with them."""
+        with self._claimed(self.pool.ranks, all_of=True):
+            spec = extended(self.pool.spec, PoolOptions(pip=tuple(packages)))
+            if spec is not self.pool.spec:
+                self._become(spec)
 
     def _add(self, chosen: FrameworkChoice) -> None:
         """Prepare the ranks for frameworks, but for those that did not come up before."""

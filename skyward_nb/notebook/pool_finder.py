@@ -23,7 +23,9 @@ from skyward_nb.options.framework_choice import (
     NotebookContext,
     choose,
     choose_for_cell,
+    modules_used,
 )
+from skyward_nb.options.lacked_packages import lacked_note
 from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.plugin_options import missing, options_of
 from skyward_nb.options.specs import (
@@ -229,6 +231,15 @@ class PoolFinder:
             chosen = choose_for_cell(self._context(), work.names.imports, work.names.reads)
         return chosen.of(is_installed) if is_here else chosen
 
+    def _lacked(self, spec: PoolSpec, work: Work | None) -> str:
+        """What of the modules of a cell or a script nodes of a new pool will lack, in words, or ""."""
+        if work is None or not spec.is_elsewhere:
+            return ""
+        if isinstance(work, Script):
+            return lacked_note(work.modules(), spec)
+        used = modules_used(self._context(), work.names.imports, work.names.reads)
+        return lacked_note(used, spec)
+
     def _context(self) -> NotebookContext:
         return NotebookContext(
             names=NotebookNames(self._shell.user_ns),
@@ -244,6 +255,8 @@ class PoolFinder:
         """What `resolve` tells; a pool that an earlier kernel of this notebook has left is reused."""
         meant = self.resolve(asked, work)
         display.change(notes=meant.notes)
+        if meant.pool is None and (lacks := self._lacked(meant.spec, work)):
+            display.note(lacks)
         if isinstance(work, Script):
             display.note(*work.notes(meant.spec))
         if meant.pool is not None or meant.replaced is not None:

@@ -35,6 +35,7 @@ from skyward_nb.options.option_line import (
 from skyward_nb.options.option_table import TAKES, UP_TAKES, unknown_option
 from skyward_nb.options.synonyms import VERB_ALIASES, asks_for_help
 from skyward_nb.picture.wording import clock
+from skyward_nb.pool.installing import added_words
 from skyward_nb.reports.cleanup import clean_up
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.found_pools import announcement, notebook_of, unanswered
@@ -78,6 +79,8 @@ def _print_plan(meant: ResolvedPool) -> None:
     """Print what `up` would do."""
     if meant.pool is not None:
         print(f"pool {meant.spec.name} is up: {meant.spec}")
+        if meant.spec.image != meant.pool.spec.image:
+            print(f"would be installed: {added_words(meant.spec, meant.pool.spec)}")
     else:
         place = f", in the place of {meant.replaced.spec}" if meant.replaced else ""
         print(f"a pool would be started: {meant.spec}{place}")

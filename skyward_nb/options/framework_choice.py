@@ -80,6 +80,18 @@ def choose_for_cell(
     return _settled(found, *_backend(notebook))
 
 
+def modules_used(
+    notebook: NotebookContext, imports: Iterable[str], reads: Iterable[str]
+) -> frozenset[str]:
+    """The modules that a cell with these imports and reads uses, by their first names; none of the user's own."""
+    found, seen = {*imports}, set[int]()
+    for name in reads:
+        if name in notebook.names:
+            found.update(_modules_of(notebook.names[name], notebook, seen))
+    roots = {each.partition(".")[0] for each in found}
+    return frozenset(each for each in roots if not notebook.is_own(each))
+
+
 def choose_for_functions(
     known: NotebookContext, functions: Iterable[FunctionType]
 ) -> FrameworkChoice:

@@ -13,7 +13,7 @@ from skyward_nb.bootstrap.requirements import image_of
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.link import Link
-from skyward_nb.providers.base import Installation, Installs, Machine, Tell
+from skyward_nb.providers.base import InstalledEnvironment, Installs, Machine, Tell
 from skyward_nb.words.errors import HostNotReady
 from skyward_nb.words.frameworks import lacking
 from skyward_nb.words.masking import masked_address
@@ -26,7 +26,9 @@ class InstalledPackages:
 
     seconds: float = 0.0
     packages: tuple[str, ...] = ()
-    environments: dict[Link, Installation] = field(default_factory=dict[Link, Installation])
+    environments: dict[Link, InstalledEnvironment] = field(
+        default_factory=dict[Link, InstalledEnvironment]
+    )
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -108,7 +110,7 @@ def use_earlier(context: PoolContext, installed: InstalledPackages) -> None:
 
 async def _on_all(
     machines: list[Machine], spec: PoolSpec, before: PoolSpec, tell: Tell
-) -> list[Installation]:
+) -> list[InstalledEnvironment]:
     tasks = [asyncio.ensure_future(_on(each, spec, before, tell)) for each in machines]
     try:
         return await asyncio.gather(*tasks)
@@ -118,7 +120,9 @@ async def _on_all(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _on(machine: Machine, spec: PoolSpec, before: PoolSpec, tell: Tell) -> Installation:
+async def _on(
+    machine: Machine, spec: PoolSpec, before: PoolSpec, tell: Tell
+) -> InstalledEnvironment:
     if not isinstance(machine, Installs):
         raise HostNotReady(machine.name, "nothing can be installed there while the pool is up")
     return await machine.install(spec, before, tell)

@@ -83,7 +83,7 @@ class Machine(Protocol):
 
 
 @dataclass(frozen=True)
-class Installation:
+class InstalledEnvironment:
     """The environment that ranks of a machine are to `use`, and the `earlier` one, which stays.
 
     `installed` are packages with their versions, in words. Where it `is_new`, ranks have to begin anew in it.
@@ -103,7 +103,7 @@ class Installation:
 class Installs(Protocol):
     """A machine that makes another environment while the pool is up."""
 
-    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> Installation:
+    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> InstalledEnvironment:
         """Make the environment that `spec` asks for; its ranks have that of the spec `before`, and keep it.
 
         Raises a `SkyError`; nothing has changed then.

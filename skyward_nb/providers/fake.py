@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from skyward_nb.protocol.events import Phase, Step
 from skyward_nb.providers.base import (
     AgentGone,
-    Installation,
+    InstalledEnvironment,
     Machine,
     MachineEnded,
     Readied,
@@ -68,7 +68,7 @@ class FakeMachine:
         """Start the agent; raises `StartError` with its last words."""
         await self._here.start_agent(idle, ttl, preload)
 
-    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> Installation:
+    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> InstalledEnvironment:
         """Make the folder of packages that this Python lacks; raises `MissingDependency`."""
         return await self._here.install(spec, before, tell)
 

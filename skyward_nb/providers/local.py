@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 
 from skyward_nb.protocol.commands import UseEnvironment
 from skyward_nb.protocol.events import Step
-from skyward_nb.providers.base import AgentGone, Installation, Tell
+from skyward_nb.providers.base import AgentGone, InstalledEnvironment, Tell
 from skyward_nb.providers.folders import (
     PoolFolders,
     end_agent,
@@ -90,15 +90,19 @@ class LocalMachine:
             raise StartError(self._pool, "its agent ended before it was ready", detail)
         ready.close()
 
-    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> Installation:
+    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> InstalledEnvironment:
         """Make the folder of packages that `spec` asks for and this Python lacks; raises `MissingDependency`."""
         from skyward_nb.bootstrap import version_locks
         from skyward_nb.providers.package_folder import packages_in
 
         earlier = await _packages_of(before, lambda _: None, self.nodes)
         packages = await _packages_of(spec, tell, self.nodes)
-        news = version_locks.news(packages_in(earlier), packages_in(packages))
-        return Installation(UseEnvironment("", packages), UseEnvironment("", earlier), news)
+        had, has = packages_in(earlier), packages_in(packages)
+        use, before_it = UseEnvironment("", packages), UseEnvironment("", earlier)
+        # Ranks may have by other packages what is asked for by name now.
+        return InstalledEnvironment(
+            before_it if had == has else use, before_it, version_locks.news(had, has)
+        )
 
     async def connect(self) -> socket.socket:
         """Connect to the agent's unix socket; raises `AgentGone` if no agent holds its folder."""

@@ -105,13 +105,14 @@ async def _make(
 def _refused(lacks: Sequence[str], said: str) -> MissingDependency:
     shown = [masked_address(text) for text in lacks]
     here = ", ".join(dict.fromkeys(lacking(lacks).values()))
-    return MissingDependency(
+    error = MissingDependency(
         ", ".join(shown),
         "pip=",
         f"pip install {shlex.join(shown)}",
         f"this Python has {here}, and uv could not install it for ranks beside what is there",
-        last_words(said),
     )
+    error.add_note(last_words(said))
+    return error
 
 
 async def _uv(

@@ -83,13 +83,18 @@ def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
         return quote
 
     def ask(lines: list[str], question: str) -> str | None:
-        return ask_person([*lines, *_quota_lines(spec, shown[0])], question)
+        known = [*_quota_lines(spec, shown[0]), *display.view.notes]
+        return ask_person([*lines, *known], question)
 
     if spec.provider == "sky":  # its list prices do not rise while a person thinks
         from skyward_nb.providers.skypilot.quoting import hold as hold_plan
 
         quote = quoted()
-        agree(spec, quote, ask_person)
+        agree(
+            spec,
+            quote,
+            lambda lines, question: ask_person([*lines, *display.view.notes], question),
+        )
         hold_plan(spec, quote)
         return
     quote = agreed(spec, quoted, ask)

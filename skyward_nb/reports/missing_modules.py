@@ -28,11 +28,15 @@ def of_missing_modules(
 def _advice(module: str, ranks: list[int], spec: PoolSpec, folder: WorkingFolder | None) -> str:
     lack = f"{count_ranks(ranks)} lack{'s' * (len(ranks) == 1)} the module {module}"
     if not spec.is_elsewhere:
-        return f"{lack}, as this Python does: pip install {distribution_of(module)}"
+        package = distribution_of(module)
+        return (
+            f"{lack}, as this Python does: pip install {package}, or pip={package} on the line, which "
+            "installs it for ranks alone"
+        )
     if folder is not None:
         for name in (f"{module}.py", module):
             if (folder.root / name).exists():
                 return f"{lack}: {name} is in {folder.root}, and .gitignore, .skyignore or folder=none keeps it here"
-    return (
-        f"{lack}: add pip={distribution_of(module)} to the line, and `replace` where the pool is up"
-    )
+    if spec.image.interpreter is not None:
+        return f"{lack}: install {distribution_of(module)} there, for {spec.image.interpreter}"
+    return f"{lack}: pip={distribution_of(module)} on the line installs it, and the pool stays up"

@@ -15,7 +15,7 @@ import msgspec
 
 from skyward_nb.cell.source import Cell, own_cell
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.framework_choice import FrameworkChoice, choose_for_script
+from skyward_nb.options.framework_choice import FrameworkChoice, choose_for_script, imports_of
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
@@ -86,14 +86,24 @@ class Script:
 
     def frameworks(self) -> FrameworkChoice:
         """Its imports, for `framework=auto`."""
-        path = self.path / "__main__.py" if self.path.is_dir() else self.path
-        text = path.read_text(errors="replace") if path.suffix == ".py" else ""
-        folder = path.parent
-        return choose_for_script(
-            text,
-            os.environ,
-            lambda root: (folder / root).is_dir() or (folder / f"{root}.py").is_file(),
-        )
+        return choose_for_script(self._text(), os.environ, self._is_beside)
+
+    def modules(self) -> frozenset[str]:
+        """The modules that it imports, by their first names; none that are beside it."""
+        roots = {each.partition(".")[0] for each in imports_of(self._text())}
+        return frozenset(each for each in roots if not self._is_beside(each))
+
+    @property
+    def _source(self) -> Path:
+        return self.path / "__main__.py" if self.path.is_dir() else self.path
+
+    def _text(self) -> str:
+        path = self._source
+        return path.read_text(errors="replace") if path.suffix == ".py" else ""
+
+    def _is_beside(self, root: str) -> bool:
+        folder = self._source.parent
+        return (folder / root).is_dir() or (folder / f"{root}.py").is_file()
 
     def root(self) -> Path:
         """The folder that it works in: this process's, or its own where it is not below that one."""

@@ -60,18 +60,12 @@ class OptionError(SkyError):
 
 
 class MissingDependency(SkyError):
-    """A package is missing; `install` is the command to type, `detail` has the last output of an installer."""
+    """A package is missing; `install` is the command to type."""
 
     def __init__(
-        self,
-        package: str,
-        why: str,
-        install: str,
-        lack: str = "which is not installed",
-        detail: str = "",
+        self, package: str, why: str, install: str, lack: str = "which is not installed"
     ) -> None:
-        text = f"{why} needs the package {package}, {lack}: {install}"
-        super().__init__(f"{text}\n{detail}" if detail else text)
+        super().__init__(f"{why} needs the package {package}, {lack}: {install}")
         self.package = package
         self.install = install
 

@@ -29,5 +29,7 @@ def test_an_image_of_the_notebook_is_what_ranks_have(no_leaks, tmp_path):
         assert ran.result == "[1] (42, '2')", ran.traceback
         assert nb.run(f"{line} image=img\nimport sky_t_far; sky_t_far.X").result.endswith("41")
         assert nb.run(f"{line} pip=msgspec\n1").status == "ok"
-        refused = nb.run(f"{line} pip=numpy\n1")
-        assert "is up with image=Image(pip=('msgspec',)" in refused.traceback
+        refused = nb.run(f"{line} pip=nowhere-at-all\n1")
+        assert "pip install nowhere-at-all" in refused.traceback
+        again = nb.run(f"{line} pip=packaging\n1")
+        assert again.status == "ok", again.traceback

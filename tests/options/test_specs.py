@@ -1,8 +1,9 @@
 """The spec of a pool, from what is asked for, and whether one that is up is that."""
 
 import pytest
+from msgspec.structs import replace
 
-from skyward_nb.options.specs import check_fits, spec_of
+from skyward_nb.options.specs import check_fits, extended, spec_of
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.image import Image
@@ -83,6 +84,17 @@ def test_a_pool_that_is_up_with_another_image_is_refused(asked):
     up = spec(image=Image(python="3.12", pip=["numpy", "torch"]), env={"A_TOKEN": "hunter2"})
     with pytest.raises(PoolError, match=r"is up with image=Image\(python='3.12', pip=.*sky down"):
         check_fits(up, PoolOptions(**asked))
+
+
+def test_packages_are_added_to_a_pool_that_is_up():
+    up = spec(image=Image(pip=["numpy"], env={"A": "1"}), nodes=2)
+    more = extended(up, PoolOptions(pip=("torch", "numpy"), apt=("git",), nodes=2))
+    assert more == replace(up, image=Image(pip=["numpy", "torch"], apt=["git"], env={"A": "1"}))
+    assert extended(more, PoolOptions(pip=("torch",))) is more
+    with pytest.raises(PoolError, match="is up with nodes=2, and nodes=3"):
+        extended(up, PoolOptions(pip=("torch",), nodes=3))
+    with pytest.raises(PoolError, match="is up with image="):
+        extended(up, PoolOptions(pip=("torch",), image=Image(pip=["numpy"])))
 
 
 def test_a_differing_option_is_told_without_its_secrets():

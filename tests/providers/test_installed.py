@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from skyward_nb.providers.installed import check_image
+from skyward_nb.providers.installed import check_image, lacking
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.words.errors import MissingDependency, OptionError
 from skyward_nb.words.image import Image
@@ -52,30 +52,24 @@ def test_this_interpreter_is_used_and_no_other():
     ],
 )
 def test_packages_that_are_here(text):
-    check(pip=[text])
+    assert lacking([text]) == {}
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "has"),
     [
-        ("nowhere-at-all", "and this Python has no nowhere-at-all: pip install nowhere-at-all$"),
-        (
-            "msgspec>=99",
-            f"and this Python has msgspec {version('msgspec')}: pip install 'msgspec>=99'",
-        ),
-        ("msgspec @ https://host.invalid/msgspec.whl", "from elsewhere"),
-        ("x @ https://me:hunter2@host.invalid/x.whl", r"https://\*\*\*@host.invalid/x.whl"),
+        ("nowhere-at-all", "no nowhere-at-all"),
+        ("msgspec>=99", f"msgspec {version('msgspec')}"),
+        ("msgspec @ https://host.invalid/x.whl", f"msgspec {version('msgspec')} from elsewhere"),
     ],
 )
-def test_packages_that_are_not_here_are_named_with_what_to_type(text, says):
-    with pytest.raises(MissingDependency, match=says) as raised:
-        check(pip=["msgspec", text])
-    assert "hunter2" not in str(raised.value)
+def test_packages_that_are_not_here_are_what_is_installed(text, has):
+    assert lacking(["msgspec", text]) == {text: has}
 
 
 @pytest.mark.parametrize("text", ["./wheels", "--index-url https://x", "git+https://h/x", "a b"])
 def test_what_names_no_package_is_refused(text):
-    with pytest.raises(OptionError, match="provider=local installs nothing: name a package"):
+    with pytest.raises(OptionError, match="provider=local installs packages by name"):
         check(pip=[text])
 
 
@@ -95,12 +89,10 @@ def test_what_an_extra_asks_for_is_looked_at_too(tmp_path, monkeypatch):
         "sky-t-app[all]; extra == 'all'", "msgspec>=0.1; extra == 'some'",
     )  # fmt: skip
     monkeypatch.syspath_prepend(str(tmp_path))
-    check(pip=["sky-t-app", "sky-t-app[some]"])
+    assert lacking(["sky-t-app", "sky-t-app[some]"]) == {}
     for extra in ("more", "all", "some,more"):
-        with pytest.raises(
-            MissingDependency, match="has no nowhere-at-all: pip install 'sky-t-app"
-        ):
-            check(pip=[f"sky-t-app[{extra}]"])
+        asked = f"sky-t-app[{extra}]"
+        assert lacking([asked]) == {asked: "no nowhere-at-all"}
 
 
 LISTED = """\

@@ -25,9 +25,10 @@ def test_what_installs_it_is_named(tmp_path):
     failed = [end(rank, "No module named 'hydra'") for rank in (0, 1)]
     folder = WorkingFolder(tmp_path, "key")
     assert of_missing_modules(failed, LOCAL, None) == (
-        "ranks 0-1 lack the module hydra, as this Python does: pip install hydra-core",
+        "ranks 0-1 lack the module hydra, as this Python does: pip install hydra-core, or "
+        "pip=hydra-core on the line, which installs it for ranks alone",
     )
-    wanted = "rank 1 lacks the module hydra: add pip=hydra-core to the line, and `replace` where the pool is up"
+    wanted = "rank 1 lacks the module hydra: pip=hydra-core on the line installs it, and the pool stays up"
     assert of_missing_modules(failed[1:], ELSEWHERE, folder) == (wanted,)
     (tmp_path / "hydra.py").touch()
     (told,) = of_missing_modules(failed, ELSEWHERE, folder)

@@ -16,7 +16,7 @@ import msgspec
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.remote_shell import ScriptResult, ShellGone
-from skyward_nb.providers.base import AgentGone, Installation, Tell
+from skyward_nb.providers.base import AgentGone, InstalledEnvironment, Tell
 from skyward_nb.providers.far.host_setup import installed
 from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.host import GONE, NOTE, AgentFailed, AgentStarted, PoolNote
@@ -129,7 +129,7 @@ class FarMachine:
                 stacklevel=2,
             )
 
-    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> Installation:
+    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> InstalledEnvironment:
         """Make the environment of `spec`, beside that of `before`; raises `HostNotReady`."""
         self._environment, installation = await installed(
             self._line, self.nodes[0], spec, before, tell

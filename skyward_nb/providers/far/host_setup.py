@@ -25,7 +25,7 @@ from skyward_nb.bootstrap.requirements import image_of
 from skyward_nb.bootstrap.volumes import mount
 from skyward_nb.protocol.commands import UseEnvironment
 from skyward_nb.protocol.events import Phase, Step
-from skyward_nb.providers.base import Installation, Tell
+from skyward_nb.providers.base import InstalledEnvironment, Tell
 from skyward_nb.providers.far.host_selection import HealthyHost, choose, note
 from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.far.login_errors import LoginRefused, UnknownKey, Unreachable
@@ -175,7 +175,7 @@ def _image_on(facts: MachineFacts, spec: PoolSpec) -> Image:
 
 async def installed(
     line: Line, node: int, spec: PoolSpec, before: PoolSpec, tell: Tell
-) -> tuple[Environment, Installation]:
+) -> tuple[Environment, InstalledEnvironment]:
     """Make the environment of `spec` on a machine of a pool that is up; the ranks keep that of the spec `before`.
 
     Raises `HostNotReady`.
@@ -190,9 +190,13 @@ async def installed(
     healthy = HealthyHost(line, facts)
     made = await _ready(healthy, node, spec, Package(), tell, had)
     earlier = digest_for(facts, had)
-    before_it = python_of(facts, earlier) if earlier else made.python
-    news = version_locks.news(version_locks.known(earlier), version_locks.known(made.digest))
-    return made, Installation(UseEnvironment(made.python), UseEnvironment(before_it), news)
+    use = UseEnvironment(made.python)
+    before_it = UseEnvironment(python_of(facts, earlier)) if earlier else use
+    versions, now = version_locks.known(earlier), version_locks.known(made.digest)
+    # Ranks may have by other packages what is asked for by name now.
+    same = bool(now) and versions == now
+    news = version_locks.news(versions, now)
+    return made, InstalledEnvironment(before_it if same else use, before_it, news)
 
 
 async def _mount(spec: PoolSpec, line: Line, told: PhaseReporter) -> None:

@@ -1,0 +1,91 @@
+"""Packages for a pool of this machine that is up: what this Python lacks is put beside it, for ranks alone."""
+
+from importlib.metadata import version
+from importlib.util import find_spec
+
+import pytest
+from pools import found, values
+from providers.wheels import wheel
+
+from skyward_nb.options.specs import extended
+from skyward_nb.protocol.commands import UseEnvironment
+from skyward_nb.words.errors import MissingDependency, StartError
+from skyward_nb.words.image import Image
+from skyward_nb.words.pool_options import PoolOptions
+
+
+@pytest.fixture(autouse=True)
+def packages(tmp_path, monkeypatch):
+    """A folder of packages, the only one that uv finds."""
+    monkeypatch.setenv("SKYWARD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "wheels"))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    wheel(tmp_path / "wheels", "sky-t-one", "1.0", "msgspec")
+    wheel(tmp_path / "wheels", "sky-t-two", "2.0", "sky-t-one>=1")
+    wheel(tmp_path / "wheels", "sky-t-apart", "1.0", "msgspec<0.1")
+
+
+def become(pool, *pip, **options):
+    return pool.become(extended(pool.spec, PoolOptions(pip=pip, **options)), lambda _: None)
+
+
+def test_a_forgotten_package_is_installed_and_ranks_begin_anew(make):
+    pool = make()
+    values(pool, "x = 1\nx")
+    words, lost = become(pool, "sky-t-two").notes
+    assert words.startswith("installed in ")
+    assert words.endswith(": sky-t-one 1.0, sky-t-two 2.0; ranks began anew with it")
+    assert lost == "lost with the earlier ranks: x"
+    read = "import sky_t_one, sky_t_two\nsky_t_one.VERSION, sky_t_two.VERSION, n"
+    assert values(pool, read, {"n": 3}) == [("1.0", "2.0", 3)] * 2
+    assert find_spec("sky_t_one") is None
+
+    # What this Python has needs no other ranks, and neither has what they have.
+    pids = pool.pids
+    assert become(pool, "msgspec", "sky-t-one").notes == ()
+    assert pool.pids == pids
+    pool.restart(lambda _: None)
+    assert values(pool, "import sky_t_two\n1") == [1] * 2
+    pool.leave()
+    again = found(pool)
+    again.attach(lambda _: None)
+    assert again.spec.image.pip == ("sky-t-two", "msgspec", "sky-t-one")
+    assert values(again, "import sky_t_two\nsky_t_two.VERSION") == ["2.0"] * 2
+    again.close()
+
+
+@pytest.mark.extensive
+def test_a_new_pool_has_them_at_once_also_where_machines_are_elsewhere(make):
+    pool = make(nodes=1, image=Image(pip=["sky-t-one"]))
+    assert values(pool, "import sky_t_one\nsky_t_one.VERSION") == ["1.0"]
+    far = make(provider="fake")
+    values(far, "x = 1\nx")
+    (words, _) = become(far, "sky-t-one").notes
+    assert " on 2 machines: sky-t-one 1.0; " in words
+    assert values(far, "import sky_t_one\nsky_t_one.VERSION") == ["1.0"] * 2
+
+
+def test_an_installation_that_fails_leaves_the_pool_as_it_was(make):
+    pool = make(nodes=1)
+    values(pool, "x = 1\nx")
+    pids, spec = pool.pids, pool.spec
+    for package, says in (
+        ("sky-t-nowhere", "sky-t-nowhere was not found"),
+        ("sky-t-apart", "your requirements are unsatisfiable"),
+        (f"msgspec!={version('msgspec')}", "No solution found"),
+    ):
+        with pytest.raises(MissingDependency) as refused:
+            become(pool, package)
+        assert says in refused.value.__notes__[0]
+        assert (values(pool, "x"), pool.pids, pool.spec) == ([1], pids, spec)
+
+
+@pytest.mark.extensive
+def test_an_environment_that_does_not_start_is_told_and_the_earlier_one_is_used(make):
+    pool = make(nodes=1)
+    (link,) = pool.lines.links
+    pool.lines.tell(link, UseEnvironment("/nowhere/bin/python"))
+    with pytest.raises(StartError, match="/nowhere/bin/python does not start: No such file"):
+        pool.restart(lambda _: None)
+    pool.restart(lambda _: None)
+    assert values(pool, "1") == [1]

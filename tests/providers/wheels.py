@@ -1,0 +1,23 @@
+"""Wheels of packages that no index has, as an installer finds them in a folder."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+
+def wheel(folder: Path, name: str, version: str, *requires: str) -> None:
+    """A package with one module, whose `VERSION` is this."""
+    folder.mkdir(exist_ok=True)
+    module = name.replace("-", "_")
+    info = f"{module}-{version}.dist-info"
+    needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
+    files = {
+        f"{module}.py": f"VERSION = {version!r}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD"))
+    with zipfile.ZipFile(folder / f"{module}-{version}-py3-none-any.whl", "w") as made:
+        for path, text in {**files, f"{info}/RECORD": record}.items():
+            made.writestr(path, text)
