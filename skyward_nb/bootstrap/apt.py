@@ -12,7 +12,7 @@ from skyward_nb.words.errors import HostNotReady
 FORMAT = "${Package}\t${Architecture}\t${Version}\t${db:Status-Status}\t${Provides}\n"
 """The argument of `dpkg-query --show --showformat=`."""
 
-_LIMIT = 1800.0
+_LIMIT = 2700.0
 
 LIST = f"""
 if command -v dpkg-query >/dev/null 2>&1; then
@@ -22,11 +22,33 @@ if command -v dpkg-query >/dev/null 2>&1; then
 fi
 """
 
-_INSTALL = """
+_PATIENCE, _PAUSE = 900, 5
+"""Seconds for which another apt-get is waited for, and between two looks."""
+_HELD = 42
+"""The exit code of `_INSTALL` where another apt-get goes on for longer."""
+
+_INSTALL = r"""
 as=
 [ "$(id -u)" = 0 ] || as="sudo -n"
-export DEBIAN_FRONTEND=noninteractive
-get() { $as env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -y -q "$@" >&2; }
+said=$(mktemp) || exit 43
+trap 'rm -f "$said"' EXIT
+waited=0
+# apt waits for the locks of dpkg by itself, and not for those of its lists and its archives.
+get() {
+  while :; do
+    { $as env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -o DPkg::Lock::Timeout="$patience" -y -q "$@" >&3; } 3>&2 2>"$said"
+    code=$?
+    [ "$code" = 0 ] || grep -q -e 'Could not get lock' -e 'Unable to lock' -e 'Unable to acquire' "$said" || break
+    [ "$code" = 0 ] && break
+    holder=$(sed -n 's/.*held by process \([0-9]* ([^)]*)\).*/\1/p' "$said" | head -n 1)
+    [ "$waited" -lt "$patience" ] || { cat "$said" >&2; exit 42; }
+    echo "another apt-get works there (${holder:-first updates of a new machine, say}): waiting for it, $waited s so far" >&2
+    sleep "$pause"
+    waited=$((waited + pause))
+  done
+  cat "$said" >&2
+  return "$code"
+}
 $as true || exit 40
 get install --no-install-recommends "$@" || { get update && get install --no-install-recommends "$@"; } || exit 41
 """
@@ -53,9 +75,12 @@ async def install_packages(
         return
     words = shlex.join(lacking)
     tell(f"installing {words}")
-    ran = await shell.run(f"set -- {words}\n{_INSTALL}", limit=_LIMIT, heard=tell)
+    given = f"patience={_PATIENCE} pause={_PAUSE}\nset -- {words}\n"
+    ran = await shell.run(f"{given}{_INSTALL}", limit=_LIMIT, heard=tell)
     if ran.code:
-        why = "and sudo asks for a password" if ran.code == 40 else "and installing it failed"
+        held = f"and another apt-get has held its locks for {_PATIENCE} s"
+        ways = {40: "and sudo asks for a password", _HELD: held}
+        why = ways.get(ran.code, "and installing it failed")
         raise HostNotReady(
             shell.name,
             f"apt={','.join(asked)}: it lacks {', '.join(lacking)}, {why}. There:\n"

@@ -10,14 +10,20 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from skyward_nb.bootstrap import interpreter, package, uv, version_locks
 from skyward_nb.bootstrap.apt import LIST, install_packages
 from skyward_nb.bootstrap.egress import EgressTunnel
 from skyward_nb.bootstrap.machine_facts import MachineFacts
 from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell
-from skyward_nb.bootstrap.requirements import RUNNING, check_minor, minor, requirements
+from skyward_nb.bootstrap.requirements import (
+    RUNNING,
+    check_minor,
+    minor,
+    package_name,
+    requirements,
+)
 from skyward_nb.bootstrap.scripts import LOCK
 from skyward_nb.bootstrap.setup_errors import (
     check_room,
@@ -35,6 +41,9 @@ _LIMIT = 60.0
 _BUILD_LIMIT = 3600.0
 _NO_PYTHON, _NO_USE = 41, 43
 """Exit codes of `_BUILD` without a Python, and if installed packages cannot be imported."""
+
+_UVS_OWN = "/uv/python/"
+"""In the paths of Pythons that uv has brought: an environment of one has the name that it has before it is there."""
 
 _FORM = 1
 """The version of the way in which environments are made."""
@@ -117,14 +126,24 @@ async def ready(
     check_minor(image)
     check_machine(shell.name, facts)
     try:
+        ours = ours or package.Package()
         wanted = None if image.interpreter else _Wanted(facts, image, before)
-        return await _ready(shell, facts, image, wanted, tell, ours or package.Package())
+        try:
+            return await _ready(shell, facts, image, wanted, tell, ours)
+        except _NoHeaders as fault:
+            tell("environment", f"{fault}: torch.compile and Triton will lack it", False)
+            plain = _Wanted(replace(facts, gpus=()), image, before)
+            return await _ready(shell, facts, image, plain, tell, ours)
     except TimeoutError:
         raise HostNotReady(
             shell.name,
             "it took too long to make its environment. The next attempt removes the unfinished one; "
             f"check that the disk of {facts.cache} answers.",
         ) from None
+
+
+class _NoHeaders(Exception):
+    """A Python with headers is preferred, and uv cannot bring it."""
 
 
 def digest_for(facts: MachineFacts, image: Image) -> str:
@@ -202,8 +221,16 @@ class _Wanted:
         self.requirements = requirements(image)
         self._image = image
         self._before = digest_for(facts, before) if before else ""
-        fitting = (tool for tool in facts.pythons if tool.version.startswith(f"{minor()}."))
-        self.python = next(fitting, None)
+        fitting = [tool for tool in facts.pythons if tool.version.startswith(f"{minor()}.")]
+        is_compiled = facts.gpus and any(
+            package_name(text) == "torch" for text in self.requirements
+        )
+        self.needs_headers: bool = bool(fitting and is_compiled)
+        if self.needs_headers:
+            # Triton compiles launchers with Python.h, which Debian's own Python lacks; uv's has it.
+            known = [tool for tool in fitting if _UVS_OWN not in tool.path]
+            fitting = [tool for tool in known if tool.path in facts.headers]
+        self.python = fitting[0] if fitting else None
         """None: uv has to bring one."""
         self.variables = uv.settings(image.env)
         # Passwords are left out: a new password needs no new environment.
@@ -300,6 +327,8 @@ async def _made(
             del choices[0]
             tell("environment", "these versions are not available: trying others", False)
             continue
+        elif ran.code == _NO_PYTHON and wanted.needs_headers and wanted.python is None:
+            raise _NoHeaders("no Python there has Python.h, and uv could not bring one")
         else:
             raise await _unmade(shell, facts, wanted, blamed or ran, way.why)
         tell("environment", f"{host_of(address)} cannot be reached: trying without it", False)

@@ -48,6 +48,8 @@ class MachineFacts:
     shm_free: int
     disk_free: int
     lacks: tuple[str, ...]
+    headers: tuple[str, ...] = ()
+    """The paths of the `pythons` that have Python.h, which extensions in C are compiled with."""
 
 
 PROBE = r"""
@@ -87,9 +89,11 @@ python() {
   real=$(readlink -f "$1" 2>/dev/null) || real=$1
   case $seen in *":$real:"*) return ;; esac
   seen=$seen$real:
-  found=$("$1" -S -E -c 'import sys
+  found=$("$1" -S -E -c 'import os, sys, sysconfig
 if sys.implementation.name == "cpython" and not sys.abiflags and sys.maxsize > 2**32:
-    print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null </dev/null) || return
+    headers = os.path.exists(sysconfig.get_path("include") + "/Python.h")
+    print("%d.%d.%d" % sys.version_info[:3] + "+h" * headers)' 2>/dev/null </dev/null) || return
+  case $found in *+h) found=${found%+h}; say headers "$1" ;; esac
   [ -n "$found" ] && say python "$found $1"
 }
 uv() {
@@ -183,6 +187,7 @@ def read_facts(out: bytes) -> MachineFacts | None:
         shm_free=_number(word("shm")) * 1024,
         disk_free=_number(word("disk")) * 1024,
         lacks=tuple(said.get("lacks", ())),
+        headers=tuple(said.get("headers", ())),
     )
 
 

@@ -1,20 +1,38 @@
-"""Modules that ranks lack: what to install them by, in words."""
+"""Modules and compilers that ranks lack: what to install them by, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
+from skyward_nb.bootstrap import requirements
 from skyward_nb.protocol.events import RankDone
 from skyward_nb.system.distributions import distribution_of, lacked_module
 from skyward_nb.words.ranks import count_ranks
 from skyward_nb.words.spec import PoolSpec
 from skyward_nb.workdir.working_folder import WorkingFolder
 
+_TOOLS = (
+    (
+        re.compile(r"Failed to find C compiler|No working C\+\+ compiler"),
+        "a C compiler",
+        "g++",
+    ),  # brings the headers of C, too
+    (
+        re.compile(r"Python\.h: No such file"),
+        "the headers of Python (Python.h)",
+        "python{minor}-dev",
+    ),
+)
+"""How their absence is told, what it is that lacks, and its package. Sources: triton/runtime/build.py,
+torch/_inductor/exc.py."""
+
 
 def of_missing_modules(
     failed: Iterable[RankDone], spec: PoolSpec, folder: WorkingFolder | None
 ) -> tuple[str, ...]:
     """What to do where the code of ranks imported modules that are not there; `folder` is that of a script."""
+    failed = tuple(failed)
     lacking: dict[str, list[int]] = {}
     for end in failed:
         failure = end.failure
@@ -22,7 +40,21 @@ def of_missing_modules(
             continue
         if module := lacked_module(failure.message):
             lacking.setdefault(module, []).append(end.rank)
-    return tuple(_advice(module, ranks, spec, folder) for module, ranks in lacking.items())
+    modules = [_advice(module, ranks, spec, folder) for module, ranks in lacking.items()]
+    return (*modules, *_of_missing_tools(failed, spec))
+
+
+def _of_missing_tools(failed: Iterable[RankDone], spec: PoolSpec) -> Iterator[str]:
+    """What to do where torch.compile, or Triton, had nothing to compile with."""
+    for said, lack, package in _TOOLS:
+        ranks = [end.rank for end in failed if end.failure and said.search(end.failure.message)]
+        if not ranks:
+            continue
+        named = package.format(minor=requirements.minor())
+        way = f"`sudo apt-get install {named}` there brings it"
+        if spec.is_elsewhere:
+            way = f"apt={named} on the line installs it, and ranks keep what they have"
+        yield f"torch.compile and Triton need {lack}, which {count_ranks(ranks)} lack{'s' * (len(ranks) == 1)}: {way}"
 
 
 def _advice(module: str, ranks: list[int], spec: PoolSpec, folder: WorkingFolder | None) -> str:

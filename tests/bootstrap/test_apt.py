@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from bootstrap.homes import make_ready, program, shell_at
 
+from skyward_nb.bootstrap import apt
 from skyward_nb.words.errors import HostNotReady
 from skyward_nb.words.image import Image
 
@@ -69,6 +70,42 @@ def test_where_it_is_not_allowed_the_line_to_type_is_told(debian, tmp_path):
     assert "sudo asks for a password" in str(raised.value)
     assert "sudo apt-get install ffmpeg libx=1.0" in str(raised.value)
     assert not (tmp_path / "home/apt").exists()
+
+
+HELD = r"""
+echo "$*" >>"$HOME/apt"
+[ -e "$HOME/updated" ] && exit 0
+case "$*" in *update*) ;; *) echo "E: Unable to locate package ffmpeg" >&2; exit 100 ;; esac
+tries=$(grep -c update "$HOME/apt")
+[ "$tries" -le FREE ] || { touch "$HOME/updated"; exit 0; }
+echo "Reading package lists..."
+echo "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 812 (apt-get)" >&2
+echo "E: Unable to lock directory /var/lib/apt/lists/" >&2
+exit 100"""
+
+
+@pytest.mark.parametrize(
+    ("free", "patience", "says"),
+    [(2, 60, ""), (99, 0, "and another apt-get has held its locks for 0 s")],
+)
+def test_first_updates_of_a_new_machine_are_waited_for(
+    debian, tmp_path, monkeypatch, free, patience, says
+):
+    monkeypatch.setattr(apt, "_PAUSE", 0)
+    monkeypatch.setattr(apt, "_PATIENCE", patience)
+    program(tmp_path / "tools", "id", "echo 0")
+    program(tmp_path / "tools", "apt-get", HELD.replace("FREE", str(free)))
+    if says:
+        with pytest.raises(HostNotReady, match=says) as raised:
+            make_ready(debian, wants("ffmpeg"))
+        assert "held by process 812 (apt-get)" in raised.value.detail
+        return
+    _, told = make_ready(debian, wants("ffmpeg"))
+    waits = "another apt-get works there (812 (apt-get)): waiting for it, 0 s so far"
+    assert [text for _, text, _ in told].count(waits) == 2
+    calls = (tmp_path / "home/apt").read_text().splitlines()
+    assert ["update" in call for call in calls] == [False, True, True, True, False]
+    assert all("DPkg::Lock::Timeout=60" in call for call in calls)
 
 
 def test_what_cannot_be_installed_says_why(debian, tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from bootstrap.homes import (
+    PYTHON,
     Told,
     facts_of,
     fake_uv,
@@ -39,6 +40,39 @@ def test_passwords_are_in_no_argv(shell, tmp_path):
     assert "hunter4" not in "\n".join(lines)
     files = [each for each in (tmp_path / "home").rglob("*") if each.is_file()]
     assert not [each for each in files if b"hunter" in each.read_bytes()]
+
+
+def uv_calls(tmp_path, word):
+    lines = (tmp_path / "calls").read_text().splitlines()
+    return [line for line in lines if line.startswith("argv:") and word in line]
+
+
+def test_torch_on_gpus_has_a_python_with_headers(tmp_path):
+    """Triton compiles with Python.h, which Debian's own Python lacks."""
+    gpus = {"gpus": ("NVIDIA L4",), "driver": "570.1"}
+    pythons = {"with": (PYTHON.path,), "without": (), "offline": ()}
+    used = {}
+    for name, headers in pythons.items():
+        folder = tmp_path / name
+        body = 'case "$*" in *--managed-python*) exit 1 ;; esac' if name == "offline" else ""
+        shell = shell_at(tmp_path / f"home-{name}")
+        facts = facts_of(shell, uvs=(fake_uv(folder, body),), headers=headers, **gpus)
+        _, told = make_ready(shell, Image(pip=["torch"]), facts)
+        used[name] = ["--managed-python" in line for line in uv_calls(folder, " venv ")]
+        assert ("torch.compile and Triton will lack it" in told.text()) == (name == "offline")
+    assert used == {"with": [False], "without": [True], "offline": [True, False]}
+
+
+def test_versions_of_the_environment_before_are_kept_where_they_fit(shell, tmp_path):
+    frozen = 'case "$*" in *freeze*) echo "iniconfig==1.0.0"; exit 0 ;; esac'
+    facts = facts_of(shell, uvs=(fake_uv(tmp_path, frozen),))
+    before = Image(pip=["iniconfig<2"])
+    make_ready(shell, before, facts)
+    (tmp_path / "calls").unlink()
+    asyncio.run(ready(shell, facts, before.having(pip=["six"]), Told(), before=before))
+    asked = (tmp_path / "calls").read_text().splitlines()
+    assert {"stdin: iniconfig==1.0.0", "stdin: iniconfig<2"} <= {*asked}
+    assert any(line.startswith("stdin: six") for line in asked)
 
 
 def test_where_packages_come_from_here_is_told_there(shell, tmp_path, monkeypatch):

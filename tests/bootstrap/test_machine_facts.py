@@ -51,7 +51,7 @@ def test_pythons_are_found_where_people_have_them(tmp_path):
     say = 'case "$*" in *version_info*) echo {} ;; esac'
     program(tmp_path / "home/.pyenv/versions/3.98.1/bin", "python3", say.format("3.98.1"))
     program(tmp_path / "home/.local/bin", "python3.97", say.format("3.97.0"))
-    program(tmp_path / "path", "python3", say.format("3.96.2"))
+    program(tmp_path / "path", "python3", say.format("3.96.2+h"))  # it has Python.h
     program(tmp_path / "path", "python3.95", "exit 1")
     program(tmp_path / "path/shims", "python3.94", say.format("3.94.0"))
     path = f"{tmp_path}/path:{tmp_path}/path/shims:{os.environ['PATH']}"
@@ -64,6 +64,7 @@ def test_pythons_are_found_where_people_have_them(tmp_path):
         Tool("3.97.0", f"{tmp_path}/home/.local/bin/python3.97"),
         Tool("3.98.1", f"{tmp_path}/home/.pyenv/versions/3.98.1/bin/python3"),
     ]
+    assert [each for each in found.headers if each.startswith(str(tmp_path))] == [own[0].path]
 
 
 def test_uvs_and_gpus(tmp_path):

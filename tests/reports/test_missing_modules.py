@@ -51,3 +51,23 @@ def test_a_distribution_is_that_which_is_here(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: {"pytest": ["of it"]})
     assert distribution_of("pytest.part") == "of it"
     assert distribution_of("nosuch_at_all.part") == "nosuch_at_all"
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (
+            "backend='inductor' raised:\nRuntimeError: Failed to find C compiler. Please specify via CC",
+            "need a C compiler, which rank 1 lacks: apt=g++ on the line installs it",
+        ),
+        (
+            "/tmp/x/main.c:5:10: fatal error: Python.h: No such file or directory",
+            "need the headers of Python (Python.h), which rank 1 lacks: apt=python3.",
+        ),
+    ],
+)
+def test_what_a_compiler_lacks_is_told(message, says):
+    (told,) = of_missing_modules([end(1, message, "InductorError")], ELSEWHERE, None)
+    assert says in told
+    (told,) = of_missing_modules([end(1, message, "InductorError")], LOCAL, None)
+    assert "`sudo apt-get install " in told
