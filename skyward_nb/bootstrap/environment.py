@@ -31,6 +31,7 @@ from skyward_nb.bootstrap.setup_errors import (
     host_of,
     is_full,
     is_unsolved,
+    is_untrusted,
     unreached_address,
 )
 from skyward_nb.words.errors import HostNotReady, spell_size
@@ -74,6 +75,7 @@ _REACHES = r"""
 """
 """Tests whether uv reaches the index of packages, by the requirement on stdin."""
 
+_SYSTEM_CERTS = "UV_SYSTEM_CERTS"
 _SOON = {"UV_HTTP_CONNECT_TIMEOUT": "2", "UV_HTTP_TIMEOUT": "4", "UV_HTTP_RETRIES": "0"}
 
 _BUILD = r"""
@@ -208,6 +210,12 @@ def check_machine(host: str, facts: MachineFacts) -> None:
             f"{facts.user} cannot make or write {facts.cache}, and must own it. Make it, "
             "or set the variable SKYWARD_CACHE_DIR there to another folder.",
         )
+    if "exec" in facts.lacks:
+        raise HostNotReady(
+            host,
+            f"programs in {facts.cache} cannot be run (is it mounted noexec?). Set the variable "
+            "SKYWARD_CACHE_DIR there to a folder in which they can.",
+        )
     if facts.lacks:
         raise HostNotReady(
             host, f"it lacks {', '.join(facts.lacks)}: install the packages that have them"
@@ -299,11 +307,8 @@ async def _made(
     rest = f"{given}{_WORKS}{LOCK}{_BUILD}"
 
     if python:
-        script = f"{uv.exported({**quiet, **_SOON})}{given}{_REACHES}"
-        asked = await shell.run(script, data=f"{RUNNING[0]}\n".encode(), limit=_LIMIT)
-        if (address := unreached_address(asked.err)) and not await way.open(address):
-            # It was tried just now, and a retry may take long.
-            quiet = {**quiet, "UV_HTTP_RETRIES": "0", **wanted.variables}
+        quiet |= await _by_first_answer(shell, f"{uv.exported({**quiet, **_SOON})}{given}", way)
+        quiet |= wanted.variables
 
     async def make(packages: Sequence[str], **other: str) -> ScriptResult:
         script = uv.exported({**quiet, **other, **way.variables}) + rest
@@ -315,6 +320,9 @@ async def _made(
     blamed = None
     while (ran := await make(choices[0], **other)).code:
         address = unreached_address(ran.err)
+        if is_untrusted(ran.err) and not {_SYSTEM_CERTS} & {*quiet, *other}:
+            other[_SYSTEM_CERTS] = "1"
+            continue
         if address and await way.open(address):
             continue
         if address and "download.pytorch.org" in address and "backend" not in other:
@@ -333,6 +341,19 @@ async def _made(
             raise await _unmade(shell, facts, wanted, blamed or ran, way.why)
         tell("environment", f"{host_of(address)} cannot be reached: trying without it", False)
     return ran
+
+
+async def _by_first_answer(shell: Shell, settings: str, way: EgressTunnel) -> dict[str, str]:
+    """What else to set for uv, by whether it reaches the index of packages; opens the way over this line if not."""
+    asked = await shell.run(f"{settings}{_REACHES}", data=f"{RUNNING[0]}\n".encode(), limit=_LIMIT)
+    address = unreached_address(asked.err)
+    if is_untrusted(asked.err):
+        # A proxy that reads TLS has its authority among the system's, which uv does not ask by itself.
+        return {_SYSTEM_CERTS: "1"}
+    if address and not await way.open(address):
+        # It was tried just now, and a retry may take long.
+        return {"UV_HTTP_RETRIES": "0"}
+    return {}
 
 
 async def _tool(

@@ -73,6 +73,11 @@ cache=${SKYWARD_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/skyward_nb}
 say cache "$cache"
 mkdir -p "$cache" 2>/dev/null
 [ -d "$cache" ] && [ -w "$cache" ] && [ -O "$cache" ] || say lacks cache
+trial=$cache/.run-$$-$(od -An -N8 -tx8 /dev/urandom 2>/dev/null | tr -d ' ')
+if printf '#!/bin/sh\nexit 0\n' 2>/dev/null >"$trial"; then
+  { chmod 700 "$trial" && "$trial"; } >/dev/null 2>&1 || say lacks exec
+  rm -f "$trial"
+fi
 for tool in tar gzip mkdir mv rm df; do
   command -v $tool >/dev/null 2>&1 || say lacks $tool
 done
@@ -146,7 +151,8 @@ async def probe(shell: Shell) -> MachineFacts:
         raise HostNotReady(
             shell.name,
             "its /bin/sh did not say what machine it is. Logging in must give a shell that runs "
-            f"commands: see `ssh {shell.name} uname -a`.",
+            "commands; a startup file there (~/.bashrc, ~/.profile, ~/.cshrc) that exits, starts another "
+            f"program or reads its input prevents that: see `ssh {shell.name} uname -a`.",
             "\n".join([ran.out.decode(errors="replace").strip(), ran.err.strip()]).strip(),
         )
     return facts

@@ -19,6 +19,7 @@ _UNREACHED = re.compile(
     r"operation timed out|request failed after|network is unreachable|certificate",
     re.IGNORECASE,
 )
+_UNTRUSTED = re.compile(r"invalid peer certificate|certificate verify failed", re.IGNORECASE)
 _ADDRESS = re.compile(r"https?://[^\s)`'\"]+")
 _WRITTEN = re.compile(rb"^written=(\d+)", re.MULTILINE)
 _LINES = 12
@@ -55,7 +56,8 @@ async def failure(
     if is_full(ran.err):
         return HostNotReady(shell.name, await _full(shell, facts, ran, what), detail)
     if address := unreached_address(ran.err):
-        return HostNotReady(shell.name, unreached(address, what, no_way), detail)
+        words = untrusted if is_untrusted(ran.err) else unreached
+        return HostNotReady(shell.name, words(address, what, no_way), detail)
     if is_unsolved(ran.err):
         text = f"{what}: no versions of its packages fit together. Change Image(pip=[...])"
         return HostNotReady(shell.name, text, detail)
@@ -82,6 +84,21 @@ def unreached(address: str, what: str, no_way: str = "") -> str:
         'a proxy, by Image(env={"HTTPS_PROXY": ...}); an environment that is there, by '
         'Image(interpreter="/path/to/python").'
     )
+
+
+def untrusted(address: str, what: str, no_way: str = "") -> str:
+    """What to do if the certificate of an address is of no authority that the machine knows."""
+    del no_way
+    return (
+        f"{what}: the certificate of {host_of(address)} is of no authority that it knows, as where a proxy "
+        "reads TLS. Name the file of that proxy's authority there, by "
+        'Image(env={"SSL_CERT_FILE": "/etc/ssl/certs/company.pem"}), or have it among those of the system.'
+    )
+
+
+def is_untrusted(err: str) -> bool:
+    """Whether a certificate was refused."""
+    return bool(_UNTRUSTED.search(err))
 
 
 def last_words(err: str) -> str:

@@ -194,9 +194,29 @@ def read_config(
 
     Raises `asyncssh.ConfigParseError` for what OpenSSH would not take, and OSError.
     """
-    return SSHClientConfig.load(
+    return _CommentedConfig.load(
         None, list(files), False, False, False, own_name, user or (), host, port or ()
     )
+
+
+def _without_comment(handler: Callable[..., None]) -> Callable[..., None]:
+    """A handler of a line that leaves out a comment after the value, as OpenSSH does (ssh_config(5))."""
+
+    def handle(config: SSHConfig, option: str, args: list[str]) -> None:
+        if at := next((at for at, word in enumerate(args) if at and word.startswith("#")), 0):
+            del args[at:]
+        handler(config, option, args)
+
+    return handle
+
+
+class _CommentedConfig(SSHClientConfig):
+    """asyncssh's own takes comments only on lines of their own."""
+
+    _handlers = {  # noqa: RUF012 - as in its parent
+        word: (option, _without_comment(handler))
+        for word, (option, handler) in cast(Any, SSHClientConfig)._handlers.items()
+    }
 
 
 def certificate_algorithms() -> list[bytes]:

@@ -63,6 +63,26 @@ def test_torch_on_gpus_has_a_python_with_headers(tmp_path):
     assert used == {"with": [False], "without": [True], "offline": [True, False]}
 
 
+UNTRUSTED = (
+    'echo "error sending request for url (https://pypi.org/simple/six/): invalid peer certificate: '
+    'UnknownIssuer" >&2; exit 2'
+)
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_authorities_of_the_system_are_asked_where_a_proxy_reads_tls(shell, tmp_path, knows):
+    when = '[ "$UV_SYSTEM_CERTS" = 1 ] || ' if knows else ""
+    body = f'case "$1 $2" in "pip compile" | "pip install") {when}{{ {UNTRUSTED}; }} ;; esac'
+    facts = facts_of(shell, uvs=(fake_uv(tmp_path, body),))
+    if knows:
+        make_ready(shell, Image(), facts)
+    else:
+        text = refused(shell, Image(), facts)
+        assert "the certificate of pypi.org is of no authority that it knows" in text
+        assert "SSL_CERT_FILE" in text
+    assert len(uv_calls(tmp_path, "pip install")) <= 2
+
+
 def test_versions_of_the_environment_before_are_kept_where_they_fit(shell, tmp_path):
     frozen = 'case "$*" in *freeze*) echo "iniconfig==1.0.0"; exit 0 ;; esac'
     facts = facts_of(shell, uvs=(fake_uv(tmp_path, frozen),))

@@ -12,6 +12,7 @@ import pytest
 from bootstrap.homes import program, shell_at
 
 from skyward_nb.bootstrap import machine_facts
+from skyward_nb.bootstrap.environment import check_machine
 from skyward_nb.bootstrap.machine_facts import PROBE, Tool, described, probe, read_facts
 from skyward_nb.words.errors import HostNotReady
 
@@ -65,6 +66,18 @@ def test_pythons_are_found_where_people_have_them(tmp_path):
         Tool("3.98.1", f"{tmp_path}/home/.pyenv/versions/3.98.1/bin/python3"),
     ]
     assert [each for each in found.headers if each.startswith(str(tmp_path))] == [own[0].path]
+
+
+def test_a_folder_in_which_no_program_runs(tmp_path):
+    """As on a home that is mounted noexec: what is written there cannot be run."""
+    program(tmp_path / "path", "chmod", "exit 0")
+    found = asyncio.run(
+        probe(shell_at(tmp_path / "home", PATH=f"{tmp_path}/path:{os.environ['PATH']}"))
+    )
+    assert found.lacks == ("exec",)
+    with pytest.raises(HostNotReady, match=r"skyward_nb cannot be run \(is it mounted noexec\?\)"):
+        check_machine("here", found)
+    assert not [*(tmp_path / "home/.cache/skyward_nb").glob(".run-*")]
 
 
 def test_uvs_and_gpus(tmp_path):

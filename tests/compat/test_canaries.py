@@ -83,6 +83,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
             _CONFIG,
             "last_config reload canonical final local_user user host port",
         ),
+        Part("asyncssh.config:SSHClientConfig._handlers", _CONFIG),
         Part("asyncssh.config:SSHConfig.get", _CONFIG, "option default"),
         Part("asyncssh.public_key:get_default_certificate_algs", _KEYS),
         Part("asyncssh.public_key:get_default_public_key_algs", _KEYS),

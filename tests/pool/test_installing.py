@@ -7,10 +7,10 @@ import pytest
 from pools import found, values
 from providers.wheels import wheel
 
+import skyward_nb as sky
 from skyward_nb.options.specs import extended
 from skyward_nb.protocol.commands import UseEnvironment
 from skyward_nb.words.errors import MissingDependency, StartError
-from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import PoolOptions
 
 
@@ -56,8 +56,16 @@ def test_a_forgotten_package_is_installed_and_ranks_begin_anew(make):
 
 @pytest.mark.extensive
 def test_a_new_pool_has_them_at_once_also_where_machines_are_elsewhere(make):
-    pool = make(nodes=1, image=Image(pip=["sky-t-one"]))
-    assert values(pool, "import sky_t_one\nsky_t_one.VERSION") == ["1.0"]
+    with sky.Compute(name="of-python", pip="sky-t-one") as compute:
+
+        @sky.function
+        def versions(*names):
+            return [__import__(name).VERSION for name in names]
+
+        assert versions("sky_t_one") @ compute == ["1.0"]
+        compute.install("sky-t-two")
+        compute.install("sky-t-two")
+        assert versions("sky_t_one", "sky_t_two") @ compute == ["1.0", "2.0"]
     far = make(provider="fake")
     values(far, "x = 1\nx")
     (words, _) = become(far, "sky-t-one").notes

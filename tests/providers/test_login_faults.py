@@ -62,3 +62,16 @@ def test_a_command_on_the_way_that_ends_at_once_is_no_answer(tmp_path, access):
         return raised.value
 
     assert asyncio.run(dial()).silent
+
+
+def test_comments_behind_a_value_are_no_part_of_it(access, tmp_path):
+    (tmp_path / ".ssh").mkdir()
+    config = tmp_path / ".ssh/config"
+    config.write_text(
+        f"Host {HOST.name} # the big one, not elsewhere\n"
+        "  HostName 10.0.0.1 # in the rack\n  User ann\t# me\n  Port 2222 #x\n"
+        '  IdentityFile "/keys/a#b" # hers\n'
+        "Host elsewhere\n  User eve\n"
+    )
+    found = settings_for(SSHAccess(hosts=access.hosts, config=str(config)), HOST)
+    assert (found.place.name, found.place.port, found.user) == ("10.0.0.1", 2222, "ann")
