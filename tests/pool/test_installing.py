@@ -60,12 +60,12 @@ def test_a_new_pool_has_them_at_once_also_where_machines_are_elsewhere(make):
 
         @sky.function
         def versions(*names):
-            return [__import__(name).VERSION for name in names]
+            return tuple(__import__(name).VERSION for name in names)
 
-        assert versions("sky_t_one") @ compute == ["1.0"]
+        assert versions("sky_t_one") >> compute == ("1.0",)
         compute.install("sky-t-two")
         compute.install("sky-t-two")
-        assert versions("sky_t_one", "sky_t_two") @ compute == ["1.0", "2.0"]
+        assert versions("sky_t_one", "sky_t_two") >> compute == ("1.0", "2.0")
     far = make(provider="fake")
     values(far, "x = 1\nx")
     (words, _) = become(far, "sky-t-one").notes
