@@ -34,6 +34,9 @@ class ForgeConnection:
         self._socket = control
         self._orders: deque[tuple[Order, tuple[IO[bytes] | socket.socket, ...]]] = deque()
         self._changing = asyncio.Lock()
+        self._is_renewed = False
+        self._is_lost = False
+        """Whether a forge that was started anew ended before it had imported anything."""
         self._ordered: set[str] | None = None
         """Modules that it was ordered to import."""
         self.imported: asyncio.Event = asyncio.Event()
@@ -70,6 +73,7 @@ class ForgeConnection:
         async with self._changing:
             await self._close()
             self._orders.clear()
+            self._is_renewed, self._is_lost = True, False
             modules = sorted(self._ordered or ())
             self._ordered = {*modules}
             self.imported.clear()
@@ -90,6 +94,8 @@ class ForgeConnection:
 
     def preload(self, modules: set[str]) -> None:
         """Have it import modules that it has not been ordered to import yet."""
+        if self._is_lost:
+            return
         if self._ordered is None:
             self._ordered = modules  # its command line had these
         elif more := modules - self._ordered:
@@ -125,9 +131,17 @@ class ForgeConnection:
             data = self._socket.recv(1 << 20)
         except BlockingIOError:
             return
+        except ConnectionError:
+            data = b""
         if not data:
             self._loop.remove_reader(self._socket)
-            self._ended()
+            if not self._is_renewed or self.imported.is_set():
+                self._ended()
+                return
+            # Another environment may follow: ranks are refused, and the agent lives.
+            self._is_lost = True
+            self.missing = {"skyward_nb": "its Python ended, see the agent's log"}
+            self.imported.set()
             return
         word = from_msgpack(data, Word)
         if isinstance(word, ModulesPreloaded):

@@ -92,8 +92,13 @@ def test_an_installation_that_fails_leaves_the_pool_as_it_was(make):
 def test_an_environment_that_does_not_start_is_told_and_the_earlier_one_is_used(make):
     pool = make(nodes=1)
     (link,) = pool.lines.links
-    pool.lines.tell(link, UseEnvironment("/nowhere/bin/python"))
-    with pytest.raises(StartError, match="/nowhere/bin/python does not start: No such file"):
+    for python, says in (
+        ("/nowhere/bin/python", "/nowhere/bin/python does not start: No such file"),
+        ("/bin/false", "skyward_nb cannot be imported here"),
+    ):
+        pool.lines.tell(link, UseEnvironment(python))
+        with pytest.raises(StartError, match=says):
+            pool.restart(lambda _: None)
+        pool.lines.tell(link, UseEnvironment())
         pool.restart(lambda _: None)
-    pool.restart(lambda _: None)
-    assert values(pool, "1") == [1]
+        assert values(pool, "1") == [1]
