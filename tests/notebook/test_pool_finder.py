@@ -76,3 +76,35 @@ def test_a_decorators_backend_is_that_of_the_pool_from_then_on(resolve):
     assert (pool.spec.backend, meant.spec.backend) == ("auto", "nccl")
     with pytest.raises(OptionError, match="backend=nccl needs GPUs"):
         resolve("", f"import skyward_nb as sky\n{body}", "nodes=2 framework=torch")
+
+
+def test_packages_are_added_to_the_pool_that_is_up(resolve):
+    meant, pool = resolve("pip=six", "1", up="nodes=2")
+    assert meant.pool is pool
+    assert (meant.spec.image.pip, meant.spec.nodes) == (("six",), 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("hosts=a", ["nodes will not have pytest, which this code uses: pip=pytest on the line "]),
+        ("hosts=a pip=pytest", []),
+        ("nodes=1", []),
+    ],
+)
+def test_what_nodes_will_lack_is_told_before_they_are_there(tmp_path, monkeypatch, line, says):
+    monkeypatch.chdir(tmp_path)
+    notes: list[str] = []
+    display = SimpleNamespace(change=lambda **_: None, note=lambda *words: notes.extend(words))
+    pools = SimpleNamespace(
+        live=lambda _: None,
+        lost=lambda _: None,
+        left_over=lambda _: None,
+        others=list,
+        every_cell=SimpleNamespace(defaults=[]),
+    )
+    shell = SimpleNamespace(user_ns={"tool": pytest})
+    finder = PoolFinder(shell, SimpleNamespace(past=list), pools)
+    meant = finder.find(parse(f"{line} framework=none"), display, cell("import os\ntool.approx(1)"))
+    assert meant.pool is None
+    assert [each.removesuffix("installs it") for each in notes] == says
