@@ -249,6 +249,8 @@ def test_where_a_job_stands_is_said_in_plain_words():
     )
     assert "waits for nodes to become free (Resources)" in spell_waiting(job(reason="Resources"))
     assert "your other jobs" in spell_waiting(job(reason="QOSMaxCpuPerUserLimit"))
+    for reason in ("AssocGrpCPUMinutesLimit", "QOSGrpBillingRunMinutes", "AssocGrpGRESMinutes"):
+        assert "is used up" in spell_waiting(job(reason=reason))
     assert (
         spell_waiting(job(reason="SomethingNew"))
         == "job 12 waits in the queue of gpu: SomethingNew"

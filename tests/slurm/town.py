@@ -37,6 +37,9 @@ def lacks_accounting() -> str:
 class Town:
     """The cluster, as this user: as root with cgroups, if there are any, and with device files for GPUs.
 
+    Several may be there at once, all with nodes c1 and c2: no job has a number of another cluster's, whose processes would
+    be in the same cgroup, and be killed with it.
+
     Each node has as many `cpus`. With `accounts`, commands of sacctmgr, it has a database of accounts, and enforces what
     they say. `options` are lines of slurm.conf, in place of those here.
     """
@@ -78,6 +81,7 @@ class Town:
             ClusterName=town
             SlurmctldHost={here}(127.0.0.1)
             SlurmctldPort={self._ports[0]}
+            FirstJobId={1000 * self._ports[0]}
             SlurmUser={user}
             SlurmdUser={user}
             AuthType=auth/munge

@@ -37,7 +37,9 @@ _BEGUN = b"+"
 _JOIN = f"""[ -r "$1/{RELAY}" ] || {{ printf -- -; exit; }}; exec /bin/sh "$1/{RELAY}" "$1/$2" """
 _CHUNK = 256 << 10
 _LINE_LIMIT = 1 << 24
-_ANSWER_LIMIT = 20.0
+_ANSWER_LIMIT = 60.0
+"""Seconds in which a stream is open: a busy login node's srun takes half a minute. Whoever knows that the machine has ended
+gives up before."""
 _FIRST_LIMIT = 120.0
 _LAST_LINES = 20
 _BEAT = 25.0
