@@ -12,6 +12,7 @@ import shlex
 from skyward_nb.bootstrap.remote_shell import ScriptResult, ShellGone
 from skyward_nb.providers.far.exec_line import NOT_READY
 from skyward_nb.providers.far.far_machine import FarMachine
+from skyward_nb.providers.far.line_protocol import Line
 
 PATIENCE = 90
 """Seconds without a command from a client after which a keeper without an agent ends."""
@@ -128,6 +129,10 @@ class KeptMachine(FarMachine):
 
     keep: str = ""
 
+    def _outside(self) -> Line:
+        """The line to where the keeper's end is seen: also outside of what goes with it."""
+        return self._line
+
     async def _begun(self, words: list[str], limit: float) -> ScriptResult:
         """Have the keeper run the program that starts the agent, and stays."""
         program = shlex.quote(self._program(["hold", *words]))
@@ -140,7 +145,7 @@ class KeptMachine(FarMachine):
         keep = shlex.quote(self.keep)
         now = "" if self._is_reached else _NOW.format(keep=keep)
         try:
-            ran = await self._line.run(_END.format(keep=keep, now=now), limit=_END_LIMIT)
+            ran = await self._outside().run(_END.format(keep=keep, now=now), limit=_END_LIMIT)
             if ran.code:
                 self._warn(ran.err.strip())
         except (ShellGone, TimeoutError) as error:
