@@ -42,6 +42,8 @@ _ANSWER_LIMIT = 60.0
 """Seconds in which a stream is open: a busy login node's srun takes half a minute. Whoever knows that the machine has ended
 gives up before."""
 _FIRST_LIMIT = 120.0
+_IMAGE_LIMIT = 2000.0
+"""Seconds in which what scripts run in is there, at most: `first` itself knows better."""
 _LAST_LINES = 20
 _BEAT = 25.0
 """Seconds between words to a machine that was waited for: its keeper ends when nobody uses it (`keeper.PATIENCE`)."""
@@ -176,7 +178,7 @@ class ExecLine(ScriptShell):
     ) -> ScriptResult:
         waits = self._first if not self._is_ready else ""
         if waits and self._waits_by is not None:
-            await self._ran(self._waits_by, waits, [], _FIRST_LIMIT, heard, untold, may_wait=True)
+            await self._ran(self._waits_by, waits, [], _IMAGE_LIMIT, heard, untold, may_wait=True)
             waits = ""
         if waits and limit is not None:
             limit += _FIRST_LIMIT

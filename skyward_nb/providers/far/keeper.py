@@ -95,6 +95,7 @@ while [ -d {keep} ]; do sleep 0.05; done
 """
 _NOW = 'kill -TERM "$(cat {keep}/pid)" 2>/dev/null'
 _END_LIMIT = 60.0
+_FIRST_PATIENCE = 100
 
 
 def prelude(keep: str) -> str:
@@ -103,13 +104,17 @@ def prelude(keep: str) -> str:
     return f"if {_is_ours(place)} && [ -e {place}/env ]; then . {place}/env; command : >{place}/at.$$; fi 2>/dev/null"
 
 
-def first(keep: str) -> str:
-    """Returns when there is a keeper: what gives a machine may take its time to start a program there."""
+def first(keep: str, patience: int = _FIRST_PATIENCE, why: str = "") -> str:
+    """Returns when there is a keeper: what gives a machine may take its time to start a program there.
+
+    After `patience` seconds it says that there is none; `why` may be added to that.
+    """
     place = shlex.quote(keep)
+    late = shlex.quote(f"its keeper was not started in time{why}")
     return f"""tries=0
 until {_is_ours(place)} && [ -e {place}/env ]; do
   tries=$((tries + 1))
-  [ "$tries" -lt 1000 ] || {{ echo 'its keeper was not started in time' >&2; exit {NOT_READY}; }}
+  [ "$tries" -lt {10 * patience} ] || {{ echo {late} >&2; exit {NOT_READY}; }}
   sleep 0.1
 done
 """

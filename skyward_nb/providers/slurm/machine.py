@@ -26,6 +26,8 @@ from skyward_nb.providers.slurm.login_node import over_login, through_login
 T = TypeVar("T")
 _ASK_EACH = 3.0
 """Seconds between questions to Slurm while a channel is opened."""
+_UNPACKED, _UNPACKED_THERE = 1800, 300
+"""Seconds in which pyxis has unpacked an image, for a job of the pool's own, and in one that was there."""
 _NOISE = ("srun: cluster configuration lacks support for cpu binding", ": Exited with exit code ")
 
 
@@ -46,13 +48,22 @@ def line_to(record: JobRecord, node: str, *, is_new: bool = False) -> ExecLine:
         argv_for,
         place=_place(record, node),
         prelude=prelude(keep),
-        first=first(keep) if is_new else "",
+        first=_first(record, keep, in_image=bool(options)) if is_new else "",
         waits_by=_beside(record, node) if options else None,
         noise=_NOISE,
         environ=clean_environ(),
     )
     line.reaching = "reaching nodes"
     return line
+
+
+def _first(record: JobRecord, keep: str, *, in_image: bool) -> str:
+    """Large images are unpacked for minutes; a job of ours ends where that fails, another one goes on."""
+    if not in_image:
+        return first(keep)
+    patience = _UNPACKED_THERE if record.is_current else _UNPACKED
+    why = f": container={record.access.container} may be no image there, or takes long to unpack"
+    return first(keep, patience, why)
 
 
 def _line_beside(record: JobRecord, node: str) -> ExecLine:
