@@ -34,6 +34,11 @@ PACKAGED = ("etcd", "containerd", "ctr", "runc", "kubectl", "busybox", "nsenter"
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/bin"
 IMAGE, PAUSE = "local/box:1", "local/pause:1"
 NODES = ("k1", "k2")
+SLOW_END = 150.0
+"""Seconds for the end of pods that are deleted while their containers begin.
+
+Their first process has no handler yet for TERM and has its 30 s of grace; a kubelet that is busy then looks for it for 30 more.
+"""
 _PORT = 16443
 _LONG = 300.0
 _HOST = "10.99.0.{}"
@@ -50,6 +55,10 @@ def lacks() -> str:
     return words * bool(missing)
 
 
+_STANDS = (
+    "{range .items[*]}{.kind} {.metadata.name} {.metadata.creationTimestamp} deleted {.metadata.deletionTimestamp} "
+    "{.metadata.finalizers} {.status}{'\\n'}{end}"
+)
 _FIRST = """
 mount -t tmpfs tmpfs /run && mkdir -p /run/netns /run/lock || exit
 mount -t tmpfs tmpfs /var/log || exit
@@ -283,6 +292,13 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             env={**os.environ, **self.environ}, capture_output=True, text=True, check=True,
         )  # fmt: skip
         return done.stdout.split()
+
+    def pods(self) -> str:
+        """Jobs and pods as they stand, and what the kubelets said last."""
+        told = self.say("get", "jobs,pods", "-A", "-o", f"jsonpath={_STANDS}")
+        names = ("controllers", *(f"kubelet-{node}" for node in NODES))
+        logs = [(self.folder / "log" / name).read_text()[-2500:] for name in names]
+        return "\n".join((told, *logs))
 
     def is_empty(self) -> bool:
         """Whether there is neither a Job nor a pod."""
