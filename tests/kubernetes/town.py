@@ -26,7 +26,7 @@ from waiting import until
 
 BIN = Path(
     os.environ.get("SKYWARD_KUBERNETES_BIN")
-    or Path(__file__).parents[2] / "build" / "kubernetes" / "bin"
+    or Path(__file__).resolve().parents[2] / "build" / "kubernetes" / "bin"
 )
 """The folder of the programs that Debian has no package of; `.ci/kubernetes` fills it."""
 BUILT = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
@@ -308,7 +308,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 def overrides(extra: dict[str, object] | None = None) -> dict[str, object]:
     """Parts of a pod that give it this machine's programs and this Python, read-only."""
     places = [*dict.fromkeys(str(Path(each).resolve()) for each in (sys.prefix, sys.base_prefix))]
-    code = str(Path(__file__).parents[2])
+    code = str(Path(__file__).resolve().parents[2])
     mounts = [("usr", "/usr", "/usr"), ("lib", "/usr/lib", "/lib"), ("lib64", "/usr/lib64", "/lib64"), ("bin", "/usr/bin", "/bin"),
               ("sbin", "/usr/sbin", "/sbin"), ("ssl", "/etc/ssl", "/etc/ssl")]  # fmt: skip
     mounts += [

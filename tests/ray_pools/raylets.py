@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 from waiting import until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "build/ray/bin/python"
 _TRIES = 5
 _AGENTS = ("dashboard-agent-listen", "dashboard-agent-grpc", "runtime-env-agent", "metrics-export")
