@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pools import request, values
 
 from skyward_nb.options.arguments import spec_for
 from skyward_nb.options.provider_arguments import Kubernetes
+from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.words.image import Image
@@ -52,6 +54,11 @@ def seconds(step: Callable[[], object]) -> float:
 
 
 def test_kubernetes(pool, figure):
+    def beside(what: str, ours: list[float], theirs: list[float], who: str) -> None:
+        own, other = median(ours), median(theirs)
+        text = f"{OURS} {own:.2f} s, {who} {other:.2f} s: {own / other:.2f} ×"
+        figure(what, text, "1.5 × kubectl exec", own <= 1.5 * other)
+
     pods = [machine.name for machine in pool.context.generations.machines]
 
     def cell() -> None:
@@ -79,10 +86,22 @@ def test_kubernetes(pool, figure):
         copied.append(
             seconds(lambda large=large: executed("sh", "-c", "cat >/dev/null", data=large))
         )
-    ours, theirs = median(sent), median(copied)
-    figure(
-        "Kubernetes: 256 MB to 2 pods",
-        f"{OURS} {ours:.2f} s, kubectl exec one after the other {theirs:.2f} s",
-        "1.5 × kubectl exec",
-        ours <= 1.5 * theirs,
-    )
+    beside("Kubernetes: 256 MB to 2 pods", sent, copied, "kubectl exec one after the other")
+
+    def give_back() -> None:
+        pool.look(lambda _: None)
+        body = f"import os\nos.urandom({SIZE}) if os.environ['RANK'] == '1' else None"
+        whole = dataclasses.replace(request(pool, body), limit=1 << 30)
+        outcome = pool.run(whole, lambda _: None)
+        assert len(unpack(outcome.done[1].value, pool.store)) == SIZE
+
+    def read_back() -> None:
+        words = ["kubectl", "exec", pods[1], "--", "head", "-c", str(SIZE), "/dev/urandom"]
+        ran = subprocess.run(words, stdout=subprocess.PIPE, check=True)
+        assert len(ran.stdout) == SIZE
+
+    got, read = [], []
+    for _ in range(ROUNDS):
+        got.append(seconds(give_back))
+        read.append(seconds(read_back))
+    beside("Kubernetes: 256 MB from a pod", got, read, "kubectl exec")

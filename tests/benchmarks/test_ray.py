@@ -128,7 +128,7 @@ def test_ray(cluster, figure):
         unit, by = ("ms", 1000) if number == 0 else ("s", 1)
         figure(
             f"Ray: {name}",
-            f"{OURS} {by * own:.2f} {unit}, Ray's own task {by * task:.2f} {unit}",
+            f"{OURS} {by * own:.2f} {unit}, Ray's own task {by * task:.2f} {unit}: {own / task:.2f} ×",
             f"{most:g} × Ray's own task",
             own <= most * task,
         )

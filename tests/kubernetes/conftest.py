@@ -4,7 +4,7 @@ import sys
 from types import MappingProxyType
 
 import pytest
-from kubernetes.town import IMAGE, asked_by_this_process, lacks, overrides, town
+from kubernetes.town import IMAGE, SLOW_END, asked_by_this_process, lacks, overrides, town
 from msgspec.structs import replace
 from waiting import until
 
@@ -42,4 +42,4 @@ def kubernetes(cluster, no_leaks):
     yield make_one
     for pool in made:
         pool.close()
-    until(cluster.is_empty)
+    until(cluster.is_empty, SLOW_END, cluster.pods)

@@ -1,7 +1,6 @@
 """Pools on a real cluster of this machine: they come up, wait, run, are found again, and end."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import re
@@ -12,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kubernetes.town import IMAGE, NODES, overrides
+from engine_pools import does_as_one_of_this_machine, found_after_its_notebook_was_killed
+from kubernetes.town import IMAGE, NODES, SLOW_END, overrides
 from msgspec.structs import replace
 from pools import found, request, values
 from waiting import until
 
-from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Output, Phase
 from skyward_nb.providers.kubernetes import pool_job
@@ -111,45 +110,19 @@ def test_an_exec_that_is_cut_is_made_anew_in_mid_run(kubernetes, cluster):
     assert printed([each for each in events if getattr(each, "rank", 1) == 0]).count("over") == 1
 
 
-def test_a_job_of_a_queue_has_kueues_label_and_many_cells_are_run(kubernetes, cluster):
+def test_a_job_of_a_queue_has_kueues_label_and_its_pool_may_have_any_name(kubernetes, cluster):
     """Without Kueue's own controller the label suspends nothing."""
-    pool = kubernetes(source={"queue": "team"})
+    pool = kubernetes(name="My_Pool.v2", source={"queue": "team"})
     pool.start(lambda _: None)
     labels = json.loads(cluster.say("get", "jobs", "-o", "json"))["items"][0]["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/queue-name"] == "team"
-    assert [values(pool, f"{number}") for number in range(20)] == [[each] * 2 for each in range(20)]
-
-
-_LEAVES = """
-import sys
-import msgspec
-from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.provider_table import PROVIDERS
-from skyward_nb.words.spec import PoolSpec
-if __name__ == "__main__":
-    spec = msgspec.json.decode(sys.stdin.read(), type=PoolSpec)
-    pool = Pool(spec, PROVIDERS["kubernetes"](), lambda _: None, pool_id="kube-abcdef")
-    pool.start(lambda _: None)
-    print("up", flush=True)
-    import time
-    time.sleep(600)
-"""
+    assert values(pool, "1") == [1, 1]
 
 
 def test_a_pool_whose_notebook_was_killed_is_found_again_until_a_pod_is_deleted(
     kubernetes, cluster
 ):
-    spec = kubernetes().spec
-    with subprocess.Popen(
-        [sys.executable, "-c", _LEAVES], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as notebook:
-        notebook.stdin.write(msgspec.json.encode(spec))
-        notebook.stdin.close()
-        assert notebook.stdout.readline() == b"up\n"
-        notebook.send_signal(signal.SIGKILL)
-    (entry,) = registry.entries()
-    again = found(type("Left", (), {"pool_id": entry.pool_id}))
-    again.attach(lambda _: None)
+    again = found_after_its_notebook_was_killed(kubernetes().spec)
     assert values(again, "1") == [1, 1]
     pod = pods_of(again)[1]
     again.look(lambda _: None)
@@ -266,7 +239,11 @@ def test_a_job_whose_notebook_was_killed_while_it_waited_is_deleted_by_the_next_
         events = []
         clean(events.append)
         assert any("lost-123456" in str(each) for each in events if not isinstance(each, Phase))
-        until(lambda: not [each for each in cluster.things() if "lost" in each])
+        until(
+            lambda: not [each for each in cluster.things() if "lost" in each],
+            SLOW_END,
+            cluster.pods,
+        )
     assert not [each for each in PodRecord.every() if each.pool_id == "lost-123456"]
 
 
@@ -492,13 +469,7 @@ def test_ddp_trains_over_two_kubelets(kubernetes, cluster):
     assert here == there
 
 
-def test_a_value_of_256_mb_goes_and_comes(kubernetes, cluster):
+def test_cells_large_values_and_pictures_are_as_on_this_machine(kubernetes, cluster):
     pool = kubernetes()
     pool.start(lambda _: None)
-    large = os.urandom(256 << 20)
-    assert values(pool, "big[-1], len(big)", {"big": large}) == [(large[-1], 256 << 20)] * 2
-    pool.look(lambda _: None)
-    body = "import os\nbig if os.environ['RANK'] == '1' else None"
-    whole = dataclasses.replace(request(pool, body, {"big": large}), limit=1 << 30)
-    outcome = pool.run(whole, lambda _: None)
-    assert unpack(outcome.done[1].value, pool.store) == large
+    does_as_one_of_this_machine(pool)

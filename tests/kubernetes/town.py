@@ -26,7 +26,7 @@ from waiting import until
 
 BIN = Path(
     os.environ.get("SKYWARD_KUBERNETES_BIN")
-    or Path(__file__).parents[2] / "build" / "kubernetes" / "bin"
+    or Path(__file__).resolve().parents[2] / "build" / "kubernetes" / "bin"
 )
 """The folder of the programs that Debian has no package of; `.ci/kubernetes` fills it."""
 BUILT = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
@@ -34,6 +34,11 @@ PACKAGED = ("etcd", "containerd", "ctr", "runc", "kubectl", "busybox", "nsenter"
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/bin"
 IMAGE, PAUSE = "local/box:1", "local/pause:1"
 NODES = ("k1", "k2")
+SLOW_END = 150.0
+"""Seconds for the end of pods that are deleted while their containers begin.
+
+Their first process has no handler yet for TERM and has its 30 s of grace; a kubelet that is busy then looks for it for 30 more.
+"""
 _PORT = 16443
 _LONG = 300.0
 _HOST = "10.99.0.{}"
@@ -50,6 +55,10 @@ def lacks() -> str:
     return words * bool(missing)
 
 
+_STANDS = (
+    "{range .items[*]}{.kind} {.metadata.name} {.metadata.creationTimestamp} deleted {.metadata.deletionTimestamp} "
+    "{.metadata.finalizers} {.status}{'\\n'}{end}"
+)
 _FIRST = """
 mount -t tmpfs tmpfs /run && mkdir -p /run/netns /run/lock || exit
 mount -t tmpfs tmpfs /var/log || exit
@@ -284,6 +293,13 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         )  # fmt: skip
         return done.stdout.split()
 
+    def pods(self) -> str:
+        """Jobs and pods as they stand, and what the kubelets said last."""
+        told = self.say("get", "jobs,pods", "-A", "-o", f"jsonpath={_STANDS}")
+        names = ("controllers", *(f"kubelet-{node}" for node in NODES))
+        logs = [(self.folder / "log" / name).read_text()[-2500:] for name in names]
+        return "\n".join((told, *logs))
+
     def is_empty(self) -> bool:
         """Whether there is neither a Job nor a pod."""
         return not self.things()
@@ -292,7 +308,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 def overrides(extra: dict[str, object] | None = None) -> dict[str, object]:
     """Parts of a pod that give it this machine's programs and this Python, read-only."""
     places = [*dict.fromkeys(str(Path(each).resolve()) for each in (sys.prefix, sys.base_prefix))]
-    code = str(Path(__file__).parents[2])
+    code = str(Path(__file__).resolve().parents[2])
     mounts = [("usr", "/usr", "/usr"), ("lib", "/usr/lib", "/lib"), ("lib64", "/usr/lib64", "/lib64"), ("bin", "/usr/bin", "/bin"),
               ("sbin", "/usr/sbin", "/sbin"), ("ssl", "/etc/ssl", "/etc/ssl")]  # fmt: skip
     mounts += [

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 from waiting import until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "build/ray/bin/python"
 _TRIES = 5
 _AGENTS = ("dashboard-agent-listen", "dashboard-agent-grpc", "runtime-env-agent", "metrics-export")
@@ -147,19 +147,20 @@ class Raylets:
             text=True,
             check=False,
         )
+        assert not done.returncode, done.stderr[-3000:]
         return done.stdout
 
     def _environ(self) -> dict[str, str]:
         return {**os.environ, **self.environ}
 
     def groups(self) -> list[str]:
-        """The placement groups that are not removed."""
+        """The placement groups that are not removed, and actors of pools: Ray's own libraries leave some of theirs."""
         program = f"""
 import ray, ray.util
 ray.init(address={self.address!r}, logging_level=40, log_to_driver=False, namespace="skyward_nb")
 for each in ray.util.placement_group_table().values():
     if each["state"] != "REMOVED": print("group", each["name"], each["state"])
-for each in ray.util.list_named_actors(all_namespaces=True): print("group", each["name"])
+for each in ray.util.list_named_actors(): print("group", each)
 print("end")
 """
         said = self.say(program)

@@ -32,6 +32,31 @@ def test_actors_that_are_late_are_named_with_what_shows_them():
         asyncio.run(helper._all_started({"g.0": _never(), "g.1": _fails()}, 5))
 
 
+def test_a_client_whose_process_at_the_head_dies_is_made_anew():
+    slow = ConnectionAbortedError("...\nRuntimeError: Proxy failed to Connect to backend! Check")
+    died = ConnectionAbortedError("...\nRuntimeError: Starting Ray client server failed. See")
+    other = ValueError("another")
+    for answers, raised, tries in (
+        ([None], None, 1),
+        ([slow, died, None], None, 3),
+        ([died, died, slow, None], slow, 3),
+        ([other, None], other, 1),
+    ):
+        asked, told = [], None
+
+        def init(asked=asked, answers=answers, **words):
+            asked.append(words)
+            if error := answers[len(asked) - 1]:
+                raise error
+
+        try:
+            helper._connect(SimpleNamespace(init=init), "ray://h:10001")
+        except (ConnectionAbortedError, ValueError) as error:
+            told = error
+        assert (told, len(asked)) == (raised, tries)
+        assert asked[0]["address"] == "ray://h:10001"
+
+
 class _RayError(Exception):
     pass
 

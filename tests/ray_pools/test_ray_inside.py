@@ -52,19 +52,24 @@ print("data", ray.data.range(1000).map(lambda row: {{"id": 2 * row["id"]}}).sum(
 print("end")
 """
 _TRAIN = """
+import pathlib
 import ray, ray.train
-from ray.train.data_parallel_trainer import DataParallelTrainer
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 ray.init(address={address!r}, logging_level=40, log_to_driver=False)
 def work():
-    ray.train.report({{"size": ray.train.get_context().get_world_size()}})
-scaling = ray.train.ScalingConfig(num_workers=2, resources_per_worker={{"CPU": 0.5}}, trainer_resources={{"CPU": 0}})
+    context = ray.train.get_context()
+    pathlib.Path({folder!r}, str(context.get_world_rank())).write_text(str(context.get_world_size()))
+scaling = ray.train.ScalingConfig(num_workers=2, resources_per_worker={{"CPU": 0.5}})
 config = ray.train.RunConfig(storage_path={folder!r}, name="beside")
-print("train", DataParallelTrainer(work, scaling_config=scaling, run_config=config).fit().metrics["size"])
+DataParallelTrainer(work, scaling_config=scaling, run_config=config).fit()
+print("train", *(pathlib.Path({folder!r}, rank).read_text() for rank in "01"))
 print("end")
 """
 
 
-@pytest.mark.parametrize(("program", "told"), [(_DATA, "data 999000"), (_TRAIN, "train 2")])
+@pytest.mark.parametrize(
+    ("program", "told"), [(_DATA, "data 999000"), (_TRAIN, "train 2 2")], ids=["data", "train"]
+)
 def test_rays_own_libraries_work_beside_a_pool(on_ray, cluster, tmp_path, program, told):
     pool = on_ray()
     pool.start(lambda _: None)

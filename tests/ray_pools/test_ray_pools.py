@@ -2,21 +2,20 @@
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
+from engine_pools import does_as_one_of_this_machine, found_after_its_notebook_was_killed
 from msgspec.structs import replace
 from pools import found, request, values
 from ray_pools.raylets import PYTHON
 from waiting import until
 
-from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Output, Phase, Remark
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.ray.group_records import GroupRecord
+from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import PoolError, StartError
 
 
@@ -54,49 +53,9 @@ def test_a_pool_comes_up_on_its_nodes_and_goes_with_its_group(on_ray, cluster, m
     until(lambda: not [*Path("/tmp").glob(f".skyward-{pool.pool_id}*")])
 
 
-_LEAVES = """
-import sys
-import msgspec
-from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.provider_table import PROVIDERS
-from skyward_nb.words.spec import PoolSpec
-if __name__ == "__main__":
-    spec = msgspec.json.decode(sys.stdin.read(), type=PoolSpec)
-    pool = Pool(spec, PROVIDERS["ray"](), lambda _: None, pool_id="ray-abcdef")
-    pool.start(lambda _: None)
-    print("up", flush=True)
-    import time
-    time.sleep(600)
-"""
-
-
-def left_by_a_notebook(spec):
-    """A pool whose notebook was killed, as another client finds it."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _LEAVES], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as notebook:
-        notebook.stdin.write(msgspec.json.encode(spec))
-        notebook.stdin.close()
-        assert notebook.stdout.readline() == b"up\n"
-        notebook.send_signal(signal.SIGKILL)
-    (entry,) = registry.entries()
-    return until(lambda: _attached(type("Left", (), {"pool_id": entry.pool_id})))
-
-
-def _attached(left):
-    """A pool, attached; None while its agents have not heard that its other client is gone."""
-    again = found(left)
-    try:
-        again.attach(lambda _: None)
-    except PoolError as error:
-        assert "is in use by" in str(error), error
-        return None
-    return again
-
-
 @pytest.mark.extensive
 def test_a_pool_whose_notebook_and_helper_were_killed_is_found_again(on_ray, cluster):
-    again = left_by_a_notebook(on_ray().spec)
+    again = found_after_its_notebook_was_killed(on_ray().spec)
     assert values(again, "1") == [1, 1]
     other = on_ray(name="other", nodes=1)
     other.start(lambda _: None)  # beside it
@@ -140,6 +99,10 @@ def test_a_node_whose_raylet_is_killed_ends_the_pool_with_rays_words(on_ray, clu
 def test_what_cannot_be_held_is_said_at_once_and_nothing_is_left(on_ray, cluster):
     for options, words in (
         ({"nodes": 3}, r"3 nodes with 1 CPU each are asked for, and 2 of the cluster's 2 can have"),
+        (
+            {"accelerator": Accelerator("H100", 1)},
+            r"1 GPU \(H100\) each are asked for, and none of the cluster's 2 can have",
+        ),
         ({"access": {"resources": (("TPU", 4.0),)}}, r"none of the cluster's 2 can have .*2 GPU"),
     ):
         pool = on_ray(**options)
@@ -186,11 +149,11 @@ ray.util.placement_group([{{"CPU": 1}}] * 3, strategy="STRICT_SPREAD", name="sky
 
 
 @pytest.mark.extensive
-def test_from_elsewhere_by_rays_client(on_ray, cluster):
-    pool = on_ray(access={"address": cluster.client_address})
+@pytest.mark.parametrize("by_rays_client", [False, True])
+def test_cells_large_values_and_pictures_are_as_on_this_machine(on_ray, cluster, by_rays_client):
+    pool = on_ray(access={"address": cluster.client_address} if by_rays_client else {})
     pool.start(lambda _: None)
-    large = os.urandom(3 << 20)
-    assert values(pool, "big[::-1]", {"big": large}) == [large[::-1]] * 2
+    does_as_one_of_this_machine(pool)
     pool.close()
     assert not cluster.groups()
 
@@ -214,3 +177,29 @@ def test_where_no_ray_is_and_where_it_is_another_one_is_said(on_ray, tmp_path):
         pool.start(lambda _: None)
     assert GroupRecord.find(pool.pool_id) is None
     assert PYTHON.exists()
+
+
+_ANOTHER = """
+import runpy, sys
+import ray._private.utils
+ray._private.utils.compute_version_info = lambda: ('2.9.0', '3.10.12')
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name='__main__')
+"""
+
+
+@pytest.mark.extensive
+@pytest.mark.parametrize("by_rays_client", [False, True])
+def test_ray_of_another_release_and_python_is_said_by_ray_itself(
+    on_ray, cluster, tmp_path, by_rays_client
+):
+    """Of the helper's environment only what it takes for its own versions is another."""
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nshift\nexec {cluster.python} -I -c "{_ANOTHER}" "$@"\n')
+    other.chmod(0o755)
+    address = cluster.client_address if by_rays_client else cluster.address
+    pool = on_ray(access={"python": str(other), "address": address})
+    words = r"the cluster runs Ray 2\.\d+\.\d+ and Python 3\.\d+\.\d+, and .* has Ray 2\.9\.0 and Python 3\.10\.12"
+    with pytest.raises(StartError, match=words):
+        pool.start(lambda _: None)
+    assert not cluster.groups()

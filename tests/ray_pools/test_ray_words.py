@@ -166,6 +166,14 @@ This process on node 10.0.0.5 was started with:
     Python: 3.11.2
 """
 
+# As Ray 2.60 says it where the head was too slow, or could not make the process's environment.
+_ABORTED = """Initialization failure from server:
+Traceback (most recent call last):
+  File "/env/lib/python3.11/site-packages/ray/util/client/server/proxier.py", line 780, in Datapath
+    raise RuntimeError(
+RuntimeError: Proxy failed to Connect to backend! Check `ray_client_server.err` and `ray_client_server_23000.err` on the head node of the cluster for the relevant logs. By default these are located at /tmp/ray/session_latest/logs.
+"""
+
 
 @pytest.mark.parametrize(
     ("error", "text", "address", "says"),
@@ -175,6 +183,8 @@ This process on node 10.0.0.5 was started with:
         ("RuntimeError", _VERSIONS, "auto", "uv venv --python 3.10.12 ray-env"),
         ("ConnectionError", "Could not find any running Ray instance.", "auto", "no Ray runs on this machine"),
         ("ConnectionError", "ray client connection timeout", "ray://h:1", "no Ray answers at address=ray://h:1"),
+        ("ConnectionAbortedError", _ABORTED, "ray://h:1", "did not come up: RuntimeError: Proxy failed to Connect to backend. Its"),
+        ("ConnectionAbortedError", _ABORTED, "ray://h:1", "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S=120"),
         ("ValueError", "other words", "auto", "ValueError: other words"),
     ],
 )  # fmt: skip

@@ -38,8 +38,16 @@ Cluster name: {name}
 └── To teardown the cluster:    sky down {name}
 """
 NONE = """\
-\x1b[31mNo cloud access is set up. Run: sky check\x1b[0m
+YAML to run: task.yaml
+Running on cluster: sky-3ac1-root
+sky.exceptions.NoCloudAccessError: Cloud access is not set up. Run: \x1b[1msky check\x1b[0m
 """
+"""What SkyPilot 0.14.1 answered on a machine without credentials; the next one, and `NOT_FOUND`, too."""
+NO_CATALOGUE = """\
+YAML to run: task.yaml
+sky.exceptions.CloudError: requests error (ConnectionError): HTTPSConnectionPool(host='raw.githubusercontent.com', port=443): Max retries exceeded with url: /skypilot-org/skypilot-catalog/master/catalogs/v8/common/accelerators.csv (Caused by NameResolutionError("HTTPSConnection(host='raw.githubusercontent.com', port=443): Failed to resolve 'raw.githubusercontent.com' ([Errno -2] Name or service not known)"))
+"""
+NOT_FOUND = "Cluster(s) not found: \x1b[1m{name}\x1b[0m.\n"
 FAILED = """\
 ⚙︎ Launching on GCP us-central1 (us-central1-a).
 \x1b[31m⨯ Failed to set up SkyPilot runtime on cluster.\x1b[0m
@@ -139,6 +147,8 @@ def status(words: list) -> int:
          "resources_str": "2x(gpus=A100:8, a2-highgpu-8g, ...)", "cloud": "GCP", "init_status_reason": each.get("why")}
         for name, each in clusters().items() if name in named
     ]  # fmt: skip
+    if not found:
+        print(NOT_FOUND.format(name=named[0]), end="")
     print(json.dumps(found, indent=2))
     return 0
 

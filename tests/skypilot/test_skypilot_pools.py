@@ -2,15 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
+from engine_pools import does_as_one_of_this_machine, found_after_its_notebook_was_killed
 from msgspec.structs import replace
-from pools import found, values
+from pools import values
 from waiting import until
 
 from skyward_nb.pool import registry
@@ -65,37 +63,11 @@ def test_a_pool_comes_up_costs_and_is_taken_down(rented, fake, machine):
     until(lambda: not [*Path("/tmp").glob(f".skyward-{pool.pool_id}*")])
 
 
-_LEAVES = """
-import sys
-import msgspec
-from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.provider_table import PROVIDERS
-from skyward_nb.words.spec import PoolSpec
-if __name__ == "__main__":
-    spec = msgspec.json.decode(sys.stdin.read(), type=PoolSpec)
-    pool = Pool(spec, PROVIDERS["sky"](), lambda _: None, pool_id="rented-abcdef")
-    pool.start(lambda _: None)
-    print("up", flush=True)
-    import time
-    time.sleep(600)
-"""
-
-
 @pytest.mark.extensive
 def test_a_pool_whose_notebook_was_killed_is_found_again_until_its_machines_are_gone(
     rented, fake, machine
 ):
-    spec = rented(nodes=1).spec
-    with subprocess.Popen(
-        [sys.executable, "-c", _LEAVES], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as notebook:
-        notebook.stdin.write(msgspec.json.encode(spec))
-        notebook.stdin.close()
-        assert notebook.stdout.readline() == b"up\n"
-        notebook.send_signal(signal.SIGKILL)
-    (entry,) = registry.entries()
-    again = found(type("Left", (), {"pool_id": entry.pool_id}))
-    again.attach(lambda _: None)
+    again = found_after_its_notebook_was_killed(rented(nodes=1).spec)
     assert values(again, "1") == [1]
 
     # A spot machine is taken back.
@@ -112,13 +84,20 @@ def test_a_pool_whose_notebook_was_killed_is_found_again_until_its_machines_are_
     assert not registry.entries()
 
 
+@pytest.mark.extensive
+def test_cells_large_values_and_pictures_are_as_on_this_machine(rented):
+    pool = rented()
+    pool.start(lambda _: None)
+    does_as_one_of_this_machine(pool)
+
+
 # ── what does not come up ───────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ("no-cloud", r"No cloud access is set up.*`sky check` says what each cloud lacks"),
+        ("no-cloud", r"Cloud access is not set up.*`sky check` says what each cloud lacks"),
         pytest.param(
             "fails",
             r"Failed to acquire resources in all zones in us-central1",
@@ -188,7 +167,7 @@ def test_a_plan_is_shown_before_anything_is_rented(rented, fake):
     with pytest.raises(NothingFits, match="max_hourly_cost=20"):
         quote_for(replace(spec, max_hourly_cost=20.0))
     fake.say("no-cloud")
-    with pytest.raises(NothingFits, match="No cloud access"):
+    with pytest.raises(NothingFits, match="Cloud access is not set up"):
         quote_for(spec)
     gone = SkyPilotAccess(executable="/no/such/sky")
     with pytest.raises(AccountError, match="cannot be run"):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from skypilot.fake_sky import FAILED, LAUNCHED, NONE, PLAN
+from skypilot.fake_sky import FAILED, LAUNCHED, NO_CATALOGUE, NONE, NOT_FOUND, PLAN
 
 import skyward_nb as sky
 from skyward_nb.options.arguments import spec_for
@@ -190,6 +190,9 @@ def test_progress_leaves_tables_and_hints_out():
 
 def test_errors_have_skypilots_words_and_what_to_type():
     assert advised(last_words(NONE)).endswith("`sky check` says what each cloud lacks")
+    assert "raw.githubusercontent.com" in (said := advised(last_words(NO_CATALOGUE)))
+    assert said.endswith("from the internet, and needs a way there")
+    assert cluster_state(f"{NOT_FOUND.format(name='c')}[]\n", "c") is None
     said = advised(last_words(FAILED))
     assert "Failed to acquire resources in all zones in us-central1" in said
     assert said.endswith("Another infra=, accelerator=, or spot=no")

@@ -36,6 +36,7 @@ _PAUSE = 0.1
 _BEAT = 3.0
 _IDS = ("class_name:", "actor_id:", "pid:", "name:", "namespace:", "ip:")
 """Starts of lines that say nothing to a person."""
+_TRIES = 3
 _LEAVE_LIMIT = 3.0
 _GONE_LIMIT = 30.0
 """Seconds for the end of this process once nobody asks: for groups of its own, and Ray's leave."""
@@ -359,6 +360,16 @@ def _requests(control: socket.socket, loop: asyncio.AbstractEventLoop, helper: H
     os._exit(1)
 
 
+def _connect(ray: Any, address: str) -> None:
+    """Become a client. Ray's client server forks beside threads of gRPC: now and then that process dies at once (SIGSEGV)."""
+    asked = {"address": address, "namespace": _NAMESPACE, "log_to_driver": False}
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(ConnectionAbortedError):
+            ray.init(**asked, logging_level="ERROR")
+            return
+    ray.init(**asked, logging_level="ERROR")
+
+
 def main(address: str) -> None:
     """Become a client of the cluster, say so, and serve."""
     control = socket.socket(fileno=os.dup(0))
@@ -366,8 +377,7 @@ def main(address: str) -> None:
     os.dup2(2, 1)  # what Ray prints is no answer
     try:
         ray: Any = importlib.import_module("ray")
-        # The client of Ray beside other words is asked for by its own address.
-        ray.init(address=address, namespace=_NAMESPACE, log_to_driver=False, logging_level="ERROR")
+        _connect(ray, address)
     except BaseException as error:  # noqa: BLE001 - Ray raises several kinds, and SystemExit too
         words = {"type": "failed", "error": type(error).__name__, "text": str(error)}
         say.write(json.dumps(words) + "\n")

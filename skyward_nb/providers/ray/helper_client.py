@@ -21,7 +21,8 @@ from skyward_nb.words.ray_access import RayAccess
 T = TypeVar("T")
 PYTHON_VARIABLE = "SKYWARD_RAY_PYTHON"
 """The interpreter that has Ray, where `sky.Ray(python=...)` names none."""
-_START_LIMIT = 120.0
+_START_LIMIT = 240.0
+"""Three tries with Ray's client server, which takes a minute to give one up."""
 _END_LIMIT = 10.0
 _CHUNK = 1 << 18
 _PROGRAM = Path(__file__).with_name("helper.py")

@@ -17,9 +17,8 @@ _VERSIONS = re.compile(
     r"Ray: (?P<ray>[\w.]+).*?Python: (?P<python>[\d.]+).*?Ray: (?P<own_ray>[\w.]+).*?Python: (?P<own_python>[\d.]+)",
     re.DOTALL,
 )
-_CLIENT_PYTHON = re.compile(
-    r"Python version (?P<own>[\d.]+) .*?(?P<cluster>\d+\.\d+(?:\.\d+)?)", re.DOTALL
-)
+_INITIALIZATION = "Initialization failure from server"
+"""What Ray's client says where the head has no process for it; a trace of the head's follows."""
 
 
 def spell_failure(failed: HelperFailed, access: RayAccess) -> str:
@@ -52,9 +51,23 @@ def spell_failure(failed: HelperFailed, access: RayAccess) -> str:
             "no Ray runs on this machine: name the cluster, address=ray://HOST:10001, or start the notebook on one of "
             "its nodes"
         )
+    if _INITIALIZATION in failed.text:
+        return (
+            f"Ray's client server at address={access.address} answers, and its process for this client did not come up: "
+            f"{_cause(failed.text)}. Its logs are ray_client_server*.err below /tmp/ray/session_latest/logs of the head "
+            "node. Try again; where the head is so busy that it needs more than 30 s, start Ray there with "
+            "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S=120. A notebook on a node of the cluster needs no such process "
+            "(address=auto)"
+        )
     if failed.error in ("ConnectionError", "RpcError", "TimeoutError", "ConnectionAbortedError"):
         return f"no Ray answers at address={access.address}: {_short(text)}"
     return f"{failed.error}: {_short(text)}"
+
+
+def _cause(text: str) -> str:
+    """The last line of a trace, which has its exception; of that the first sentence."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return _short(re.split(r"(?<=[!.]) ", lines[-1])[0].rstrip("!."))
 
 
 def _short(text: str) -> str:

@@ -123,7 +123,11 @@ def why_gone(state: ClusterState | None, name: str) -> str:
 
 
 _ADVICE = (
-    ("No cloud access is set up", "`sky check` says what each cloud lacks"),
+    ("Cloud access is not set up", "`sky check` says what each cloud lacks"),
+    (
+        "Max retries exceeded",
+        "SkyPilot's server fetches catalogues of the clouds from the internet, and needs a way there",
+    ),
     ("Catalog does not contain", "`sky gpus list` lists accelerators and where they are"),
     (
         "No resource satisfying",
