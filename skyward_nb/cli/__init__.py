@@ -44,13 +44,13 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _split(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """The command, the words that are for us, and those of a script."""
+    """The command, the words that are for us, and those of a script, or of what another process is started with."""
     command, *options = words or [""]
     if command == "torchrun":
         own = [*itertools.takewhile(("--json", *_HELP).__contains__, options)]
         return command, own, options[len(own) :]
     if command != "run":
-        return command, options, []
+        return command, options, options if command == "rehearse" else []
     from skyward_nb.options.option_line import split_off
 
     return command, *split_off(options)

@@ -318,6 +318,19 @@ def _run(script: Script, asked: ParsedOptions, program: str, *, as_json: bool) -
     return end.exit_code
 
 
+def rehearse(asked: ParsedOptions, words: list[str], as_json: bool) -> int:
+    """Play the acts of a rehearsal; 1 where one did not show what it must, or something is left."""
+    from skyward_nb.cli import rehearsal
+
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        found = rehearsal.rehearse(asked, words, lambda line: print(line, flush=True))
+    if as_json:
+        from skyward_nb.cli.documents import show
+
+        show(found)
+    return 0 if found.holds else 1
+
+
 def _named(asked: ParsedOptions) -> str | None:
     """The name of a pool, given as a word or by `pool=`."""
     names = [*asked.rest, *filter(None, [asked.pool.name])]
@@ -334,5 +347,6 @@ DO: dict[str, Callable[[ParsedOptions, list[str], bool], int]] = {
     "check": check,
     "run": run,
     "torchrun": torchrun,
+    "rehearse": rehearse,
 }
 """The actions by the names of commands; each returns the exit code."""

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from msgspec import inspect as types
 
 from skyward_nb.cli.command_table import COMMANDS, POOL
-from skyward_nb.cli.documents import Check, Down, Hang, Log, Nodes, Runs, Status, Sweep
+from skyward_nb.cli.documents import Check, Down, Hang, Log, Nodes, Rehearsal, Runs, Status, Sweep
+from skyward_nb.cli.rehearsal_acts import ACTS
 from skyward_nb.cli.script import ScriptEnd
 from skyward_nb.options.option_help import rows, usage
 from skyward_nb.options.option_table import BY_NAME
@@ -31,6 +32,9 @@ With --json a command that failed prints {"error": {"type": ..., "message": ...}
 exit codes: 0 done; 1 it failed; 2 the command line is wrong; 130 interrupted. `run` ends with that
 of the script: the argument of sys.exit on the rank that failed first, or 1 for an exception or a
 process that died."""
+_ACTS = "\n".join(
+    f"  {each.name:7} {each.title}\n          {' '.join(each.options)}" for each in ACTS
+)
 _MORE = {
     "run": """\
 The script runs as __main__ on every rank, with ARGs as its own, in this folder and with its own
@@ -54,6 +58,14 @@ raised stands there. Output is shown by nodes: rank 1 is the agent of node 1."""
     "check": """\
 With pool=NAME a live, free pool is checked; else a pool with these options is made, checked and
 taken down. `check hang` looks at runs of all pools, or of pool=NAME, and disturbs none.""",
+    "rehearse": f"""\
+Acts, each a pool of its own that is down before the next one comes:
+
+{_ACTS}
+
+The plan and its highest price are shown first, and you are asked; `yes` agrees beforehand. What may
+cost more than max_cost= (5 dollars) is refused. Each act says what it must show, and what was seen;
+at the end leftovers are swept. The exit code is 1 where something was not shown, or is left.""",
     "down": """\
 NAME is a pool's name, or its id where several have that name. A pool that a kernel or a script uses
 stays up: end it there. Without NAME the only free pool is taken down. If machines may still run,
@@ -75,6 +87,7 @@ _DOCUMENTS: dict[str, tuple[type, ...]] = {
     "check": (Check, Hang),
     "run": (ScriptEnd,),
     "torchrun": (ScriptEnd,),
+    "rehearse": (Rehearsal,),
 }
 
 

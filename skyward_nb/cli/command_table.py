@@ -15,6 +15,12 @@ POOL = tuple(option.name for option in OPTIONS if option.scope == "pool" and opt
 SCRIPT = (*POOL, "stdout", "stderr", "timeout", "on_error", "profile", "quiet", "fetch", "folder")
 """What a script takes."""
 
+RENTING = (
+    "region", "zones", "user", "key", "ami", "subnet", "security_group", "public_ip", "jump", "caller", "tags", "disk",
+    "instance_profile", "aws_profile", "python", "max_cost", "yes",
+)  # fmt: skip
+"""What a rehearsal takes: where and how to rent, and for how much."""
+
 
 @dataclass(frozen=True)
 class Command:
@@ -42,6 +48,8 @@ COMMANDS = {
     "run": Command("[option ...] SCRIPT [ARG ...]", "run a script on every rank of a pool, as torchrun does",
                    SCRIPT),
     "torchrun": Command("[option] SCRIPT [ARG ...]", "torchrun with its own options, on nodes of a pool", SCRIPT),
+    "rehearse": Command("aws [ACT ...] [option ...]", "rent the smallest machines that show whether all works",
+                        RENTING, sys.maxsize),
 }
 # fmt: on
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from skyward_nb.cli.rehearsal_acts import ActEnd
 from skyward_nb.logs.log_reader import LogLine
 from skyward_nb.reports.hang_check import RunStanding
 from skyward_nb.reports.run_logs import LogRow
@@ -103,6 +104,18 @@ class Hang(msgspec.Struct, frozen=True):
     """How the runs of pools stand."""
 
     pools: tuple[RunStanding, ...]
+
+
+class Rehearsal(msgspec.Struct, frozen=True):
+    """What the acts of a rehearsal have shown, and what is `left` although it should not be."""
+
+    acts: tuple[ActEnd, ...]
+    left: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether all was shown, and nothing is left."""
+        return not self.left and all(each.holds for each in self.acts)
 
 
 class Trouble(msgspec.Struct, frozen=True):

@@ -81,6 +81,15 @@ def collectives_on_gpu(after: int) -> list[str]:
 
     https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
     """
+    return [each["profiling_name"].removeprefix("nccl:") for each in _not_ended(after)]
+
+
+def begun_and_not_ended(after: int) -> int | None:
+    """When the first of these was called, in nanoseconds as `time.time_ns`; None if there is none."""
+    return min((each["time_created_ns"] for each in _not_ended(after)), default=None)
+
+
+def _not_ended(after: int) -> list[dict[str, Any]]:
     entries = _recorded()
     ended: dict[str, int] = {}
     for each in entries:
@@ -88,9 +97,7 @@ def collectives_on_gpu(after: int) -> list[str]:
             ended[_line_of(each)] = each["record_id"]
     # They end in their order; single ones of a coalesced operation are never said to end.
     return [
-        each["profiling_name"].removeprefix("nccl:")
-        for each in entries
-        if each["record_id"] > max(after, ended.get(_line_of(each), -1))
+        each for each in entries if each["record_id"] > max(after, ended.get(_line_of(each), -1))
     ]
 
 

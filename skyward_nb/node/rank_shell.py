@@ -37,7 +37,7 @@ from skyward_nb.protocol.events import Clear, Display, Event
 from skyward_nb.protocol.message_parts import CodeFrame, Frame
 from skyward_nb.runtime import debugging, event_sink
 from skyward_nb.runtime.remote_generators import send_all
-from skyward_nb.system.traceback_filter import without_frames
+from skyward_nb.system.traceback_filter import with_words, without_frames, without_repeats
 from skyward_nb.words.bounds import bounded_lines
 from skyward_nb.words.bundles import fitting
 from skyward_nb.words.source_code import is_library
@@ -140,10 +140,18 @@ class RankShell(InteractiveShell):
             elif isinstance(value, SyntaxError) and own is None:
                 lines = "".join(traceback.format_exception_only(value)).splitlines()
             else:
-                lines = self.InteractiveTB.structured_traceback(kind, value, own, tb_offset=0)
+                lines = self._as_ipython_shows(kind, value, own)
             self.shown = bounded_lines(encodable(line) for line in lines)
         except Exception as error:  # noqa: BLE001 - a user's broken __str__ or __repr__
             self.shown = (f"(the traceback could not be shown: {type(error).__name__})",)
+
+    def _as_ipython_shows(
+        self, kind: type[BaseException], value: BaseException | None, trace: TracebackType | None
+    ) -> list[str]:
+        """The traceback as IPython shows it; of a recursion a few frames, as 1,000 take seconds, and nobody reads them."""
+        trace, left_out = without_repeats(trace, _MOST_FRAMES)
+        lines = self.InteractiveTB.structured_traceback(kind, value, trace, tb_offset=0)
+        return with_words(lines, trace, left_out)
 
     def _as_python_shows(
         self, kind: type[BaseException], value: BaseException, trace: TracebackType | None

@@ -213,6 +213,16 @@ def split_off(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
     return options, rest
 
 
+def words_without(words: Sequence[str], names: Iterable[str]) -> list[str]:
+    """The options of a line but these, as `key=value`; words that are no options are left out, too."""
+    left_out = {*names}
+    return [
+        f"{key}={text}"
+        for _, key, text in _pairs(words)
+        if key in BY_NAME and key not in left_out and text is not None
+    ]
+
+
 def split_line(line: str) -> list[str]:
     """The words of a line, as a shell splits it; raises `OptionError` for a quote that is open."""
     try:

@@ -16,7 +16,7 @@ from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.catalogue import KINDS
 from skyward_nb.words.frameworks import AUTO, WORDS
 from skyward_nb.words.hosts import TRUST, read_port
-from skyward_nb.words.image import read_python
+from skyward_nb.words.image import read_python_or_path
 from skyward_nb.words.mesh import parse_mesh
 from skyward_nb.words.mig import MODELS, parse_mig
 from skyward_nb.words.offers import parse_need
@@ -138,7 +138,8 @@ OPTIONS: tuple[Option, ...] = (
     _pool("cluster", "yes|no", "no: each node stands alone, a world of its own (yes)", readers.flag, ("yes", "no")),
     _pool("image", "NAME|python:3.12", "a sky.Image of the notebook, or the pods' container image",
           readers.image),
-    _pool("python", "3.12", "Python of the ranks (the notebook's)", readers.alone(read_python)),
+    _pool("python", "3.12|/opt/env/bin/python", "version of Python, or an environment on the nodes",
+          readers.alone(read_python_or_path)),
     _pool("pip", '"torch numpy>=2"', "packages of the ranks, as pip takes them", readers.packages),
     _pool("apt", '"ffmpeg git"', "Debian packages of the nodes", readers.packages),
     _pool("env", "K=V,...", "environment variables of the ranks", readers.env),

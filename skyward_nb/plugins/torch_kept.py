@@ -28,6 +28,7 @@ import msgspec
 from skyward_nb.compat import torch_private
 from skyward_nb.plugins import torch_models
 from skyward_nb.plugins.lent_store import lent
+from skyward_nb.plugins.torch_models import StepsMade
 from skyward_nb.runtime.common_step import common_step
 from skyward_nb.words.decoding import from_json
 from skyward_nb.words.info import InstanceInfo
@@ -54,14 +55,15 @@ class GroupWords(msgspec.Struct, frozen=True):
 class RankStanding(msgspec.Struct, frozen=True):
     """Where a rank stood when its group was cut.
 
-    It had numbered `numbered` groups, and made `ended` optimizer steps in `run`, its last one. `models` is
-    how far its models are.
+    It had numbered `numbered` groups, and made `ended` optimizer steps in `run`, its last one; the last `partial`
+    of these had a part of their gradients only. `models` is how far its models are.
     """
 
     groups: tuple[GroupWords, ...]
     numbered: int
     run: int
     ended: int
+    partial: int
     models: torch_models.ModelsStanding
 
 
@@ -128,7 +130,7 @@ class KeptGroups:
         torch_private.number_groups_from(max(each.numbered for each in standings))
         # Of ranks whose last runs were others, the numbers tell nothing.
         alike = len({each.run for each in standings}) == 1
-        steps = [each.ended if alike else 0 for each in standings]
+        steps = [StepsMade(each.ended if alike else 0, each.partial) for each in standings]
         words = torch_models.go_on([standing.models for standing in standings], steps)
         ended = {each.name for standing in standings for each in standing.groups}
         ended -= {each.name for each in plan}
@@ -144,7 +146,9 @@ class KeptGroups:
         words = [_words(group, is_default=group is world) for group in groups]
         numbered = torch_private.groups_numbered()
         models = torch_models.standing()
-        return RankStanding(tuple(words), numbered, common_step.run, common_step.ended, models)
+        return RankStanding(
+            tuple(words), numbered, common_step.run, common_step.ended, common_step.partial, models
+        )
 
     def _told(self, what: str, own: str) -> list[str]:
         """What each rank says, by rank."""

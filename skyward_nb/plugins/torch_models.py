@@ -2,16 +2,17 @@
 
 A pass that was cut on one rank is dropped on all, with its gradients: they would be mixed into the next
 step's. Where ranks have made different numbers of optimizer steps, DDP models, their optimizers and
-schedules are made as on rank 0; a model under `fully_shard` is spread over ranks and cannot be, so its next
-forward says so, once, on all of them.
+schedules are made as on one of them; a model under `fully_shard` is spread over ranks and cannot be, so its next
+forward says so, once, on all of them. Where a collective was cut on a GPU, steps may have been called already whose
+gradients did not all come: a rank without such a step is the one that the others are made as.
 """
 
 from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -48,6 +49,13 @@ class ModelsStanding(msgspec.Struct, frozen=True):
     rates: tuple[tuple[str, ...], ...] = ()
 
 
+class StepsMade(NamedTuple):
+    """The optimizer steps that a rank has `ended` in a run, the last `partial` with a part of their gradients only."""
+
+    ended: int
+    partial: int = 0
+
+
 def standing() -> ModelsStanding:
     """That of this process."""
     replicas, sharded = _replicas(), _sharded()
@@ -81,42 +89,53 @@ def _is_any_unfinished(
     )
 
 
-def go_on(standings: Sequence[ModelsStanding], ended: Sequence[int]) -> str:
+def go_on(standings: Sequence[ModelsStanding], made: Sequence[StepsMade]) -> str:
     """Make good what was left, in the groups of a new generation; what came of it, in words.
 
-    `standings` and `ended` optimizer steps are by rank. Collective among all ranks where steps differ.
+    `standings` and `made` are by rank. Collective among all ranks where steps differ.
     """
     replicas, sharded = _replicas(), _sharded()
     for ddp in replicas:
         torch_models_private.begin_anew(ddp)
     for each in sharded:
         each.begin_anew()
+    ended = [each.ended for each in made]
     apart = 0 < max(ended) - min(ended) <= _MOST_APART
-    differs = apart or len({each.rates for each in standings}) > 1
+    partial = [rank for rank, each in enumerate(made) if each.partial]
+    differs = apart or bool(partial) or len({each.rates for each in standings}) > 1
     # A loop that trains goes on with a new step, not with what is left of one.
     lost = differs or max(ended) > 0 or any(each.unfinished for each in standings)
     words = ["models of torch (DDP, FSDP2), groups and meshes made before go on"]
     if lost:
         _drop_gradients(replicas, sharded)
         words += ["a step that was under way is lost"]
-    if apart:
-        words += [_apart(ended)]
-    if apart and any(each.shards for each in standings):
+    why = [_apart(ended)] * apart + [_partial(partial)] * bool(partial)
+    words += why
+    if why and any(each.shards for each in standings):
         words += ["the next forward of a fully sharded model says so"]
         for module in filter(None, (each.root for each in sharded)):
-            _say_once(module, _apart(ended))
+            _say_once(module, "; ".join(why))
     if differs and any(each.replicas for each in standings):
-        words += [_made_equal(replicas, standings)]
+        words += [_made_equal(replicas, standings, partial)]
     return "; ".join(words)
 
 
-def _made_equal(replicas: list[Any], standings: Sequence[ModelsStanding]) -> str:
+def _made_equal(
+    replicas: list[Any], standings: Sequence[ModelsStanding], partial: Collection[int]
+) -> str:
     """Make DDP models alike on all ranks; what came of it."""
     if len({each.replicas for each in standings}) > 1:
         return "ranks have other DDP models than others, which may differ: make them again"
     for ddp in replicas:
-        _make_equal(ddp)
-    return "DDP models, their optimizers and schedules are as on rank 0"
+        _make_equal(ddp, partial)
+    source = source_of(range(len(standings)), partial)
+    words = f"DDP models, their optimizers and schedules are as on rank {source}"
+    return f"{words}: load a checkpoint if that step matters" if source in partial else words
+
+
+def source_of(ranks: Sequence[int], partial: Collection[int]) -> int:
+    """The rank that the others are made as: the first that made no step in part, if there is one."""
+    return next((rank for rank in ranks if rank not in partial), ranks[0])
 
 
 def _apart(ended: Sequence[int]) -> str:
@@ -125,11 +144,20 @@ def _apart(ended: Sequence[int]) -> str:
     return f"ranks were stopped between optimizer steps: of this run {', '.join(each)}"
 
 
+def _partial(ranks: Collection[int]) -> str:
+    return f"on {count_ranks(ranks)} {PARTIAL}"
+
+
+PARTIAL = (
+    "the GPU made its last optimizer step with a part of the gradients, since the others never came"
+)
+
+
 def _say_once(module: Any, what: str) -> None:
     def say(*_: Any) -> None:
         handle.remove()
         raise RuntimeError(
-            f"{what}. Parts of this fully sharded model are of different steps: load a checkpoint on all "
+            f"{what}. Parts of this fully sharded model do not fit together: load a checkpoint on all "
             "ranks, or run this again to go on as it is"
         )
 
@@ -206,25 +234,25 @@ def _drop_gradients(replicas: list[Any], sharded: list[torch_models_private.Full
             parameter.grad = None
 
 
-def _make_equal(ddp: Any) -> None:
-    """Have a model, its optimizers and their schedules be as on the first rank of its group."""
+def _make_equal(ddp: Any, partial: Collection[int]) -> None:
+    """Have a model, its optimizers and their schedules be as on one rank of its group."""
     import torch
     import torch.distributed as dist
 
     group = ddp.process_group
-    first = dist.get_global_rank(group, 0)
+    source = source_of(dist.get_process_group_ranks(group), partial)
     with torch.no_grad():
         for tensor in (*ddp.module.parameters(), *ddp.module.buffers()):
             here = tensor.to_local() if hasattr(tensor, "to_local") else tensor
             whole = here.contiguous()
-            dist.broadcast(whole, first, group)
+            dist.broadcast(whole, source, group)
             if whole is not here:
                 here.copy_(whole)
     holders = _holders_of(ddp)
-    is_first = dist.get_rank() == first
-    told: list[Any] = [[each.state_dict() for each in holders] if is_first else None]
-    dist.broadcast_object_list(told, first, group)
-    if not is_first and len(told[0]) == len(holders):
+    is_source = dist.get_rank() == source
+    told: list[Any] = [[each.state_dict() for each in holders] if is_source else None]
+    dist.broadcast_object_list(told, source, group)
+    if not is_source and len(told[0]) == len(holders):
         for holder, state in zip(holders, told[0], strict=True):
             holder.load_state_dict(state)
 

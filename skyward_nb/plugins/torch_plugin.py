@@ -34,6 +34,7 @@ from skyward_nb.plugins.torch_rescue import rescue
 from skyward_nb.plugins.torch_steps import steps_counted
 from skyward_nb.plugins.torch_stores import RankStores, stores_of
 from skyward_nb.runtime import first_step
+from skyward_nb.runtime.common_step import common_step
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.words.info import InstanceInfo
@@ -124,6 +125,11 @@ class TorchPlugin(PlainPlugin):
             found = True  # also where a peer's cut has closed all connections before
         on_nccl = [group for group, backend in torch_private.groups() if "nccl" in backend]
         if on_nccl:
+            with contextlib.suppress(Exception):
+                # As long as they wait: an abort ends them as if all were well.
+                since = torch_private.begun_and_not_ended(_Present.recorded)
+                if since is not None:
+                    common_step.cut_since(since)
             with contextlib.suppress(Exception):
                 torch_private.abort_groups(on_nccl)
                 found = True

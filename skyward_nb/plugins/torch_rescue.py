@@ -87,7 +87,9 @@ def rescue(folder: Path, generation: int, name_of: Callable[[object], str]) -> s
     lost = [(_APART, shapes_of(bare(ddp))) for ddp in apart] + [(_LOST, {})] * (shards > 0)
     for number, (words, shapes) in enumerate(lost, len(models)):
         here.write(KeptEntry(generation, info.rank, number, shapes, why=words))
-    said = [why] if why else [_line(info.rank, *_names(*models[-1], name_of))] if models else []
+    caveat = f" ({torch_models.PARTIAL})" if common_step.partial else ""
+    line = [_line(info.rank, *_names(*models[-1], name_of), caveat=caveat)] if models else []
+    said = [why] if why else line
     return "; ".join([*said, *dict.fromkeys(words for words, _ in lost)])
 
 
@@ -128,9 +130,9 @@ def _names(ddp: Any, holders: Sequence[Any], name_of: Callable[[object], str]) -
     ]
 
 
-def _line(rank: int, *names: str) -> str:
+def _line(rank: int, *names: str, caveat: str = "") -> str:
     return (
-        f"rank {rank} kept the state of its models: run the cells that make them again, and in the last of "
+        f"rank {rank} kept the state of its models{caveat}: run the cells that make them again, and in the last of "
         f"these sky.rejoin({', '.join(names)})"
     )
 

@@ -18,6 +18,9 @@ then on, and nothing would say so. So, in a run whose ranks step optimizers:
 
 An optimizer's step that has begun is made whole in any case, if it takes no longer than `_WHOLE`.
 
+On a GPU a step is called before its gradients are there: a collective that is cut then leaves it with a part of them,
+and nothing raises. Such steps are counted (`partial`), by the times at which steps ended and the collective was called.
+
 What the main thread does here between two bytecodes may be interrupted by its own signal handler: that
 one takes no lock, and only sets attributes.
 """
@@ -27,6 +30,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from types import CodeType
@@ -43,6 +47,8 @@ _MET = 0.25
 _SIGNAL = 0.2
 """Seconds that a rank waits, where it stops, for the signal itself."""
 _TICK = 0.005
+_AHEAD = 256
+"""The most steps that a program is ahead of its GPU: a step calls several of the 1,024 kernels that may wait there."""
 
 
 class StepReport(msgspec.Struct, frozen=True):
@@ -113,6 +119,8 @@ class CommonStep:
     def _reset(self) -> None:
         self.begun: int = 0
         self.ended: int = 0
+        self._ended_at: deque[int] = deque(maxlen=_AHEAD)
+        self._cut_since: int | None = None
         self._at = self._pace = 0.0
         self._phase = _Phase.OPEN
         self._last = 0
@@ -173,9 +181,16 @@ class CommonStep:
         if self._step is None or threading.get_ident() != self._main:
             return
         self.ended += 1
+        self._ended_at.append(time.time_ns())
         self._step = None
         if self._phase is _Phase.RELEASED:
             self._raise_what_waits()
+
+    @property
+    def partial(self) -> int:
+        """How many steps, the last of those that `ended`, had a part of their gradients only."""
+        since = self._cut_since
+        return 0 if since is None else sum(each > since for each in self._ended_at)
 
     @property
     def is_within_step(self) -> bool:
@@ -230,6 +245,10 @@ class CommonStep:
         return False
 
     # ── other threads ───────────────────────────────────────────────────────────────────
+
+    def cut_since(self, called_at: int) -> None:
+        """What collectives bring that were called since then, in nanoseconds as `time.time_ns`, did not come, and never will."""
+        self._cut_since = called_at
 
     def is_agreeing(self, run: int) -> bool:
         """Whether ranks go on to a common step of this run: nothing of theirs is to be cut meanwhile."""

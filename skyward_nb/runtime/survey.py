@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from skyward_nb.runtime import reach
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.process_group import entered
-from skyward_nb.words.findings import LISTENING, RankFacts
+from skyward_nb.words.findings import EFA, LISTENING, RankFacts
 from skyward_nb.words.info import InstanceInfo
 
 _MODULES = {"huggingface": "transformers"}
@@ -57,7 +57,7 @@ def facts(frameworks: Iterable[str] = ()) -> RankFacts:
         devices=_count(info),
         cpus=cpus,
         threads=_threads(cpus),
-        versions=versions | (_of_gpus() if info.real_accelerators else {}),
+        versions=versions | (_of_gpus() if info.real_accelerators else {}) | efa_devices(),
         troubles=troubles,
         joined=_joined(),
     )
@@ -188,6 +188,19 @@ def _of_gpus() -> dict[str, str]:
     if driver := _driver():
         found["driver"] = driver
     return found
+
+
+def efa_devices(root: Path = Path("/sys/class/infiniband")) -> dict[str, str]:
+    """How many adapters of AWS's EFA this machine has; nothing where it has none.
+
+    The kernel's driver is called efa: https://github.com/torvalds/linux/tree/master/drivers/infiniband/hw/efa
+    """
+    with contextlib.suppress(OSError):
+        drivers = [each / "device" / "driver" for each in root.iterdir()]
+        count = sum(each.is_symlink() and each.readlink().name == "efa" for each in drivers)
+        if count:
+            return {EFA: f"{count} device{'s' * (count > 1)}"}
+    return {}
 
 
 def _installed(package: str) -> str:

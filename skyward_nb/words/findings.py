@@ -6,6 +6,8 @@ import msgspec
 
 LISTENING = "TCP"
 """The key in a rank's `troubles` for why it cannot listen."""
+EFA = "EFA"
+"""The key in a rank's `versions` for the adapters of AWS's fast network that its machine has."""
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.masking import masked_address, masked_repr
 
 _PYTHON = re.compile(r"\d+\.\d+(\.\d+)?")
+_WHOLE = ("/", "~/")
 _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.\-]*(:[a-z0-9\-]+)?(=[A-Za-z0-9.+:~\-]+)?")
 
 
@@ -52,10 +53,12 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     def having(
         self, python: str | None = None, pip: Iterable[str] = (), apt: Iterable[str] = ()
     ) -> Image:
-        """This image with another Python, if one is given, and more packages."""
+        """This image with another Python, if its version or path is given, and more packages."""
+        path = python if isinstance(python, str) and python.startswith(_WHOLE) else None
         return replace(
             self,
-            python=python or self.python,
+            python=(python or self.python) if path is None else self.python,
+            interpreter=path or self.interpreter,
             pip=(*self.pip, *_texts("pip", pip)),
             apt=(*self.apt, *_texts("apt", apt)),
         )
@@ -79,12 +82,19 @@ def read_python(version: Any) -> str | None:
     return version
 
 
+def read_python_or_path(text: Any) -> str | None:
+    """A version of Python, or the whole path of one on the nodes; None for `auto`."""
+    if isinstance(text, str) and text.startswith(_WHOLE):
+        return _interpreter(text)
+    return read_python(text)
+
+
 def _interpreter(path: Any) -> str | None:
     """A path as text; raises `OptionError` for a relative one."""
     if path is None:
         return None
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
-    whole = isinstance(text, str) and text.startswith(("/", "~/"))
+    whole = isinstance(text, str) and text.startswith(_WHOLE)
     if not whole or not text.isprintable():
         raise OptionError(
             "interpreter",

@@ -198,7 +198,7 @@ def test_collectives_that_a_gpu_has_not_ended(monkeypatch):
     def entry(number, name, state, group="0", is_p2p=False):
         return {
             "record_id": number, "profiling_name": f"nccl:{name}", "state": state,
-            "process_group": (group, "default_pg"), "is_p2p": is_p2p,
+            "process_group": (group, "default_pg"), "is_p2p": is_p2p, "time_created_ns": 100 + number,
         }  # fmt: skip
 
     told = [
@@ -213,3 +213,5 @@ def test_collectives_that_a_gpu_has_not_ended(monkeypatch):
     assert torch_private.collectives_on_gpu(3) == ["broadcast"]
     assert torch_private.last_recorded() == 4
     assert torch_private.collectives_on_gpu(4) == []
+    assert torch_private.begun_and_not_ended(-1) == 103
+    assert torch_private.begun_and_not_ended(4) is None

@@ -27,7 +27,7 @@ def extensive_unless_sampled(case: Case):
     return pytest.param(case, marks=() if in_sample(case) else pytest.mark.extensive)
 
 
-@pytest.mark.parametrize("case", map(extensive_unless_sampled, in_order(all_cases())), ids=str)
+@pytest.mark.parametrize("case", [*map(extensive_unless_sampled, in_order(all_cases()))], ids=str)
 def test_it_ends_as_stated(case: Case, stand, tmp_path, results):
     if case.framework and not importlib.util.find_spec("torch"):
         pytest.skip("PyTorch is not installed, and without it there is no collective")

@@ -9,6 +9,7 @@ import secrets
 import socket
 import ssl
 import threading
+import time
 
 import pytest
 from leaks import leaves_nothing
@@ -216,7 +217,7 @@ def test_an_agent_that_knows_no_such_way_is_reached_as_before(machine, monkeypat
 
 def test_an_engine_that_does_not_answer_is_not_waited_for_long(monkeypatch):
     """Neither one that opens no stream, nor one whose stream is silent."""
-    monkeypatch.setattr("skyward_nb.providers.far.agent_door._THROUGH_LIMIT", 0.05)
+    monkeypatch.setattr("skyward_nb.providers.far.agent_door._ASK_LIMIT", 0.05)
     near, far = socket.socketpair()
 
     async def silent():
@@ -227,6 +228,64 @@ def test_an_engine_that_does_not_answer_is_not_waited_for_long(monkeypatch):
     while far.recv(1 << 16):
         """It was asked, and is hung up on."""
     far.close()
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def monotonic(self):
+        return time.monotonic() + self.ahead
+
+
+def test_a_slow_engine_is_asked_again_soon_and_has_more_time_then(machine, monkeypatch):
+    monkeypatch.setattr("skyward_nb.providers.far.agent_door.time", clock := Clock())
+    door = AgentDoor(machine.name)
+    asked = []
+
+    async def never():
+        asked.append(door._ask_limit)
+        await asyncio.Event().wait()
+
+    async def ask():
+        return machine.values()
+
+    limits = (0.01, 0.02, 0.04)
+    door._ask_limit = limits[0]
+    for longer in (1, 2, 4):
+        for _ in range(2):  # the second one is not asked for
+            assert do(door.values(never)) is None
+        clock.ahead += 4.5 * longer
+        assert do(door.values(never)) is None
+        clock.ahead += 1.5 * longer
+    assert asked == [2 * each for each in limits]
+    door._ask_limit = _LONG
+    do(door.values(ask)).close()
+    # It is as if nothing had been: the next time in vain shuts it for as short.
+    door._tls = None
+    door._ask_limit = limits[0]
+    assert do(door.values(never)) is None
+    clock.ahead += 5.5
+    door._ask_limit = _LONG
+    do(door.values(ask)).close()
+    do(door.close())
+
+
+def test_an_address_that_an_agent_named_before_is_asked_for_anew_soon(
+    machine, monkeypatch, tmp_path
+):
+    """As after a while in which the agent has let the client's key go."""
+    monkeypatch.setattr("skyward_nb.providers.far.agent_door.time", clock := Clock())
+    door = Door(machine)
+    do(door.values()).close()
+    door._tls = MutualTLS(new_key(), tmp_path)
+    assert do(door.values()) is None
+    clock.ahead += 6
+    do(door.values()).close()
+    assert door.asked == 2
+    do(door.close())
 
 
 def test_a_door_is_asked_for_over_the_connection_of_that_time(monkeypatch):

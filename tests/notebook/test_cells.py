@@ -374,6 +374,12 @@ def test_a_syntax_error_is_told_before_anything_runs(notebook):
     assert "skyward_nb" not in ran.traceback
 
 
+def test_of_a_recursion_that_is_too_deep_a_few_frames_are_shown(notebook):
+    ran = rank_cell(notebook, "def deeper(n):\n    return deeper(n + 1)\ndeeper(0)")
+    assert ran.error[0] == "RecursionError"
+    assert "[Previous line repeated 9" in ran.traceback and len(ran.traceback) < 3000
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

@@ -76,7 +76,7 @@ def test_the_first_runs_to_its_end_from_a_command_line(no_leaks, tmp_path):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("name", others())
+@pytest.mark.parametrize("name", [*others()])
 def test_runs_to_its_end(no_leaks, name, tmp_path, monkeypatch, capsys):
     skip_without("torch", "sklearn", "matplotlib", "nbconvert", *NEEDS.get(name, ()))
     monkeypatch.chdir(tmp_path)

@@ -41,6 +41,7 @@ from skyward_nb.words.units import read_duration
         ("ranks_per_node=auto", {"ranks_per_node": None}, {}),
         ("python=3.12 image=img", {"python": "3.12", "image": "img"}, {}),
         ("python=auto", {"python": None}, {}),
+        ("python=/opt/env/bin/python", {"python": "/opt/env/bin/python"}, {}),
         ('pip="torch numpy>=2,<3"', {"pip": ("torch", "numpy>=2,<3")}, {}),
         ("pip='jax[cuda,tpu],x==1.0'", {"pip": ("jax[cuda,tpu]", "x==1.0")}, {}),
         ("hosts=gpu1,me@gpu2:22", {"hosts": ("gpu1", "me@gpu2:22")}, {}),

@@ -20,6 +20,8 @@ def test_packages_are_added_to_those_of_the_image():
     assert made.image == Image(python="3.12", pip=["numpy", "torch"], apt=["git"], env={"A": "1"})
     assert made.variables == {"A": "2"}
     assert spec_of(made, PoolOptions(pip=("jax",))).image.pip == ("numpy", "torch", "jax")
+    made = spec(image=image, python="~/env/bin/python")
+    assert made.image == Image(interpreter="~/env/bin/python", pip=["numpy"], env={"A": "1"})
 
 
 def test_an_image_sets_no_variable_of_which_each_rank_has_its_own():

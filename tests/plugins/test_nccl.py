@@ -73,3 +73,32 @@ def test_models_and_groups_go_on(ranks, code, how):
     assert "started anew" not in ran.picture, ran.picture
     ran = ranks.run("%%sky_remote\nstep()\nalike()")
     assert ran.result == GOOD, ran.traceback
+
+
+def test_a_step_that_lost_its_gradients_is_no_rank_s(ranks):
+    """A GPU makes the step of a rank whose collective was cut; all go on from a rank without one."""
+    code = "for _ in range(5): step()\nif rank: raise ValueError('no data')\nstep()"
+    ran = ranks.run(f"%%sky_remote\n{code}")
+    assert "are as on rank 1" in ran.picture, ran.picture
+    alone = """%%sky_remote
+torch.manual_seed(0)
+one = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)).cuda()
+made = torch.optim.SGD(one.parameters(), lr=0.01)
+for number in range(8):
+    made.zero_grad()
+    for other in range(2):
+        x = torch.randn(16, 64, device="cuda", generator=torch.Generator("cuda").manual_seed(2 * number + other))
+        ((one(x) - x.sum(1, keepdim=True)).pow(2).mean() / 2).backward()
+    made.step()
+own, other = (torch.cat([each.detach().flatten() for each in m.parameters()]) for m in (net, one))
+bool((own - other).abs().max() < 1e-4)"""
+    assert ranks.run(alone).result == "[0-1] True"
+
+
+def test_a_rank_that_lives_says_what_its_state_is_worth(ranks):
+    """The step that it had called is in what it keeps when another rank dies."""
+    dies = "import signal\nif rank: os.kill(os.getpid(), signal.SIGKILL)\nwhile True: step()"
+    ran = ranks.run(f"%%sky_remote\n{dies}", timeout=90)
+    assert ran.error[0] == "RankDied", ran.traceback
+    kept = "rank 0 kept the state of its models (the GPU made its last optimizer step with a part"
+    assert kept in ran.picture, ran.picture

@@ -45,14 +45,14 @@ OTHER = GroupWords("2", (1,), ("gloo",), is_default=False, can_go_on=True)
     ids=["all", "made by one of two", "no room", "destroyed on one", "no default"],
 )
 def test_groups_that_go_on(had, names):
-    plan = plan_of([RankStanding(groups, 3, 1, 0, ModelsStanding()) for groups in had])
+    plan = plan_of([RankStanding(groups, 3, 1, 0, 0, ModelsStanding()) for groups in had])
     assert (plan and tuple(each.name for each in plan)) == names
 
 
 def test_a_rate_that_is_not_finite_travels_and_is_equal_to_itself():
     optimizer = SimpleNamespace(param_groups=[{"lr": float("nan")}, {"lr": float("inf")}])
     rates = torch_models.rates_of([optimizer])
-    own = RankStanding((ALL,), 1, 1, 0, ModelsStanding(rates=rates))
+    own = RankStanding((ALL,), 1, 1, 0, 0, ModelsStanding(rates=rates))
     told = [from_json(msgspec.json.encode(own), RankStanding) for _ in range(2)]
     assert told[0] == told[1] == own
 
@@ -243,6 +243,30 @@ def test_a_rank_that_failed_before_its_step_is_made_equal(two):
     assert "DDP models, their optimizers and schedules are as on rank 0" in words
     assert values(two, "t.steps = 5\nt.made()") == [(5, 5, 5)] * 2
     does(two, "t.losses[4] = alone(5)[0][4]\nt.run(8)")
+    assert max(max(each) for each in values(two, "apart(t, 8)")) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("ranks", "partial", "source"),
+    [((0, 1, 2), [], 0), ((0, 1, 2), [0, 2], 1), ((2, 3), [0, 2], 3), ((0, 1), [0, 1], 0)],
+)
+def test_the_rank_that_others_are_made_as(ranks, partial, source):
+    assert torch_models.source_of(ranks, partial) == source
+
+
+def test_a_step_made_with_a_part_of_its_gradients_goes_to_no_other_rank(two):
+    """Rank 0 plays a GPU: it had called its step when the collective before it was cut."""
+    does(two, "t = Training(DDP(net()))\nt.run(4)")
+    body = (
+        "from skyward_nb.runtime.common_step import common_step\n"
+        "if rank:\n    time.sleep(0.2)\n    raise ValueError('bad loss')\n"
+        "with torch.no_grad():\n    [p.fill_(7.0) for p in t.model.parameters()]\n"
+        "common_step.cut_since(time.time_ns())\nt.optimizer.step()\ntime.sleep(60)"
+    )
+    words = ended(two, body).regained["torch"]
+    assert "on rank 0 the GPU made its last optimizer step with a part of the gradients" in words
+    assert "DDP models, their optimizers and schedules are as on rank 1" in words
+    does(two, "t.steps = 4\nt.run(8)")
     assert max(max(each) for each in values(two, "apart(t, 8)")) < 1e-5
 
 

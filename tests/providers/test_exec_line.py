@@ -22,7 +22,7 @@ from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Output, Phase
 from skyward_nb.providers.far import exec_line, host_setup, relay
 from skyward_nb.providers.far.exec_line import ExecLine, here
-from skyward_nb.providers.far.keeper import prelude
+from skyward_nb.providers.far.keeper import first, prelude
 from skyward_nb.words.errors import PoolError, StartError
 from skyward_nb.words.spec import PoolSpec
 
@@ -124,6 +124,23 @@ def test_a_machine_is_waited_for_by_its_first_script_alone(tmp_path):
     assert (tmp_path / "log").read_text() == "waited\n"
     never = ExecLine("n0", list, first=f"echo 'it was not started' >&2; exit {exec_line.NOT_READY}")
     with pytest.raises(ShellGone, match=r"^n0: it was not started$"):
+        asyncio.run(never.run("echo on"))
+
+
+def test_where_scripts_run_in_what_is_not_there_yet_it_is_waited_for_beside_it(tmp_path):
+    """As in a container: its folder is the one here, and is there once the wait is over."""
+    inside = tmp_path / "container"
+    line = ExecLine(
+        "n0",
+        lambda words: ["env", "-C", inside, *words],
+        first=f"mkdir {inside}",
+        waits_by=lambda words: ["env", "-C", tmp_path, *words],
+    )
+    for _ in range(2):
+        assert asyncio.run(line.run("pwd")).out == f"{inside}\n".encode()
+    late = first(str(tmp_path / "none"), 0, why=": it's late")
+    never = ExecLine("n0", list, first=late, waits_by=list)
+    with pytest.raises(ShellGone, match=r"^n0: its keeper was not started in time: it's late$"):
         asyncio.run(never.run("echo on"))
 
 

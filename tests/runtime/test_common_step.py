@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -155,3 +156,25 @@ def test_a_step_that_has_begun_is_made_whole():
     assert raised == [1]
     assert not common.defers(2, lambda: None)
     common.end()
+
+
+def test_steps_that_were_called_after_a_collective_that_never_ended():
+    """As on a GPU, which makes them later than they are called."""
+    common = CommonStep()
+    common.begin(1)
+
+    def step(own):
+        common.step_begins()
+        common.step_ended()
+        return own
+
+    step(1)
+    assert common.partial == 0
+    called_at = time.time_ns()
+    common.cut_since(called_at + 10**12)
+    assert common.partial == 0
+    common.cut_since(called_at)
+    step(2)
+    assert (common.ended, common.partial) == (2, 1)
+    common.begin(2)
+    assert (common.ended, common.partial) == (0, 0)

@@ -225,7 +225,8 @@ def test_from_a_machine_without_slurm_by_its_login_node(slurm, cluster, tmp_path
     if ssh_lacks():
         pytest.skip(ssh_lacks())
     real = shutil.which("ssh")
-    with sshd(tmp_path / "sshd", cluster.environ) as server:
+    # Ten are usual; what one connection does not take has one of its own.
+    with sshd(tmp_path / "sshd", cluster.environ, MaxSessions="2") as server:
         folder = tmp_path / "bin"
         folder.mkdir()
         own = f'#!/bin/sh\nexec {real} -F {server.client_config} "$@"\n'

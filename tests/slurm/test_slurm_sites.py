@@ -8,16 +8,16 @@ import subprocess
 
 import pytest
 from msgspec.structs import replace
-from pools import values
+from pools import request, values
 from sshds import lacks as ssh_lacks
 from sshds import sshd
 from waiting import until
 
-from skyward_nb.protocol.events import Phase, Step
+from skyward_nb.protocol.events import Output, Phase, Step
 from skyward_nb.providers.far.agent_door import AgentDoor
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.slurm.login_node import over_login
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import PoolError, StartError
 from skyward_nb.words.image import Image
 from skyward_nb.words.offers import Need
 
@@ -26,12 +26,16 @@ _USER = pwd.getpwuid(os.getuid()).pw_name
 CLUSTER = {
     "cpus": 2,
     "TaskPlugin": "task/affinity",
+    "PreemptType": "preempt/qos",
     "accounts": (
-        "add account lab Organization=lab",
+        "add account lab,poor Organization=lab",
         "add qos high,one,small",
+        "modify qos high set Preempt=normal",
         "modify qos one set MaxJobsPerUser=1",
         "modify qos small set MaxTRESPerJob=node=1",
+        "modify account poor set GrpTRESRunMins=cpu=1",
         f"add user {_USER} account=lab defaultaccount=lab qos=normal,high,one,small",
+        f"add user {_USER} account=poor",
     ),
 }
 """Nodes claim no more CPUs than this machine has: the kernel binds no process to others."""
@@ -39,6 +43,11 @@ CLUSTER = {
 
 def phases(events):
     return [each.text for each in events if isinstance(each, Phase) and each.text]
+
+
+def booked(cluster, job):
+    """What the database of accounts calls the end of a job."""
+    return cluster.say("sacct", "-n", "-X", "-P", "-j", job, "-o", "State")
 
 
 # ── accounts ────────────────────────────────────────────────────────────────────────────
@@ -65,6 +74,39 @@ def test_what_an_account_or_a_qos_does_not_allow_is_said_with_what_to_change(
     with pytest.raises(StartError, match=words):
         slurm(job=job).start(lambda _: None)
     assert cluster.is_empty()
+
+
+def test_a_job_of_a_qos_that_goes_before_takes_its_nodes(slurm, cluster):
+    pool = slurm(job={"qos": "normal"})
+    pool.start(lambda _: None)
+    record = pool.context.generations.machines[0].allocation.record
+
+    def watch(event):
+        if isinstance(event, Output) and "begun" in event.text and event.rank == 0:
+            cluster.say("sbatch", "--qos=high", "-N2", "--exclusive", "--wrap", "sleep 1")
+
+    pool.look(lambda _: None)
+    body = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+    with pytest.raises(PoolError, match="it was preempted"):
+        pool.run(request(pool, body), watch)
+    until(cluster.is_empty)
+    until(lambda: booked(cluster, record.job) == "PREEMPTED")
+
+
+def test_a_job_whose_account_has_too_little_time_left_says_so(slurm, cluster):
+    pool, told = slurm(nodes=1, job={"account": "poor"}), []
+    work = LOOP.start(pool.context.provider.acquire(pool.spec, pool.pool_id, told.append))
+    until(lambda: any("is used up" in text for text in phases(told)), told=lambda: phases(told))
+    work.give_up()
+    assert cluster.is_empty()
+
+
+def test_what_accounts_say_of_a_pool_that_was_taken_down_is_no_failure(slurm, cluster):
+    pool = slurm(nodes=1)
+    pool.start(lambda _: None)
+    job = pool.context.generations.machines[0].allocation.record.job
+    pool.close()
+    until(lambda: booked(cluster, job) == "COMPLETED")
 
 
 def test_a_job_that_waits_for_another_of_its_qos_says_so_and_starts_after_it(slurm, cluster):

@@ -196,6 +196,16 @@ def test_a_container_is_run_by_what_the_site_has():
     assert not begin
     words = step_arguments(asked, "p-1", "pyxis")
     assert words.index(options[0]) < words.index("/bin/sh")
+    # The keeper makes the container, others enter it, and the job removes it.
+    entered, begin = contained(asked.slurm, "p-1", "pyxis", "/tmp/keep")
+    assert (entered[0], begin) == ("--container-name=skyward-p-1", [])
+    assert not any("image" in each for each in entered)
+    last = batch_script(asked, "p-1", "pyxis").splitlines()[-2:]
+    assert "enroot remove --force pyxis_skyward-p-1" in last[0]
+    assert last[1] == "exit $code"
+    there = step_script(asked, "p-1", "12", ["c1"], "pyxis")
+    assert "enroot remove --force pyxis_skyward-p-1" in there
+    assert "enroot" not in batch_script(asked, "p-1", "apptainer")
     options, begin = contained(asked.slurm, "p-1", "apptainer")
     assert not options
     assert begin[-2:] == [asked.slurm.container, ""]
@@ -249,6 +259,8 @@ def test_where_a_job_stands_is_said_in_plain_words():
     )
     assert "waits for nodes to become free (Resources)" in spell_waiting(job(reason="Resources"))
     assert "your other jobs" in spell_waiting(job(reason="QOSMaxCpuPerUserLimit"))
+    for reason in ("AssocGrpCPUMinutesLimit", "QOSGrpBillingRunMinutes", "AssocGrpGRESMinutes"):
+        assert "is used up" in spell_waiting(job(reason=reason))
     assert (
         spell_waiting(job(reason="SomethingNew"))
         == "job 12 waits in the queue of gpu: SomethingNew"

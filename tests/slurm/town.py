@@ -37,12 +37,21 @@ def lacks_accounting() -> str:
 class Town:
     """The cluster, as this user: as root with cgroups, if there are any, and with device files for GPUs.
 
+    Several may be there at once, all with nodes c1 and c2: no job has a number of another cluster's, whose processes would
+    be in the same cgroup, and be killed with it.
+
     Each node has as many `cpus`. With `accounts`, commands of sacctmgr, it has a database of accounts, and enforces what
-    they say. `options` are lines of slurm.conf, in place of those here.
+    they say. Daemons find programs at `path` first. `options` are lines of slurm.conf, in place of those here.
     """
 
     def __init__(
-        self, folder: Path, *, cpus: int = 4, accounts: Sequence[str] = (), **options: object
+        self,
+        folder: Path,
+        *,
+        cpus: int = 4,
+        accounts: Sequence[str] = (),
+        path: str = "",
+        **options: object,
     ) -> None:
         self.folder = folder
         self.cpus = cpus
@@ -59,7 +68,10 @@ class Town:
         key.write_bytes(os.urandom(128))
         key.chmod(0o600)
         self.has_gpus = self.is_root and self._make_devices()
-        self.environ = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATH}
+        self.environ = {
+            "SLURM_CONF": str(folder / "slurm.conf"),
+            "PATH": f"{path}:{PATH}".lstrip(":"),
+        }
         self._ports = _free_ports(5)
         self._write()
 
@@ -78,6 +90,7 @@ class Town:
             ClusterName=town
             SlurmctldHost={here}(127.0.0.1)
             SlurmctldPort={self._ports[0]}
+            FirstJobId={1000 * self._ports[0]}
             SlurmUser={user}
             SlurmdUser={user}
             AuthType=auth/munge

@@ -83,6 +83,20 @@ async def sweep(told: Callable[[str], None] = lambda _: None) -> SweepReport:
     return found
 
 
+async def machines_alive(name: str) -> list[str]:
+    """The machines of recorded pools of this name that cost money now, or why AWS did not tell; ends none."""
+    clouds: Clouds = {}
+    states: dict[str, str] = {}
+    try:
+        for record in (each.record for each in rental_records.entries()):
+            for region in record.regions if record.name == name else ():
+                cloud = _cloud(clouds, record)
+                states |= await termination.states_of(cloud, region, record.pool_id)
+    except AWSError as fault:
+        return [spell_fault(fault)]
+    return [each for each, state in states.items() if termination.is_alive(state)]
+
+
 def _cloud(clouds: Clouds, place: RentalRecord | UsedRegion) -> AWSClient:
     """The client with the credentials of a place."""
     key = place.profile, place.endpoint

@@ -24,11 +24,15 @@ from skyward_nb.store.value_messages import ANSWERS, Address, AdmitPeers, PeersA
 from skyward_nb.store.value_stream import StoreRefused, ValueStream, request
 
 _LIMIT, _THROUGH_LIMIT = 4.0, 20.0
-"""Seconds in which a connection for values is there, from here, and through a command; also in which an engine asks."""
+"""Seconds in which a connection for values is there, from here, and through a command."""
 _SOON, _THROUGH_SOON = 1.5, 5.0
 """Of one for commands: somebody waits for it."""
-_SHUT_FOR = 600.0
-"""Seconds for which the engine carries all after nobody was reached at any address."""
+_ASK_LIMIT, _MOST_ASK_LIMIT = 20.0, 60.0
+"""Seconds in which an engine opens a stream, by which an agent is asked, and the agent answers: twice as many after each time in vain."""
+_ASK_PAUSE, _ADDRESS_PAUSE, _MOST_PAUSE = 5.0, 60.0, 600.0
+"""Seconds for which the engine carries all after it did not answer, and after nobody was reached at any address that an
+agent had just named: twice as many after each time in vain."""
+_MOST_DOUBLINGS = 10
 
 
 ThroughFor = Callable[[Address], Sequence[str]]
@@ -46,6 +50,9 @@ class AgentDoor:
         self._entering = asyncio.Lock()
         self._tls: MutualTLS | None = None
         self._admitted = PeersAdmitted(())
+        self._ask_limit = _ASK_LIMIT
+        self._in_vain = 0
+        """How many times in a row it was tried in vain."""
         self._shut_until = 0.0
         self._tunnels: set[asyncio.Task[int]] = set()
 
@@ -63,32 +70,42 @@ class AgentDoor:
         async with self._entering:
             if time.monotonic() < self._shut_until:
                 return None
+            # What an agent named long ago is asked for again before it counts as closed.
+            longer = 2**self._in_vain
+            pause = longer * _ASK_PAUSE
             try:
                 if self._tls is None:
                     self._tls = await self._admit(asking)
-                return await entered(self._tls)
+                    pause = longer * _ADDRESS_PAUSE
+                found = await entered(self._tls)
             except (OSError, StoreRefused):
-                """It is asked again later."""
-            self._tls = None
-            self._shut_until = time.monotonic() + _SHUT_FOR
-            return None
+                self._tls = None
+                self._shut_until = time.monotonic() + min(pause, _MOST_PAUSE)
+                self._in_vain = min(self._in_vain + 1, _MOST_DOUBLINGS)
+                return None
+            self._in_vain = 0
+            return found
 
     async def _admit(self, asking: Asking) -> MutualTLS:
         """Have the agent listen for a new key; raises OSError, `StoreRefused`."""
         key, own = new_key(), new_key()
-        until = time.monotonic() + _THROUGH_LIMIT
+        limit = self._ask_limit
+        # A slow engine has more time the next time.
+        self._ask_limit = min(2 * limit, _MOST_ASK_LIMIT)
+        until = time.monotonic() + limit
 
         def tick() -> None:
             if time.monotonic() > until:
                 raise TimeoutError(f"{self._name} does not answer")
 
-        stream = ValueStream(await asyncio.wait_for(asking(), _THROUGH_LIMIT), ANSWERS)
+        stream = ValueStream(await asyncio.wait_for(asking(), limit), ANSWERS)
         stream.tick = tick
         try:
             ask = AdmitPeers(self._name, key, is_client=True, other=own.certificate)
             self._admitted = await asyncio.to_thread(request, stream, ask, PeersAdmitted)
         finally:
             stream.close()
+        self._ask_limit = limit
         with TemporaryDirectory(prefix=".skyward-") as folder:
             return MutualTLS(own, Path(folder), key.certificate)
 

@@ -22,6 +22,7 @@ from skyward_nb.bootstrap.remote_shell import (
     Serve,
     ShellGone,
     spoken,
+    untold,
 )
 from skyward_nb.bootstrap.script_shell import ScriptShell
 from skyward_nb.providers.far.loopback_port import served_at_loopback
@@ -37,8 +38,12 @@ _BEGUN = b"+"
 _JOIN = f"""[ -r "$1/{RELAY}" ] || {{ printf -- -; exit; }}; exec /bin/sh "$1/{RELAY}" "$1/$2" """
 _CHUNK = 256 << 10
 _LINE_LIMIT = 1 << 24
-_ANSWER_LIMIT = 20.0
+_ANSWER_LIMIT = 60.0
+"""Seconds in which a stream is open: a busy login node's srun takes half a minute. Whoever knows that the machine has ended
+gives up before."""
 _FIRST_LIMIT = 120.0
+_IMAGE_LIMIT = 2000.0
+"""Seconds in which what scripts run in is there, at most: `first` itself knows better."""
 _LAST_LINES = 20
 _BEAT = 25.0
 """Seconds between words to a machine that was waited for: its keeper ends when nobody uses it (`keeper.PATIENCE`)."""
@@ -48,7 +53,8 @@ class ExecLine(ScriptShell):
     """A `Line` to the machine `name`; `prelude` is run before each script there, in its shell.
 
     `first` is a script that returns when the machine is ready for others, and exits with `NOT_READY` if it will not be: it
-    runs before the first one, and in the same command. `environ` is the environment of the commands here, None: that of
+    runs before the first one, and in the same command, or by `waits_by` where scripts run in what is not there before, as
+    in a container. `environ` is the environment of the commands here, None: that of
     this process; lines of their stderr that are `noise` are left out.
     """
 
@@ -64,6 +70,7 @@ class ExecLine(ScriptShell):
         place: str = "",
         prelude: str = "",
         first: str = "",
+        waits_by: ArgvFor | None = None,
         noise: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
     ) -> None:
@@ -73,6 +80,7 @@ class ExecLine(ScriptShell):
         self._argv_for = argv_for
         self._prelude = prelude
         self._first = first
+        self._waits_by = waits_by
         self._is_ready = False
         self._noise = tuple(noise)
         self._environ = environ
@@ -168,14 +176,35 @@ class ExecLine(ScriptShell):
         heard: Callable[[str], None],
         told: Callable[[int], None],
     ) -> ScriptResult:
-        process = await self._start(["/bin/sh", "-c", LINE], PIPE, PIPE)
         waits = self._first if not self._is_ready else ""
+        if waits and self._waits_by is not None:
+            await self._ran(self._waits_by, waits, [], _IMAGE_LIMIT, heard, untold, may_wait=True)
+            waits = ""
         if waits and limit is not None:
             limit += _FIRST_LIMIT
+        whole = f"{waits}\n{self._prelude}\n{script}"
+        ran = await self._ran(
+            self._argv_for, whole, parts, limit, heard, told, may_wait=bool(waits)
+        )
+        self._is_ready = True
+        return ran
+
+    async def _ran(
+        self,
+        argv_for: ArgvFor,
+        script: str,
+        parts: Iterable[bytes],
+        limit: float | None,
+        heard: Callable[[str], None],
+        told: Callable[[int], None],
+        *,
+        may_wait: bool,
+    ) -> ScriptResult:
+        process = await self._start(["/bin/sh", "-c", LINE], PIPE, PIPE, argv_for)
         try:
             async with asyncio.timeout(limit):
                 # Its first byte says that it runs there: else the words are those of the command here.
-                whole = f"printf {_BEGUN.decode()}\n{waits}\n{self._prelude}\n{script}"
+                whole = f"printf {_BEGUN.decode()}\n{script}"
                 ran = await _talk(process, spoken(whole), parts, self._heard(heard), told)
         finally:
             if process.returncode is None:
@@ -186,9 +215,8 @@ class ExecLine(ScriptShell):
             raise ShellGone(f"{self.name}: {said or f'it ended with {ran.code}'}")
         if ran.code < 0:
             raise ShellGone(f"{self.name}: the command was ended here by signal {-ran.code}")
-        if waits and ran.code == NOT_READY:
+        if may_wait and ran.code == NOT_READY:
             raise ShellGone(f"{self.name}: {_last(ran.err)}")
-        self._is_ready = True
         return ScriptResult(ran.code, ran.out[len(_BEGUN) :], self._without_noise(ran.err))
 
     def _heard(self, heard: Callable[[str], None]) -> Callable[[str], None]:
@@ -200,9 +228,11 @@ class ExecLine(ScriptShell):
     def _without_noise(self, text: str) -> str:
         return "".join(line for line in text.splitlines(True) if not self._is_noise(line))
 
-    async def _start(self, words: Sequence[str], stdin: int, stdout: int) -> Process:
+    async def _start(
+        self, words: Sequence[str], stdin: int, stdout: int, argv_for: ArgvFor | None = None
+    ) -> Process:
         """Start a command; raises `ShellGone` where there is no such program here."""
-        argv = self._argv_for(words)
+        argv = (argv_for or self._argv_for)(words)
         try:
             return await asyncio.create_subprocess_exec(
                 *argv,

@@ -12,6 +12,7 @@ import shlex
 from skyward_nb.bootstrap.remote_shell import ScriptResult, ShellGone
 from skyward_nb.providers.far.exec_line import NOT_READY
 from skyward_nb.providers.far.far_machine import FarMachine
+from skyward_nb.providers.far.line_protocol import Line
 
 PATIENCE = 90
 """Seconds without a command from a client after which a keeper without an agent ends."""
@@ -94,6 +95,7 @@ while [ -d {keep} ]; do sleep 0.05; done
 """
 _NOW = 'kill -TERM "$(cat {keep}/pid)" 2>/dev/null'
 _END_LIMIT = 60.0
+_FIRST_PATIENCE = 100
 
 
 def prelude(keep: str) -> str:
@@ -102,13 +104,17 @@ def prelude(keep: str) -> str:
     return f"if {_is_ours(place)} && [ -e {place}/env ]; then . {place}/env; command : >{place}/at.$$; fi 2>/dev/null"
 
 
-def first(keep: str) -> str:
-    """Returns when there is a keeper: what gives a machine may take its time to start a program there."""
+def first(keep: str, patience: int = _FIRST_PATIENCE, why: str = "") -> str:
+    """Returns when there is a keeper: what gives a machine may take its time to start a program there.
+
+    After `patience` seconds it says that there is none; `why` may be added to that.
+    """
     place = shlex.quote(keep)
+    late = shlex.quote(f"its keeper was not started in time{why}")
     return f"""tries=0
 until {_is_ours(place)} && [ -e {place}/env ]; do
   tries=$((tries + 1))
-  [ "$tries" -lt 1000 ] || {{ echo 'its keeper was not started in time' >&2; exit {NOT_READY}; }}
+  [ "$tries" -lt {10 * patience} ] || {{ echo {late} >&2; exit {NOT_READY}; }}
   sleep 0.1
 done
 """
@@ -128,6 +134,10 @@ class KeptMachine(FarMachine):
 
     keep: str = ""
 
+    def _outside(self) -> Line:
+        """The line to where the keeper's end is seen: also outside of what goes with it."""
+        return self._line
+
     async def _begun(self, words: list[str], limit: float) -> ScriptResult:
         """Have the keeper run the program that starts the agent, and stays."""
         program = shlex.quote(self._program(["hold", *words]))
@@ -140,7 +150,7 @@ class KeptMachine(FarMachine):
         keep = shlex.quote(self.keep)
         now = "" if self._is_reached else _NOW.format(keep=keep)
         try:
-            ran = await self._line.run(_END.format(keep=keep, now=now), limit=_END_LIMIT)
+            ran = await self._outside().run(_END.format(keep=keep, now=now), limit=_END_LIMIT)
             if ran.code:
                 self._warn(ran.err.strip())
         except (ShellGone, TimeoutError) as error:

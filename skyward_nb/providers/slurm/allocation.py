@@ -46,6 +46,8 @@ _COUNT, _SOON = 30.0, 2.0
 """Seconds between looks, at first, and after a minute; between counts of other jobs, and before the first one."""
 _BY_ITSELF = 8.0
 """Seconds that the job of an agent that was told to stop may take to end by itself."""
+_WITH_CONTAINER = 60.0
+"""As much as its container, which the job removes from its nodes at its end, may be large."""
 _END_LIMIT = 90.0
 _ASK_AGAIN = 2.0
 _KNOWN_AT_LAST = 6.0
@@ -240,8 +242,9 @@ class Allocation:
             self.record.remove()
             return ""
         if self.was_told and not self._has_ended:
+            limit = _WITH_CONTAINER if self.record.runtime == "pyxis" else _BY_ITSELF
             with contextlib.suppress(SlurmSilent):
-                await self._gone(_BY_ITSELF, lambda state: not (state.waits or state.runs))
+                await self._gone(limit, lambda state: not (state.waits or state.runs))
         what = f"job {self.record.job or 'of its name'}"
         by_itself = "The job ends by itself when its agents do. "
         return await taken_down(self.record, what, self._cancelled, by_itself)

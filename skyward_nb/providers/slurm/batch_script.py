@@ -78,9 +78,22 @@ def batch_script(spec: PoolSpec, pool_id: str, runtime: ContainerRuntime | None 
         "trap '[ -z \"$step\" ] || kill -USR2 $step' USR2",
         f"srun {' '.join(map(shlex.quote, step_arguments(spec, pool_id, runtime)))} &",
         "step=$!",
-        "while :; do wait $step; code=$?; kill -0 $step 2>/dev/null || exit $code; done",
+        "while :; do wait $step; code=$?; kill -0 $step 2>/dev/null || break; done",
+        *_removal(access, pool_id, runtime, ["--ntasks-per-node=1"]),
+        "exit $code",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _removal(
+    access: SlurmAccess, pool_id: str, runtime: ContainerRuntime | None, where: Sequence[str]
+) -> Iterator[str]:
+    """What removes the pool's container from its nodes: by its name, pyxis keeps it unpacked after the job."""
+    if access.container is None or runtime != "pyxis":
+        return
+    remove = f"enroot remove --force pyxis_{job_name(pool_id)}"
+    words = [*where, "--kill-on-bad-exit=0", "--export=ALL", "/bin/sh", "-c", remove]
+    yield f"srun {shlex.join(words)} </dev/null >/dev/null 2>&1"
 
 
 def _before(access: SlurmAccess) -> Iterator[str]:
@@ -103,7 +116,7 @@ def step_script(
     again, as there may be no agent yet.
     """
     access = spec.slurm or SlurmAccess()
-    words = [
+    where = [
         f"--jobid={job}",
         "--overlap",
         f"--nodes={len(nodes)}",
@@ -112,9 +125,11 @@ def step_script(
         "--mem=0",
         "--chdir=/",
         "--quiet",
-        *step_arguments(spec, pool_id, runtime, notice),
     ]
-    start = f"nohup srun {' '.join(map(shlex.quote, words))} </dev/null >/dev/null 2>&1 &"
+    step = f"srun {shlex.join([*where, *step_arguments(spec, pool_id, runtime, notice)])}"
+    if then := [*_removal(access, pool_id, runtime, where)]:
+        step = f"/bin/sh -c {shlex.quote('; '.join([step, *then]))}"
+    start = f"nohup {step} </dev/null >/dev/null 2>&1 &"
     inner = "\n".join([*_before(access), start]) + "\n"
     return f"exec /bin/bash -lc {shlex.quote(inner)}" if access.modules else inner
 
@@ -178,16 +193,20 @@ def contained(
 ) -> tuple[list[str], list[str]]:
     """Arguments of srun, and the beginning of the command, that have a command run in the pool's container.
 
-    Each command is in a container of its own, all of the same image, with the node's `/tmp`, `/dev/shm` and the
-    home in it; `keep` is the keeper's folder, for all but the keeper itself. Source: https://github.com/NVIDIA/pyxis,
+    Each command is in a container of its own, all of the same image, or, with pyxis, in that of the keeper. The node's
+    `/tmp`, `/dev/shm` and the home are in it; `keep` is the keeper's folder, for all but the keeper itself. Source: https://github.com/NVIDIA/pyxis,
     apptainer-exec(1).
     """
     if access.container is None or runtime is None:
         return [], []
     if runtime == "pyxis":
+        name = f"--container-name={job_name(pool_id)}"
+        if keep:
+            # The keeper alone makes the container: of two steps that do at once, pyxis has both fail.
+            return [name, "--no-container-entrypoint"], []
         options = [
             f"--container-image={access.container}",
-            f"--container-name={job_name(pool_id)}",
+            name,
             "--container-mount-home",
             "--container-mounts=/tmp:/tmp,/dev/shm:/dev/shm",
             "--no-container-entrypoint",

@@ -44,6 +44,11 @@ _ABOUT = (
     (r"ReqNodeNotAvail.*", "nodes that it needs are down, reserved or drained"),
     (r"Nodes required for job are DOWN.*", "nodes that it needs are down, reserved or drained"),
     (r"(QOS|Assoc).*PerUser.*", "your other jobs use what you are allowed"),
+    (
+        r"(QOS|Assoc)Grp\w*Minutes\w*",
+        "the time that your account or QOS was given is used up, or would be by this job and those that run: try a shorter "
+        "ttl=, or another account=",
+    ),
     (r"(QOS|Assoc).*(Grp|Group).*", "jobs of your account or QOS use what those are allowed"),
     (r"(QOS|Assoc)MaxJobsLimit", "your other jobs are as many as you are allowed"),
 )

@@ -12,10 +12,11 @@ from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.far.agent_door import ThroughFor
 from skyward_nb.providers.far.door_machine import DoorMachine
-from skyward_nb.providers.far.exec_line import ExecLine
+from skyward_nb.providers.far.exec_line import ArgvFor, ExecLine
 from skyward_nb.providers.far.far_machine import Opening
 from skyward_nb.providers.far.host_setup import folder_of
 from skyward_nb.providers.far.keeper import first, prelude
+from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.batch_script import NOTICE, contained, keep_of
 from skyward_nb.providers.slurm.controller import clean_environ
@@ -25,6 +26,8 @@ from skyward_nb.providers.slurm.login_node import over_login, through_login
 T = TypeVar("T")
 _ASK_EACH = 3.0
 """Seconds between questions to Slurm while a channel is opened."""
+_UNPACKED, _UNPACKED_THERE = 1800, 300
+"""Seconds in which pyxis has unpacked an image, for a job of the pool's own, and in one that was there."""
 _NOISE = ("srun: cluster configuration lacks support for cpu binding", ": Exited with exit code ")
 
 
@@ -33,7 +36,53 @@ def line_to(record: JobRecord, node: str, *, is_new: bool = False) -> ExecLine:
 
     The keeper of a new job may not be there yet, and is waited for.
     """
-    words = [
+    words = _step(record, node)
+    keep = keep_of(record.pool_id, record.job, node)
+    options, begin = contained(record.access, record.pool_id, record.runtime, keep)
+
+    def argv_for(command: Sequence[str]) -> list[str]:
+        return over_login(record.access.login, [*words, *options, *begin, *command])
+
+    line = ExecLine(
+        node,
+        argv_for,
+        place=_place(record, node),
+        prelude=prelude(keep),
+        first=_first(record, keep, in_image=bool(options)) if is_new else "",
+        waits_by=_beside(record, node) if options else None,
+        noise=_NOISE,
+        environ=clean_environ(),
+    )
+    line.reaching = "reaching nodes"
+    return line
+
+
+def _first(record: JobRecord, keep: str, *, in_image: bool) -> str:
+    """Large images are unpacked for minutes; a job of ours ends where that fails, another one goes on."""
+    if not in_image:
+        return first(keep)
+    patience = _UNPACKED_THERE if record.is_current else _UNPACKED
+    why = f": container={record.access.container} may be no image there, or takes long to unpack"
+    return first(keep, patience, why)
+
+
+def _line_beside(record: JobRecord, node: str) -> ExecLine:
+    """A line to a node itself, where the pool is in a container there."""
+    place = _place(record, node)
+    return ExecLine(node, _beside(record, node), place=place, noise=_NOISE, environ=clean_environ())
+
+
+def _beside(record: JobRecord, node: str) -> ArgvFor:
+    words = _step(record, node)
+    return lambda command: over_login(record.access.login, [*words, *command])
+
+
+def _place(record: JobRecord, node: str) -> str:
+    return f"node {node} of job {record.job}"
+
+
+def _step(record: JobRecord, node: str) -> list[str]:
+    return [
         "srun",
         f"--jobid={record.job}",
         "--overlap",
@@ -47,25 +96,6 @@ def line_to(record: JobRecord, node: str, *, is_new: bool = False) -> ExecLine:
         "--chdir=/",
         "--export=NONE",
     ]
-
-    keep = keep_of(record.pool_id, record.job, node)
-    options, begin = contained(record.access, record.pool_id, record.runtime, keep)
-
-    def argv_for(command: Sequence[str]) -> list[str]:
-        return over_login(record.access.login, [*words, *options, *begin, *command])
-
-    place = f"node {node} of job {record.job}"
-    line = ExecLine(
-        node,
-        argv_for,
-        place=place,
-        prelude=prelude(keep),
-        first=first(keep) if is_new else "",
-        noise=_NOISE,
-        environ=clean_environ(),
-    )
-    line.reaching = "reaching nodes"
-    return line
 
 
 class SlurmMachine(DoorMachine):
@@ -118,6 +148,10 @@ class SlurmMachine(DoorMachine):
         if await self.why_ended():
             return ""
         return await super().agent_log(most)
+
+    def _outside(self) -> Line:
+        record = self.allocation.record
+        return _line_beside(record, self.name) if record.runtime == "pyxis" else self._line
 
     async def let_go(self) -> None:
         """Hang up on a node whose job was replaced."""
