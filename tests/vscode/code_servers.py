@@ -38,7 +38,6 @@ _SETTINGS: dict[str, object] = {
     "files.autoSave": "afterDelay",
     "git.enabled": False,
     "security.workspace.trust.enabled": False,
-    "security.workspace.trust.startupPrompt": "never",
     "telemetry.telemetryLevel": "off",
     "update.mode": "none",
     "workbench.activityBar.location": "hidden",
@@ -58,17 +57,10 @@ def missing() -> str:
 
 @dataclass(frozen=True)
 class CodeServer:
-    """A running code-server: where it is, the folder that it opens, and the file of its settings."""
+    """A running code-server: where it is, and the folder that it opens."""
 
     url: str
     root: Path
-    file: Path
-
-    def settle(self, **settings: object) -> None:
-        """Change settings; `a__b` is `a.b`. An open window takes most of them at once."""
-        held: dict[str, object] = json.loads(self.file.read_text())
-        named = {name.replace("__", "."): value for name, value in settings.items()}
-        self.file.write_text(json.dumps(held | named))
 
 
 @contextmanager
@@ -93,7 +85,7 @@ def code_server(folder: Path, apart: Apart) -> Iterator[CodeServer]:
             stdout=out,
             stderr=subprocess.STDOUT,
         )
-    server = CodeServer(f"http://127.0.0.1:{port}/", root, file)
+    server = CodeServer(f"http://127.0.0.1:{port}/", root)
     try:
         with apart.entered():
             until(lambda: _answers(server.url), told=log.read_text)

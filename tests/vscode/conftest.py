@@ -52,10 +52,8 @@ def window(vscode: CodeServer, browser: Browser) -> Iterator[Callable[..., Noteb
     context = browser.new_context(viewport={"width": 1000, "height": 900})
     opened: list[NotebookWindow] = []
 
-    def opens(
-        name: str, *cells: str, saved: list[dict[str, object]] | None = None
-    ) -> NotebookWindow:
-        write_notebook(vscode, name, *cells, saved=saved)
+    def opens(name: str, *cells: str) -> NotebookWindow:
+        write_notebook(vscode, name, *cells)
         opened.append(NotebookWindow(vscode, context, name))
         return opened[-1]
 

@@ -1,4 +1,4 @@
-"""What VS Code shows of a run and does with it: live, finished, in its themes, completed, stopped, in Restricted Mode."""
+"""What VS Code shows of a run and does with it: live, finished, in its themes, completed, stopped."""
 
 from __future__ import annotations
 
@@ -164,17 +164,3 @@ def test_the_stop_button_ends_a_run_and_names_are_kept(window):
     opened.cell("print(kept)").click()
     opened.page.keyboard.press("Control+Enter")
     shows(frame, FINAL, "kept on ranks")
-
-
-def test_restricted_mode_shows_the_plain_text(vscode, window):
-    vscode.settle(security__workspace__trust__enabled=True)
-    html = "<script>document.title = 'ran'</script><p>as a page</p>"
-    saved = [{"text/html": html, "text/plain": "2 ranks finished"}, {"text/plain": "plain alone"}]
-    opened = window("restricted.ipynb", "1", saved=saved)
-    opened.page.get_by_text("Restricted Mode").first.wait_for()
-    frame = opened.outputs
-    frame.get_by_text("plain alone").wait_for()
-    opened.screenshot("restricted")
-    assert "2 ranks finished" in frame.locator("body").inner_text()
-    assert "as a page" not in frame.locator("body").inner_text()
-    vscode.settle(security__workspace__trust__enabled=False)

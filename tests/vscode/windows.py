@@ -110,14 +110,9 @@ class NotebookWindow:
         self.page.close()
 
 
-def write_notebook(
-    server: CodeServer, name: str, *cells: str, saved: list[dict[str, object]] | None = None
-) -> None:
-    """Write a notebook of these cells whose kernel is the server's; the last one may have `saved` outputs."""
+def write_notebook(server: CodeServer, name: str, *cells: str) -> None:
+    """Write a notebook of these cells whose kernel is the server's."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
-    notebook.cells[-1].outputs = [
-        nbformat.v4.new_output("display_data", data=each) for each in saved or []
-    ]
     notebook.metadata["kernelspec"] = {
         "name": "python3",
         "display_name": "Python 3",
