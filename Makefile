@@ -11,7 +11,7 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-
 # Tests start thousands of processes that import the package: what is compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-frontends gpu soak soak-kernel chaos durations messages check format lint types imports schema labextension docs gallery pictures release notebooks bench faults cloud-faults minors deps constraints clean
+.PHONY: demo test test-all test-frontends test-vscode gpu soak soak-kernel chaos durations messages check format lint types imports schema labextension docs gallery pictures release notebooks bench faults cloud-faults minors deps constraints clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
@@ -25,6 +25,10 @@ test-all: tools $(STAMPS)/ray  ## every test there is, every fault and every cal
 test-frontends: tools  ## JupyterLab 4.4, Notebook 7, nbclassic, papermill, nbconvert, jupyter execute, in environments of their own
 	.ci/frontends $(BIN)/uv $(BIN)/python
 	$(BIN)/python -m pytest --all tests/frontends
+
+test-vscode: tools  ## VS Code with the Jupyter extension, which is built first (10 minutes, once; .ci/vscode says of what)
+	.ci/vscode $(BIN)/python
+	$(BIN)/python -m pytest --all -n 0 tests/vscode
 
 test-kubernetes: tools  ## pools on a real Kubernetes of this machine, which is built first (15 minutes, once; root, Debian 12)
 	.ci/kubernetes

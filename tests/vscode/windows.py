@@ -1,0 +1,122 @@
+"""A window of VS Code in Chromium with one notebook: run, stopped, typed in, read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from lab.pages import SCREENSHOTS
+from later import Later
+from waiting import until
+
+from vscode.code_servers import CodeServer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Frame, Locator, Page, Request
+
+nbformat = Later("nbformat")
+
+_LOAD_MS = 180_000
+_MS = 90_000
+
+
+@dataclass
+class NotebookWindow:
+    """One notebook in a window of its own, with a kernel of its own once a cell runs."""
+
+    server: CodeServer
+    context: BrowserContext
+    name: str
+    page: Page = field(init=False)
+    asked_elsewhere: list[str] = field(default_factory=list[str])
+    """What it asked of others than our server."""
+
+    def __post_init__(self) -> None:
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(_MS)
+        self.page.on("request", self._on_request)
+        asked = urlencode({"folder": str(self.server.root)})
+        self.page.goto(f"{self.server.url}?{asked}", timeout=_LOAD_MS)
+        # By an address, or before the window knows what kind of file it is, it would be opened as text.
+        listed = self.page.locator(".explorer-item:not(.unknown-lang-file-icon)")
+        listed.get_by_text(self.name, exact=True).dblclick(timeout=_LOAD_MS)
+        self.page.locator(".notebookOverlay .code-cell-row").first.wait_for(timeout=_LOAD_MS)
+        self.page.keyboard.press("Control+B")
+
+    def _on_request(self, request: Request) -> None:
+        if not request.url.startswith((self.server.url, "data:", "blob:")):
+            self.asked_elsewhere.append(request.url)
+
+    def press(self, label: str) -> None:
+        """Press a button of the notebook's toolbar."""
+        self.page.locator(".notebook-label").get_by_text(label, exact=True).click(timeout=_LOAD_MS)
+
+    def run_all(self) -> None:
+        """Run every cell, once its kernel is chosen."""
+        self.page.locator(".kernel-label", has_text="Python 3").wait_for(timeout=_LOAD_MS)
+        self.press("Run All")
+
+    def cell(self, text: str) -> Locator:
+        """The cell that holds this text."""
+        return self.page.locator(".code-cell-row", has=self.page.get_by_text(text))
+
+    @property
+    def outputs(self) -> Frame:
+        """The frame in which VS Code draws what cells show."""
+        found = until(self._outputs_frame, _MS / 1000)
+        assert found is not None
+        return found
+
+    def _outputs_frame(self) -> Frame | None:
+        drawn = "document.querySelector('#container .output_container') !== null"
+        # Frames come and go while a window loads.
+        frames = [each for each in self.page.frames if "webview" in each.url]
+        return next(
+            (each for each in frames if not each.is_detached() and each.evaluate(drawn)), None
+        )
+
+    def theme(self, name: str) -> None:
+        """Choose a colour theme, as a person does; the choice is kept in the server's settings."""
+        self.page.locator(".tab.active").click()
+        self.page.keyboard.press("Control+K")
+        self.page.keyboard.press("Control+T")
+        asked = self.page.locator(".quick-input-widget:visible input.input")
+        asked.fill(name)
+        self.page.locator(".quick-input-list .monaco-list-row.focused", has_text=name).wait_for()
+        asked.press("Enter")
+        asked.wait_for(state="hidden")
+
+    def completed(self, text: str) -> list[str]:
+        """What is offered where `text` is typed at the end of the last cell that is in sight, which is then as before."""
+        editor = self.page.locator(".code-cell-row .monaco-editor").last
+        editor.click()
+        self.page.keyboard.press("Control+End")
+        self.page.keyboard.type(text, delay=20)
+        self.page.keyboard.press("Control+Space")
+        offered = self.page.locator(".suggest-widget.visible .monaco-list-row .label-name")
+        offered.first.wait_for()
+        found = offered.all_inner_texts()
+        self.page.keyboard.press("Escape")
+        for _ in text:
+            self.page.keyboard.press("Backspace")
+        return found
+
+    def screenshot(self, name: str) -> None:
+        """Keep a picture of the window in `build/screenshots`."""
+        self.page.screenshot(path=SCREENSHOTS / f"vscode-{name}.png")
+
+    def close(self) -> None:
+        self.page.close()
+
+
+def write_notebook(server: CodeServer, name: str, *cells: str) -> None:
+    """Write a notebook of these cells whose kernel is the server's."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
+    notebook.metadata["kernelspec"] = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
+    notebook.metadata["language_info"] = {"name": "python"}
+    nbformat.write(notebook, server.root / name)
