@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlencode
 
 from lab.pages import SCREENSHOTS
@@ -34,6 +34,7 @@ class NotebookWindow:
 
     def __post_init__(self) -> None:
         self.page = self.context.new_page()
+        self.prefer("dark")
         self.page.set_default_timeout(_MS)
         self.page.on("request", self._on_request)
         asked = urlencode({"folder": str(self.server.root)})
@@ -76,16 +77,9 @@ class NotebookWindow:
             (each for each in frames if not each.is_detached() and each.evaluate(drawn)), None
         )
 
-    def theme(self, name: str) -> None:
-        """Choose a colour theme, as a person does; the choice is kept in the server's settings."""
-        self.page.locator(".tab.active").click()
-        self.page.keyboard.press("Control+K")
-        self.page.keyboard.press("Control+T")
-        asked = self.page.locator(".quick-input-widget:visible input.input")
-        asked.fill(name)
-        self.page.locator(".quick-input-list .monaco-list-row.focused", has_text=name).wait_for()
-        asked.press("Enter")
-        asked.wait_for(state="hidden")
+    def prefer(self, scheme: Literal["dark", "light"]) -> None:
+        """Prefer a colour scheme, as a person's desktop does; VS Code follows."""
+        self.page.emulate_media(color_scheme=scheme)
 
     def completed(self, text: str) -> list[str]:
         """What is offered where `text` is typed at the end of the last cell that is in sight, which is then as before."""
