@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.findings import EFA, Findings, RankFacts
+from skyward_nb.words.findings import EFA, Findings, Reductions
 from skyward_nb.words.offers import spell_dollars
 from skyward_nb.words.units import near_words
 
+_L4 = re.compile(r"\bL4\b")
 
-class Shown(msgspec.Struct, frozen=True):
+
+class ActCheck(msgspec.Struct, frozen=True):
     """Something that an act must show: `what`, whether it `holds`, and what was `seen`."""
 
     what: str
@@ -26,26 +29,37 @@ class Shown(msgspec.Struct, frozen=True):
         return f"{'✓' if self.holds else '✗'} {self.what}{seen}"
 
 
-Judge = Callable[[Findings], Iterator[Shown]]
+class ActFindings(msgspec.Struct, frozen=True):
+    """What a `check` found on an act's pool, and by rank the device on which a framework `computed` there."""
+
+    check: Findings = Findings(ranks=())
+    computed: dict[int, str] = {}
+
+
+Judge = Callable[[ActFindings], Iterator[ActCheck]]
 
 
 @dataclass(frozen=True)
 class Act:
-    """A pool with these `options`, for `minutes` at most, and what its check must show; with `is_killed`, its client is killed instead."""
+    """A pool with these `options`, for `minutes` at most, and what it must show.
+
+    A framework `computes` on its ranks, if any is named; with `is_killed` its client is killed, and that is all.
+    """
 
     name: str
     title: str
     options: tuple[str, ...]
     minutes: int
     judge: Judge
+    computes: str = ""
     is_killed: bool = False
 
 
 class ActEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How an act ended: what it has `shown`, the most `dollars` it may have cost, and in `trouble` why it showed no more."""
+    """How an act ended: its `checks`, the most `dollars` it may have cost, and in `trouble` why it showed no more."""
 
     name: str
-    shown: tuple[Shown, ...] = ()
+    checks: tuple[ActCheck, ...] = ()
     dollars: float = 0.0
     seconds: float = 0.0
     trouble: str = ""
@@ -53,93 +67,95 @@ class ActEnd(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def holds(self) -> bool:
         """Whether all was shown."""
-        return not self.trouble and all(each.holds for each in self.shown)
+        return not self.trouble and all(each.holds for each in self.checks)
 
 
 # ── what acts must show ─────────────────────────────────────────────────────────────────
 
 
-def _on_machines(count: int, found: Findings) -> Iterator[Shown]:
-    hosts = dict.fromkeys(each.host for each in found.ranks)
-    is_so = len(hosts) == len(found.ranks) == count
-    yield Shown(f"{count} machine{'s' * (count > 1)}, a rank on each", is_so, ", ".join(hosts))
+def _on_machines(count: int, found: ActFindings) -> Iterator[ActCheck]:
+    ranks = found.check.ranks
+    hosts = dict.fromkeys(each.host for each in ranks)
+    is_so = len(hosts) == len(ranks) == count
+    yield ActCheck(f"{count} machine{'s' * (count > 1)}, a rank on each", is_so, ", ".join(hosts))
 
 
-def _on_gpu(framework: str, found: Findings) -> Iterator[Shown]:
-    for each in found.ranks:
+def _on_gpu(framework: str, found: ActFindings) -> Iterator[ActCheck]:
+    for each in found.check.ranks:
+        device = found.computed.get(each.rank, "")
         versions = ", ".join(f"{name} {version}" for name, version in each.versions.items())
-        troubles = "; ".join(each.troubles.values())
-        yield Shown(
-            f"{framework} has an NVIDIA L4 on rank {each.rank}",
-            "L4" in each.device and _runs(framework, each),
-            troubles or f"{each.device}, {versions}",
-        )
+        seen = [
+            *each.troubles.values(),
+            device or f"nothing was computed on its {each.device}",
+            versions,
+        ]
+        holds = bool(_L4.search(device)) and framework in each.joined and not each.troubles
+        yield ActCheck(f"{framework} computes on an L4 on rank {each.rank}", holds, "; ".join(seen))
 
 
-def _runs(framework: str, rank: RankFacts) -> bool:
-    return framework in rank.joined and not rank.troubles
-
-
-def _connected(found: Findings) -> Iterator[Shown]:
-    ways = [way for each in (found.reach or {}).values() for way in each]
+def _connected(found: ActFindings) -> Iterator[ActCheck]:
+    ways = [way for each in (found.check.reach or {}).values() for way in each]
     troubles = [way.trouble for way in ways if way.trouble]
-    yield Shown("ranks reach one another", bool(ways) and not troubles, "; ".join(troubles))
-    if found.connection is None:
+    yield ActCheck("ranks reach one another", bool(ways) and not troubles, "; ".join(troubles))
+    if found.check.connection is None:
         return
-    link = found.connection.link
+    link = found.check.connection.link
     seen = f"{link.round_trip * 1e3:.2f} ms there and back, {link.speed * 8 / 1e9:.1f} Gbit/s"
-    yield Shown("a TCP connection between them is measured", link.speed > 0, seen)
+    yield ActCheck("a TCP connection between them is measured", link.speed > 0, seen)
 
 
-def _reduced(found: Findings) -> Iterator[Shown]:
-    timings = found.reductions.timings if found.reductions else ()
-    why = found.reductions.why_not if found.reductions else ""
-    best = max((each.bus_speed for each in timings), default=0.0)
-    yield Shown("their GPUs add tensors by NCCL", best > 0, why or f"{best / 1e9:.2f} GB/s at best")
-    seen = ", ".join(dict.fromkeys(each.versions.get(EFA, "none") for each in found.ranks))
-    there = all(EFA in each.versions for each in found.ranks)
-    yield Shown("each machine has an EFA device", there, seen)
+def _reduced(found: ActFindings) -> Iterator[ActCheck]:
+    reductions = found.check.reductions or Reductions()
+    best = max((each.bus_speed for each in reductions.timings), default=0.0)
+    seen = f"{best * 8 / 1e9:.1f} Gbit/s at best" if best else reductions.why_not
+    is_so = best > 0 and all("nccl" in each for each in found.computed.values())
+    yield ActCheck("they add tensors by NCCL", is_so, seen)
+    ranks = found.check.ranks
+    devices = ", ".join(each.versions.get(EFA, "none") for each in ranks)
+    yield ActCheck(
+        "each machine has an EFA device",
+        bool(ranks) and all(EFA in each.versions for each in ranks),
+        devices,
+    )
 
 
-def _cpus(found: Findings) -> Iterator[Shown]:
+def _cpus(found: ActFindings) -> Iterator[ActCheck]:
     yield from _on_machines(2, found)
     yield from _connected(found)
 
 
-def _torch(found: Findings) -> Iterator[Shown]:
+def _torch(found: ActFindings) -> Iterator[ActCheck]:
     yield from _on_machines(1, found)
     yield from _on_gpu("torch", found)
 
 
-def _jax(found: Findings) -> Iterator[Shown]:
+def _jax(found: ActFindings) -> Iterator[ActCheck]:
     yield from _on_machines(1, found)
     yield from _on_gpu("jax", found)
 
 
-def _efa(found: Findings) -> Iterator[Shown]:
+def _efa(found: ActFindings) -> Iterator[ActCheck]:
     yield from _on_machines(2, found)
     yield from _on_gpu("torch", found)
     yield from _connected(found)
     yield from _reduced(found)
 
 
-def _nothing(_found: Findings) -> Iterator[Shown]:
+def _nothing(_found: ActFindings) -> Iterator[ActCheck]:
     yield from ()
 
 
+_CPU = ("instance_type=c6i.large", "framework=none")
+_GPU = ("instance_type=g6.xlarge", "accelerator=L4", "spot=no")
+_EFA = ("nodes=2", "instance_type=g6.8xlarge", "accelerator=L4", "spot=no", "framework=torch")
 ACTS = (
-    Act("cpu", "two machines, and the way between them",
-        ("nodes=2", "instance_type=c6i.large", "spot=no", "framework=none"), 15, _cpus),
-    Act("torch", "PyTorch on a GPU",
-        ("instance_type=g6.xlarge", "spot=no", "accelerator=L4", "framework=torch"), 25, _torch),
-    Act("jax", "JAX on a GPU",
-        ("instance_type=g6.xlarge", "spot=no", "accelerator=L4", "framework=jax"), 25, _jax),
-    Act("efa", "two GPUs of two machines, over EFA",
-        ("nodes=2", "instance_type=g6.8xlarge", "spot=no", "accelerator=L4", "framework=torch"), 25, _efa),
-    Act("killed", "a spot machine whose client is killed",
-        ("instance_type=c6i.large", "spot=yes", "framework=none", "idle=1m"), 15, _nothing, is_killed=True),
+    Act("cpu", "two machines, and the way between them", ("nodes=2", *_CPU, "spot=no"), 15, _cpus),
+    Act("torch", "PyTorch on a GPU", (*_GPU, "framework=torch"), 25, _torch, "torch"),
+    Act("jax", "JAX on a GPU", (*_GPU, "framework=jax"), 25, _jax, "jax"),
+    Act("efa", "two GPUs of two machines that have EFA", _EFA, 25, _efa, "torch"),
+    Act("killed", "a spot machine whose client is killed", (*_CPU, "spot=yes", "idle=1m"), 15, _nothing, is_killed=True),
 )  # fmt: skip
-"""The cheapest first."""
+"""In the order in which they are played."""
 
 
 # ── what is played, and for how much ────────────────────────────────────────────────────
@@ -166,10 +182,6 @@ class PlannedAct:
     def most(self) -> float:
         """The most dollars that it may cost, as its machines end by then."""
         return self.hourly * self.act.minutes / 60
-
-    def spent(self, seconds: float) -> float:
-        """The most dollars of as many seconds."""
-        return min(self.most, self.hourly * seconds / 3600)
 
 
 def plan_lines(plan: Sequence[PlannedAct]) -> Iterator[str]:

@@ -55,15 +55,15 @@ class GroupWords(msgspec.Struct, frozen=True):
 class RankStanding(msgspec.Struct, frozen=True):
     """Where a rank stood when its group was cut.
 
-    It had numbered `numbered` groups, and made `ended` optimizer steps in `run`, its last one; the last `partial`
-    of these had a part of their gradients only. `models` is how far its models are.
+    It had numbered `numbered` groups, and made `ended` optimizer steps in `run`, its last one; the last `partial_steps`
+    of these may have had a part of their gradients only. `models` is how far its models are.
     """
 
     groups: tuple[GroupWords, ...]
     numbered: int
     run: int
     ended: int
-    partial: int
+    partial_steps: int
     models: torch_models.ModelsStanding
 
 
@@ -130,7 +130,7 @@ class KeptGroups:
         torch_private.number_groups_from(max(each.numbered for each in standings))
         # Of ranks whose last runs were others, the numbers tell nothing.
         alike = len({each.run for each in standings}) == 1
-        steps = [StepsMade(each.ended if alike else 0, each.partial) for each in standings]
+        steps = [StepsMade(each.ended if alike else 0, each.partial_steps) for each in standings]
         words = torch_models.go_on([standing.models for standing in standings], steps)
         ended = {each.name for standing in standings for each in standing.groups}
         ended -= {each.name for each in plan}
@@ -147,7 +147,12 @@ class KeptGroups:
         numbered = torch_private.groups_numbered()
         models = torch_models.standing()
         return RankStanding(
-            tuple(words), numbered, common_step.run, common_step.ended, common_step.partial, models
+            tuple(words),
+            numbered,
+            common_step.run,
+            common_step.ended,
+            common_step.partial_steps,
+            models,
         )
 
     def _told(self, what: str, own: str) -> list[str]:

@@ -50,10 +50,10 @@ class ModelsStanding(msgspec.Struct, frozen=True):
 
 
 class StepsMade(NamedTuple):
-    """The optimizer steps that a rank has `ended` in a run, the last `partial` with a part of their gradients only."""
+    """The optimizer steps that a rank has `ended` in a run, the last `partial_steps` maybe with a part of their gradients."""
 
     ended: int
-    partial: int = 0
+    partial_steps: int = 0
 
 
 def standing() -> ModelsStanding:
@@ -101,41 +101,48 @@ def go_on(standings: Sequence[ModelsStanding], made: Sequence[StepsMade]) -> str
         each.begin_anew()
     ended = [each.ended for each in made]
     apart = 0 < max(ended) - min(ended) <= _MOST_APART
-    partial = [rank for rank, each in enumerate(made) if each.partial]
-    differs = apart or bool(partial) or len({each.rates for each in standings}) > 1
+    partial_ranks = [rank for rank, each in enumerate(made) if each.partial_steps]
+    differs = apart or bool(partial_ranks) or len({each.rates for each in standings}) > 1
     # A loop that trains goes on with a new step, not with what is left of one.
     lost = differs or max(ended) > 0 or any(each.unfinished for each in standings)
     words = ["models of torch (DDP, FSDP2), groups and meshes made before go on"]
     if lost:
         _drop_gradients(replicas, sharded)
         words += ["a step that was under way is lost"]
-    why = [_apart(ended)] * apart + [_partial(partial)] * bool(partial)
+    why = [_apart(ended)] * apart
+    if partial_ranks:
+        most = max(each.partial_steps for each in made)
+        why += [f"on {count_ranks(partial_ranks)} {partial_words(most)}"]
     words += why
     if why and any(each.shards for each in standings):
         words += ["the next forward of a fully sharded model says so"]
         for module in filter(None, (each.root for each in sharded)):
             _say_once(module, "; ".join(why))
     if differs and any(each.replicas for each in standings):
-        words += [_made_equal(replicas, standings, partial)]
+        words += [_made_equal(replicas, standings, partial_ranks)]
     return "; ".join(words)
 
 
 def _made_equal(
-    replicas: list[Any], standings: Sequence[ModelsStanding], partial: Collection[int]
+    replicas: list[Any], standings: Sequence[ModelsStanding], partial_ranks: Collection[int]
 ) -> str:
     """Make DDP models alike on all ranks; what came of it."""
     if len({each.replicas for each in standings}) > 1:
         return "ranks have other DDP models than others, which may differ: make them again"
     for ddp in replicas:
-        _make_equal(ddp, partial)
-    source = source_of(range(len(standings)), partial)
-    words = f"DDP models, their optimizers and schedules are as on rank {source}"
-    return f"{words}: load a checkpoint if that step matters" if source in partial else words
+        _make_equal(ddp, partial_ranks)
+    source = source_of(range(len(standings)), partial_ranks)
+    if all(ddp.process_group.size() == len(standings) for ddp in replicas):
+        where, is_whole = f"on rank {source}", source not in partial_ranks
+    else:
+        where, is_whole = "on a rank of their group", not partial_ranks
+    words = f"DDP models, their optimizers and schedules are as {where}"
+    return words if is_whole else f"{words}: load a checkpoint if such a step matters"
 
 
-def source_of(ranks: Sequence[int], partial: Collection[int]) -> int:
-    """The rank that the others are made as: the first that made no step in part, if there is one."""
-    return next((rank for rank in ranks if rank not in partial), ranks[0])
+def source_of(ranks: Sequence[int], partial_ranks: Collection[int]) -> int:
+    """The rank that the others are made as: the first whose steps are all whole, if there is one."""
+    return next((rank for rank in ranks if rank not in partial_ranks), ranks[0])
 
 
 def _apart(ended: Sequence[int]) -> str:
@@ -144,13 +151,10 @@ def _apart(ended: Sequence[int]) -> str:
     return f"ranks were stopped between optimizer steps: of this run {', '.join(each)}"
 
 
-def _partial(ranks: Collection[int]) -> str:
-    return f"on {count_ranks(ranks)} {PARTIAL}"
-
-
-PARTIAL = (
-    "the GPU made its last optimizer step with a part of the gradients, since the others never came"
-)
+def partial_words(count: int) -> str:
+    """What is said of a rank's last steps whose gradients did not all come."""
+    steps = "optimizer step" if count == 1 else f"{count} optimizer steps"
+    return f"the GPU may have made its last {steps} with a part of the gradients, since the others never came"
 
 
 def _say_once(module: Any, what: str) -> None:
@@ -234,13 +238,13 @@ def _drop_gradients(replicas: list[Any], sharded: list[torch_models_private.Full
             parameter.grad = None
 
 
-def _make_equal(ddp: Any, partial: Collection[int]) -> None:
+def _make_equal(ddp: Any, partial_ranks: Collection[int]) -> None:
     """Have a model, its optimizers and their schedules be as on one rank of its group."""
     import torch
     import torch.distributed as dist
 
     group = ddp.process_group
-    source = source_of(dist.get_process_group_ranks(group), partial)
+    source = source_of(dist.get_process_group_ranks(group), partial_ranks)
     with torch.no_grad():
         for tensor in (*ddp.module.parameters(), *ddp.module.buffers()):
             here = tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -87,7 +87,8 @@ def rescue(folder: Path, generation: int, name_of: Callable[[object], str]) -> s
     lost = [(_APART, shapes_of(bare(ddp))) for ddp in apart] + [(_LOST, {})] * (shards > 0)
     for number, (words, shapes) in enumerate(lost, len(models)):
         here.write(KeptEntry(generation, info.rank, number, shapes, why=words))
-    caveat = f" ({torch_models.PARTIAL})" if common_step.partial else ""
+    count = common_step.partial_steps
+    caveat = f" ({torch_models.partial_words(count)})" if count else ""
     line = [_line(info.rank, *_names(*models[-1], name_of), caveat=caveat)] if models else []
     said = [why] if why else line
     return "; ".join([*said, *dict.fromkeys(words for words, _ in lost)])

@@ -52,7 +52,7 @@ def _check_interpreter(asked: str | None) -> None:
         raise OptionError(
             "interpreter",
             f"interpreter={asked}: provider=local runs ranks with this Python, {sys.executable}. "
-            "Leave interpreter= out, or start the notebook or script with that one.",
+            "Leave it out (python= on a line), or start the notebook or script with that one.",
         )
 
 

@@ -19,7 +19,7 @@ then on, and nothing would say so. So, in a run whose ranks step optimizers:
 An optimizer's step that has begun is made whole in any case, if it takes no longer than `_WHOLE`.
 
 On a GPU a step is called before its gradients are there: a collective that is cut then leaves it with a part of them,
-and nothing raises. Such steps are counted (`partial`), by the times at which steps ended and the collective was called.
+and nothing raises. Such steps are counted (`partial_steps`), by the times at which steps ended and the collective was called.
 
 What the main thread does here between two bytecodes may be interrupted by its own signal handler: that
 one takes no lock, and only sets attributes.
@@ -146,7 +146,8 @@ class CommonStep:
     def begin(self, run: int) -> None:
         """A run begins; called by the thread that executes it."""
         self._usual = self._pace or self._usual
-        if self.begun or self._phase is not _Phase.OPEN or self._raise is not None:
+        is_used = self.begun or self._cut_since is not None
+        if is_used or self._phase is not _Phase.OPEN or self._raise is not None:
             self._reset()
         self._main = threading.get_ident()
         self._at = time.monotonic()
@@ -187,8 +188,8 @@ class CommonStep:
             self._raise_what_waits()
 
     @property
-    def partial(self) -> int:
-        """How many steps, the last of those that `ended`, had a part of their gradients only."""
+    def partial_steps(self) -> int:
+        """How many steps, the last of those that `ended`, may have had a part of their gradients only."""
         since = self._cut_since
         return 0 if since is None else sum(each > since for each in self._ended_at)
 
@@ -247,7 +248,7 @@ class CommonStep:
     # ── other threads ───────────────────────────────────────────────────────────────────
 
     def cut_since(self, called_at: int) -> None:
-        """What collectives bring that were called since then, in nanoseconds as `time.time_ns`, did not come, and never will."""
+        """Collectives called since then, in nanoseconds as `time.time_ns`, were aborted: their results never arrive."""
         self._cut_since = called_at
 
     def is_agreeing(self, run: int) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from skyward_nb.runtime import reach
+from skyward_nb.runtime import instance, reach
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.words.findings import EFA, LISTENING, RankFacts
@@ -201,6 +201,30 @@ def efa_devices(root: Path = Path("/sys/class/infiniband")) -> dict[str, str]:
         if count:
             return {EFA: f"{count} device{'s' * (count > 1)}"}
     return {}
+
+
+def computed(framework: str) -> str:
+    """Compute on this rank's device by a framework: the device, and of torch what its ranks are joined by.
+
+    Raises what the framework raises, and RuntimeError for a sum that is wrong.
+    """
+    if framework == "jax":
+        import jax
+
+        total = (jax.numpy.ones(1024) + 1).sum()
+        (device,) = total.devices()
+        place = f"{device.platform} {device.device_kind}"
+    else:
+        import torch
+        import torch.distributed as dist
+
+        total = (torch.ones(1024, device=instance.device()) + 1).sum()
+        named = torch.cuda.get_device_name() if total.is_cuda else "CPU"
+        joined = dist.get_backend() if dist.is_initialized() else "nothing"
+        place = f"{total.device} {named}, ranks are joined by {joined}"
+    if float(total) != 2048:
+        raise RuntimeError(f"1,024 times 1 + 1 is 2048, and {float(total)} on {place}")
+    return place
 
 
 def _installed(package: str) -> str:

@@ -72,7 +72,9 @@ def with_words(
     frames = [at for at, line in enumerate(lines) if _A_FRAME.match(line)][-count:]
     whole = list(lines)
     for kept, words in sorted(left_out.items(), reverse=True):
-        whole.insert(frames[kept - 1] + 1, f"{words}\n")
+        # IPython leaves out frames, too, as hidden ones: then all words stand behind the last.
+        at = frames[kept - 1] if len(frames) == count else frames[-1] if frames else -2
+        whole.insert(at + 1, f"{words}\n")
     return whole
 
 

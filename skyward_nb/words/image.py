@@ -57,8 +57,8 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         path = python if isinstance(python, str) and python.startswith(_WHOLE) else None
         return replace(
             self,
-            python=(python or self.python) if path is None else self.python,
-            interpreter=path or self.interpreter,
+            python=python or self.python if path is None else None,
+            interpreter=path if python else self.interpreter,
             pip=(*self.pip, *_texts("pip", pip)),
             apt=(*self.apt, *_texts("apt", apt)),
         )

@@ -75,7 +75,7 @@ def test_models_and_groups_go_on(ranks, code, how):
     assert ran.result == GOOD, ran.traceback
 
 
-def test_a_step_that_lost_its_gradients_is_no_rank_s(ranks):
+def test_weights_of_a_step_without_its_gradients_go_to_no_rank(ranks):
     """A GPU makes the step of a rank whose collective was cut; all go on from a rank without one."""
     code = "for _ in range(5): step()\nif rank: raise ValueError('no data')\nstep()"
     ran = ranks.run(f"%%sky_remote\n{code}")
@@ -100,5 +100,5 @@ def test_a_rank_that_lives_says_what_its_state_is_worth(ranks):
     dies = "import signal\nif rank: os.kill(os.getpid(), signal.SIGKILL)\nwhile True: step()"
     ran = ranks.run(f"%%sky_remote\n{dies}", timeout=90)
     assert ran.error[0] == "RankDied", ran.traceback
-    kept = "rank 0 kept the state of its models (the GPU made its last optimizer step with a part"
+    kept = "rank 0 kept the state of its models (the GPU may have made its last optimizer step with a part"
     assert kept in ran.picture, ran.picture

@@ -264,7 +264,10 @@ def test_a_step_made_with_a_part_of_its_gradients_goes_to_no_other_rank(two):
         "common_step.cut_since(time.time_ns())\nt.optimizer.step()\ntime.sleep(60)"
     )
     words = ended(two, body).regained["torch"]
-    assert "on rank 0 the GPU made its last optimizer step with a part of the gradients" in words
+    assert (
+        "on rank 0 the GPU may have made its last optimizer step with a part of the gradients"
+        in words
+    )
     assert "DDP models, their optimizers and schedules are as on rank 1" in words
     does(two, "t.steps = 4\nt.run(8)")
     assert max(max(each) for each in values(two, "apart(t, 8)")) < 1e-5

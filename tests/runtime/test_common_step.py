@@ -169,12 +169,17 @@ def test_steps_that_were_called_after_a_collective_that_never_ended():
         return own
 
     step(1)
-    assert common.partial == 0
+    assert common.partial_steps == 0
     called_at = time.time_ns()
     common.cut_since(called_at + 10**12)
-    assert common.partial == 0
+    assert common.partial_steps == 0
     common.cut_since(called_at)
     step(2)
-    assert (common.ended, common.partial) == (2, 1)
+    assert (common.ended, common.partial_steps) == (2, 1)
     common.begin(2)
-    assert (common.ended, common.partial) == (0, 0)
+    assert (common.ended, common.partial_steps) == (0, 0)
+    common.end()
+    common.cut_since(time.time_ns())
+    common.begin(3)
+    step(3)
+    assert common.partial_steps == 0, "what was cut before this run is none of its steps"

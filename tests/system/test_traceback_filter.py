@@ -73,3 +73,20 @@ def test_words_stand_behind_their_frame_and_after_other_exceptions():
     assert whole.index("[Previous line repeated 87 more times]\n") == 7
     assert [each for each in whole if each not in said[3] + "\n"] == lines
     assert with_words(lines, trace, {}) is lines
+
+
+def hidden(n):
+    __tracebackhide__ = True
+    down(n)
+
+
+@pytest.mark.parametrize("call", [there, hidden, down, lambda n: [*map(down, [n])]])
+def test_words_are_in_what_ipython_shows(call):
+    """It leaves out frames of its own accord, too: where it does is its affair."""
+    tb = pytest.importorskip("IPython.core.ultratb").VerboseTB("nocolor")
+    trace, said = without_repeats(trace_of(call, 200), 8)
+    lines = tb.structured_traceback(ValueError, ValueError("deep"), trace)
+    whole = with_words(lines, trace, said)
+    assert said and all(f"{words}\n" in whole for words in said.values())
+    assert whole[-1] == lines[-1] and len(whole) == len(lines) + len(said)
+    assert with_words(["ValueError: deep"], trace, said)[-1] == "ValueError: deep"
