@@ -12,6 +12,8 @@ import os
 import select
 import signal
 import socket
+import sys
+import threading
 from collections import deque
 from types import FrameType
 from typing import TypeVar
@@ -24,6 +26,8 @@ from skyward_nb.runtime.common_step import common_step
 
 C = TypeVar("C", Resume, FeedValue)
 _LOOK = 0.2
+_ONCE_MORE = 0.05
+"""Seconds after which an interrupt is raised again that was lost."""
 
 
 class Mailbox:
@@ -43,7 +47,10 @@ class Mailbox:
         self._looks = 0
         self._handler, self._urgent = self._on_signal, self._on_urgent
         self._put_off = DeferredInterrupt()
-        os.register_at_fork(after_in_child=_as_any_process)
+        self._main = threading.main_thread().ident or 0
+        self._unraisable = sys.unraisablehook
+        sys.unraisablehook = self._on_unraisable
+        os.register_at_fork(after_in_child=self._as_any_process)
 
     def next(self) -> Command | None:
         """Wait for the next command; None when the agent is gone."""
@@ -115,6 +122,21 @@ class Mailbox:
         if signal.getsignal(signal.SIGINT) is self._handler:
             self._on_signal(number, frame)
 
+    def _on_unraisable(self, what: sys.UnraisableHookArgs) -> None:
+        """Raise an interrupt again that was lost: what raises in `__del__`, or in a callback, ends there."""
+        run = self._running
+        if run is None or run != self._interrupted or what.exc_type is not KeyboardInterrupt:
+            self._unraisable(what)
+            return
+        # Not here, where it would be lost again.
+        again = threading.Timer(_ONCE_MORE, self._raise_again, (run,))
+        again.daemon = True
+        again.start()
+
+    def _raise_again(self, run: int) -> None:
+        self.free(run)
+        signal.pthread_kill(self._main, signal.SIGURG)
+
     def _look(self, run: int) -> None:
         """Raise, or have the uplink raise, if an interrupt of this run has come and it still goes on."""
         if self._running != run:
@@ -146,8 +168,8 @@ class Mailbox:
         else:
             raise KeyboardInterrupt
 
-
-def _as_any_process() -> None:
-    """In a process forked by user code, signals act as in any Python process."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGURG, signal.SIG_DFL)
+    def _as_any_process(self) -> None:
+        """In a process forked by user code, signals act as in any Python process."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGURG, signal.SIG_DFL)
+        self._running = None

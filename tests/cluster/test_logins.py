@@ -202,16 +202,22 @@ def old_python():
 def test_an_old_python_and_no_way_out_are_told_with_what_to_do(hosts, notebook):
     town = hosts(1, python=old_python())
     with notebook(town) as book:
-        book.options = f"hosts=gpu1 config={town.config}"
+        nobody = "http://127.0.0.1:1/simple"
+        book.here(
+            f"far = sky.Image(env=dict(UV_DEFAULT_INDEX={nobody!r}, UV_PYTHON_INSTALL_MIRROR={nobody!r}))"
+        )
+        book.options = f"hosts=gpu1 config={town.config} image=far"
         said = refused(book)
         own = f"{sys.version_info.major}.{sys.version_info.minor}"
         assert "gpu1" in said and own in said and "interpreter" in said, said
 
 
 def test_no_way_out_is_told_with_what_to_do(hosts, notebook):
+    """Nobody reaches this index, also over the line from here."""
     town = hosts(1)
     with notebook(town) as book:
-        book.options = f"hosts=gpu1 config={town.config}"
+        book.options = f"hosts=gpu1 config={town.config} image=here"
+        book.has_environment_of("http://127.0.0.1:1/simple")
         said = refused(book)
         assert "gpu1" in said and "interpreter" in said, said
 

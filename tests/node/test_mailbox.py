@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from skyward_nb.node.mailbox import Mailbox
+from skyward_nb.protocol.commands import Interrupt
+from skyward_nb.protocol.frames import frame
 
 
 @pytest.fixture
-def mailbox():
+def mailbox(monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     numbers = (signal.SIGINT, signal.SIGURG)
     before = [signal.getsignal(number) for number in numbers]
     here, there = socket.socketpair()
     with here, there:
-        yield Mailbox(here, SimpleNamespace(sending=False, interrupted=False))
+        made = Mailbox(here, SimpleNamespace(sending=False, interrupted=False))
+        made.interrupt = lambda run: there.sendall(frame(Interrupt(run, (0,))))
+        yield made
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
 
@@ -40,3 +47,38 @@ def test_a_run_that_was_freed_as_it_ended_does_not_stop_the_next_one(mailbox):
     mailbox.open(8)
     signal.raise_signal(signal.SIGURG)
     mailbox.close()
+
+
+def test_an_interrupt_that_was_lost_in_a_finalizer_comes_again(mailbox):
+    """What raises in `__del__`, or in the callback of a weak reference, ends there."""
+
+    class Bound:
+        def __del__(self):
+            mailbox.interrupt(7)
+            signal.raise_signal(signal.SIGINT)
+
+    mailbox.open(7)
+    bound = Bound()
+    del bound
+    with pytest.raises(KeyboardInterrupt):
+        time.sleep(60)
+    mailbox.close()
+    assert mailbox.was_interrupted(7)
+
+
+def test_what_else_cannot_be_raised_is_told_as_python_does(mailbox):
+    class Broken:
+        def __init__(self, error):
+            self.error = error
+
+        def __del__(self):
+            raise self.error
+
+    told = []
+    mailbox._unraisable = lambda what: told.append(what.exc_type)
+    mailbox.open(7)
+    for error in (LookupError, KeyboardInterrupt):
+        broken = Broken(error)
+        del broken
+    mailbox.close()
+    assert told == [LookupError, KeyboardInterrupt], "nobody interrupted it"

@@ -47,13 +47,14 @@ def interrupted(notebook, marks, body, line=""):
         [
             "here()\ntime.sleep(60)",
             "here()\nwhile True: pass",
+            "class Bound:\n    def __del__(self):\n        here()\n        while True: pass\nbound = Bound(); del bound\ntime.sleep(60)",
             "import subprocess; here(); subprocess.run(['sleep', '60'])",
             "here()\nfor i in range(10**9): print('busy', i)",
             "import asyncio\nhere()\nawait asyncio.sleep(60)",
             "import threading\nhere()\nthreading.Event().wait(60)",
         ],
     ),
-    ids=["sleep", "spin", "child", "printing", "await", "lock"],
+    ids=["sleep", "spin", "finalizer", "child", "printing", "await", "lock"],
 )
 def test_an_interrupt_stops_ranks_and_keeps_namespaces(notebook, marks, body):
     ran = interrupted(notebook, marks, body)

@@ -213,7 +213,7 @@ def how_it_was_readied_is_kept(pool, server):
     assert parts(words) == ["login", "machine", "environment", "package", "agent"]
     said = "\n".join(word.text for word in words)
     assert f"{server.user}@127.0.0.1 port {server.port}, after" in said
-    assert "it is to be node 1" in said
+    assert "node 1 is readied" in said
     for word in (
         f"user {server.user}",
         "Python ",
