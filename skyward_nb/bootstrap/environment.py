@@ -126,7 +126,7 @@ async def ready(
     cannot get it, and `ShellGone`.
     """
     check_minor(image)
-    check_machine(shell.name, facts)
+    check_machine(shell.name, facts, makes=image.interpreter is None)
     try:
         ours = ours or package.Package()
         wanted = None if image.interpreter else _Wanted(facts, image, before)
@@ -200,8 +200,8 @@ async def _ready(
     return Environment(python_of(facts, wanted.digest), code, wanted.digest)
 
 
-def check_machine(host: str, facts: MachineFacts) -> None:
-    """Raise `HostNotReady` for a machine that cannot be a node."""
+def check_machine(host: str, facts: MachineFacts, *, makes: bool = True) -> None:
+    """Raise `HostNotReady` for a machine that cannot be a node, or where an environment cannot be made if one `makes` it."""
     if facts.system != "Linux":
         raise HostNotReady(host, f"it runs {facts.system or 'an unknown system'}; nodes need Linux")
     if "cache" in facts.lacks:
@@ -210,15 +210,15 @@ def check_machine(host: str, facts: MachineFacts) -> None:
             f"{facts.user} cannot make or write {facts.cache}, and must own it. Make it, "
             "or set the variable SKYWARD_CACHE_DIR there to another folder.",
         )
-    if "exec" in facts.lacks:
+    if "exec" in facts.lacks and makes:
         raise HostNotReady(
             host,
             f"programs in {facts.cache} cannot be run (is it mounted noexec?). Set the variable "
             "SKYWARD_CACHE_DIR there to a folder in which they can.",
         )
-    if facts.lacks:
+    if lacks := [each for each in facts.lacks if each != "exec"]:
         raise HostNotReady(
-            host, f"it lacks {', '.join(facts.lacks)}: install the packages that have them"
+            host, f"it lacks {', '.join(lacks)}: install the packages that have them"
         )
 
 

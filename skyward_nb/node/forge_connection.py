@@ -147,6 +147,7 @@ class ForgeConnection:
         if isinstance(word, ModulesPreloaded):
             self.missing = word.missing
             self.imported.set()
+            self._is_renewed = False  # it has begun: its end is the agent's
         elif isinstance(word, RankForked):
             processes.note(self._folder, [processes.ProcessIdentity(word.pid, word.started)])
             self._ranks.forked(word)

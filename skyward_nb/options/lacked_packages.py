@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from collections.abc import Iterable
-from importlib.machinery import PathFinder
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -56,13 +55,16 @@ def _modules_of(package: str) -> set[str]:
 
 
 def _package_of(module: str) -> str:
-    """The package that brings a module; "" for one that is here and of no package: somebody's own may travel."""
+    """The package that brings a module; "" where that is not known here.
+
+    A module that is here and of no package may be somebody's own, and travels. Of one that is not here only the name
+    is known, and a package of that name may be anybody's.
+    """
     try:
         return canonicalize_name(importlib.metadata.metadata(module)["Name"])
     except importlib.metadata.PackageNotFoundError:
         package = distribution_of(module)
-    is_own = package == module and PathFinder.find_spec(module) is not None
-    return "" if is_own else package
+    return "" if package == module else package
 
 
 def _with_needs(texts: Iterable[str]) -> set[str] | None:

@@ -110,11 +110,13 @@ class Lifecycle:
                     lost = context.ledger.names_made_on_ranks()
                     installing.use(context, installed)
                     self._renewal.begin(watch, was_ready=was_ready)
-        except BaseException:
+        except BaseException as error:
             if context.spec is not before[0]:
                 context.becomes(*before)
                 installing.use_earlier(context, installed)
             state.has_begun(is_whole=is_whole)
+            if lost:
+                error.add_note(f"lost with the earlier ranks: {', '.join(lost)}")
             raise
         context.enter_in_registry()
         return PoolChange(installed, tuple(lost))

@@ -1,6 +1,6 @@
 """Packages that ranks of this machine have and this Python lacks: a folder beside its own, made once by uv.
 
-Nothing that this Python has is changed, or there twice: so values mean the same to the notebook and to ranks.
+No package that this Python has is changed or installed again: so values mean the same to the notebook and to ranks.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from skyward_nb.bootstrap import uv, version_locks
 from skyward_nb.bootstrap.setup_errors import last_words
 from skyward_nb.providers.installed import lacking
-from skyward_nb.words.errors import MissingDependency
+from skyward_nb.words.errors import MissingDependency, OptionError
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_address
 
 _LIMIT = 3600.0
 _TO_INSTALL = re.compile(r"^ \+ (\S+?)==(\S+?)(?: \(from (\S+)\))?$", re.MULTILINE)
-_TO_REMOVE = re.compile(r"^ - (\S+==\S+)", re.MULTILINE)
+_AT_ADDRESS = re.compile(r"^ \+ (\S+) @ ", re.MULTILINE)
+_TO_REMOVE = re.compile(r"^ - \S", re.MULTILINE)
 _CONSTRAINTS = "constraints.txt"
 _LOCK = "packages.txt"
 """The file in such a folder that lists its packages, each at its version."""
@@ -48,9 +52,10 @@ async def folder_for(image: Image, heard: Callable[[str], None]) -> str:
     parts = [sys.version, sys.prefix, there, uv.origins(variables), [*map(masked_address, lacks)]]
     name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     root = _root()
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_ours(root)
     if (root / name / _LOCK).exists():
         return str(root / name)
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=".new-", dir=root))
     try:
         await _make(new, [*lacks], there, variables, heard)
@@ -65,11 +70,28 @@ def packages_in(folder: str) -> list[str]:
     return (Path(folder) / _LOCK).read_text().splitlines() if folder else []
 
 
+def _check_ours(root: Path) -> None:
+    """Ranks import from there before anything else: nobody else may write it."""
+    found = root.lstat()
+    if not root.is_symlink() and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+        return
+    raise OptionError(
+        "pip",
+        f"pip=: packages of ranks are kept in {root}, which is not yours alone to write: set SKYWARD_CACHE_DIR to a "
+        "folder of yours",
+    )
+
+
 def _put_in_place(new: Path, final: Path) -> None:
     (new / _CONSTRAINTS).unlink()
-    # Another process may have been first, with the same.
-    if not final.exists():
+    if not (final / _LOCK).exists():
+        shutil.rmtree(final, ignore_errors=True)  # what a cleaner of caches has left
+    try:
         new.replace(final)
+    except OSError:
+        # Another process was first, with the same.
+        if not (final / _LOCK).exists():
+            raise
 
 
 async def _make(
@@ -84,7 +106,9 @@ async def _make(
     constraints.write_text("\n".join(there))
     backend = f"--torch-backend={variables.get('UV_TORCH_BACKEND', 'auto')}"
     install = ["pip", "install", "--python", sys.executable, backend]
-    asked = [*install, "--dry-run", "--constraint", str(constraints), "--requirements", "-"]
+    # It writes nothing, so that it may look at a Python whose packages the system manages.
+    look = ["--dry-run", "--break-system-packages", "--constraint", str(constraints)]
+    asked = [*install, *look, "--requirements", "-"]
     heard(f"uv looks for {', '.join(map(masked_address, lacks))}")
     code, _, said = await _uv(asked, variables, "\n".join(lacks))
     if code or _TO_REMOVE.search(said):
@@ -94,12 +118,24 @@ async def _make(
         f"{name} @ {address}" if address else f"{name}=={version}"
         for name, version, address in found
     ]
+    by_name = {canonicalize_name(Requirement(text).name): text for text in lacks}
+    addressed = [canonicalize_name(each) for each in _AT_ADDRESS.findall(said)]
+    if unknown := [each for each in addressed if each not in by_name]:
+        raise _refused(
+            lacks, f"{unknown[0]} comes from an address: name it in pip=, with that address"
+        )
+    # As they were typed: uv masks passwords in what it says.
+    packages += [by_name[each] for each in addressed]
+    if not packages:
+        raise _refused(lacks, said)
     heard(f"installing {', '.join(map(masked_address, packages))}")
     into = [*install, "--no-deps", "--target", str(new), "--requirements", "-"]
     code, _, said = await _uv(into, variables, "\n".join(packages))
     if code:
         raise _refused(lacks, said)
-    (new / _LOCK).write_text("\n".join(f"{name}=={version}" for name, version, _ in found))
+    lines = [f"{name}=={version}" for name, version, _ in found]
+    lines += [masked_address(by_name[each]) for each in addressed]
+    (new / _LOCK).write_text("\n".join(lines))
 
 
 def _refused(lacks: Sequence[str], said: str) -> MissingDependency:

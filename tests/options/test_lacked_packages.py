@@ -19,7 +19,8 @@ def far(*pip, **image):
     [
         # What ranks have without being asked, the standard library, and what those packages need.
         (["os.path", "msgspec", "IPython", "traitlets", "dateutil", "skyward_nb"], FAR, {}),
-        (["pytest", "sky_t_nowhere"], FAR, {"pytest": "pytest", "sky_t_nowhere": "sky_t_nowhere"}),
+        # Of what is not here, nobody knows whose package has that name.
+        (["pytest", "sky_t_nowhere"], FAR, {"pytest": "pytest"}),
         (["pytest", "pluggy", "_pytest.main"], far("pytest>=1"), {}),
         (["yaml", "cv2.aruco"], FAR, {"cv2": "opencv-python-headless", "yaml": "pyyaml"}),
         # A package of which it is not known what it needs, an interpreter that is there, and this machine.

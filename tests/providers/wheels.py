@@ -6,8 +6,8 @@ import zipfile
 from pathlib import Path
 
 
-def wheel(folder: Path, name: str, version: str, *requires: str) -> None:
-    """A package with one module, whose `VERSION` is this."""
+def wheel(folder: Path, name: str, version: str, *requires: str) -> Path:
+    """A package with one module, whose `VERSION` is this; its file."""
     folder.mkdir(exist_ok=True)
     module = name.replace("-", "_")
     info = f"{module}-{version}.dist-info"
@@ -18,6 +18,8 @@ def wheel(folder: Path, name: str, version: str, *requires: str) -> None:
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD"))
-    with zipfile.ZipFile(folder / f"{module}-{version}-py3-none-any.whl", "w") as made:
+    whole = folder / f"{module}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(whole, "w") as made:
         for path, text in {**files, f"{info}/RECORD": record}.items():
             made.writestr(path, text)
+    return whole
