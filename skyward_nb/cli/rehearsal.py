@@ -35,7 +35,7 @@ from skyward_nb.options.defaults import defaults
 from skyward_nb.options.option_line import ParsedOptions, parse_words, words_without
 from skyward_nb.options.specs import spec_of
 from skyward_nb.reports.cleanup import clean_up
-from skyward_nb.reports.cost_approval import ask_person, quote_for
+from skyward_nb.reports.cost_approval import ask_person, quote_for, says_yes
 from skyward_nb.reports.found_pools import others
 from skyward_nb.reports.pool_check import survey
 from skyward_nb.show.display import RunDisplay
@@ -82,7 +82,11 @@ class Stage:
 
     def options_of(self, act: Act) -> PoolOptions:
         """The same, read."""
-        return parse_words(self.words_of(act), scopes=("pool",), words=0).pool
+        return _read(self.words_of(act))
+
+
+def _read(words: Sequence[str]) -> PoolOptions:
+    return parse_words(words, scopes=("pool",), words=0).pool
 
 
 def rehearse(asked: ParsedOptions, words: Sequence[str], say: Say) -> Rehearsal:
@@ -99,7 +103,7 @@ def rehearse(asked: ParsedOptions, words: Sequence[str], say: Say) -> Rehearsal:
     ours = {option: known[option] for option in RENTING if option in known}
     stated = [f"{option}={text}" for option, text in ours.items() if option not in asked.stated]
     all_words = [*stated, *words]
-    pool = parse_words(words_without(all_words, ()), scopes=("pool",), words=0).pool
+    pool = _read(words_without(all_words, ()))
     stage = Stage(
         words_without(all_words, ("max_cost", "yes")),
         BUDGET if pool.max_cost is UNSET else pool.max_cost,
@@ -132,7 +136,7 @@ def _agree(plan: Sequence[PlannedAct]) -> None:
     answer = ask_person([], f"Rent that, for at most {spell_dollars(most)}? [y/N] ")
     if answer is None:
         raise NotAgreed(most, "nobody can answer here: `yes` agrees to what this may cost")
-    if answer.strip().lower() not in ("y", "yes"):
+    if not says_yes(answer):
         raise NotAgreed(most, "you did not agree: nothing was rented")
 
 
@@ -223,9 +227,8 @@ def _surveyed(there: PoolClient, act: Act) -> tuple[ActFindings, Exception | Non
 
 def hold(words: list[str]) -> None:
     """Rent a pool of these options, say that it is up, and do nothing more."""
-    options = parse_words(words, scopes=("pool",), words=0).pool
     try:
-        with open_pool(options, [], RunDisplay(LogCanvas(), ""), _PROGRAM):
+        with open_pool(_read(words), [], RunDisplay(LogCanvas(), ""), _PROGRAM):
             print(_UP, flush=True)
             time.sleep(3600)
     except SkyError as error:

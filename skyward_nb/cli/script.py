@@ -12,6 +12,7 @@ import msgspec
 from skyward_nb.cli.pool_client import PoolClient
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.specs import check_profile
+from skyward_nb.pool.installing import lost_words
 from skyward_nb.reports.rank_failures import RankFailure
 from skyward_nb.reports.scripts import Script
 from skyward_nb.show.display import RunDisplay, spell_result
@@ -67,7 +68,7 @@ def run_script(
     for stream, which in (("stdout", options.stdout), ("stderr", options.stderr)):
         display.show_only(stream, shown_ranks(stream, which, pool.spec.world_size))
     if there.is_guest and (gone := there.begin_afresh()):
-        display.change(notes=(f"lost with the earlier ranks: {', '.join(gone)}",))
+        display.change(notes=lost_words(gone))
     error = _run(there, script, options, display)
     if there.stays and not pool.closed:
         pool.restart(lambda _: None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from skyward_nb.bootstrap.requirements import image_of
@@ -51,8 +52,12 @@ class PoolChange:
     @property
     def notes(self) -> tuple[str, ...]:
         """The same in words."""
-        lost = (f"lost with the earlier ranks: {', '.join(self.lost)}",) if self.lost else ()
-        return (*self.installed.words, *lost)
+        return (*self.installed.words, *lost_words(self.lost))
+
+
+def lost_words(names: Collection[str]) -> tuple[str, ...]:
+    """That names were lost with ranks, in words; () for none."""
+    return (f"lost with the earlier ranks: {', '.join(names)}",) if names else ()
 
 
 def added_words(spec: PoolSpec, before: PoolSpec) -> str:

@@ -115,8 +115,8 @@ class Lifecycle:
                 context.becomes(*before)
                 installing.use_earlier(context, installed)
             state.has_begun(is_whole=is_whole)
-            if lost:
-                error.add_note(f"lost with the earlier ranks: {', '.join(lost)}")
+            for words in installing.lost_words(lost):
+                error.add_note(words)
             raise
         context.enter_in_registry()
         return PoolChange(installed, tuple(lost))

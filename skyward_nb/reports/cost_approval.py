@@ -135,8 +135,13 @@ def agree(spec: PoolSpec, quote: Quote, ask: Ask) -> None:
         if spec.max_cost is not None and most is not None:
             return
         raise NotAgreed(most, _nobody(spec, words, is_known=most is not None))
-    if answer.strip().lower() not in ("y", "yes"):
+    if not says_yes(answer):
         raise NotAgreed(most, f"you did not agree to {words}: nothing was rented")
+
+
+def says_yes(answer: str) -> bool:
+    """Whether a person's answer is a yes."""
+    return answer.strip().lower() in ("y", "yes")
 
 
 def _is_agreed(spec: PoolSpec, quote: Quote) -> bool:

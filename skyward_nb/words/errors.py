@@ -92,7 +92,7 @@ class NothingFits(SkyError):
 
 
 class NotAgreed(SkyError):
-    """The person did not agree to `dollars` an hour; None: the price is not known."""
+    """The person did not agree to `dollars`: of a pool an hour, of a rehearsal in all; None: the price is not known."""
 
     def __init__(self, dollars: float | None, message: str) -> None:
         super().__init__(message)
