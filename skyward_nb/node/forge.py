@@ -312,17 +312,26 @@ def _share_cores(birth: ForkRank) -> None:
         threadpoolctl.threadpool_limits(birth.threads)
 
 
-def main() -> None:
-    """Entry point: the agent's pid, the control socket's fd, the pool's folders, modules."""
-    agent, descriptor, folder, store, spill, *modules = sys.argv[1:]
+def serve(
+    agent: int, control: socket.socket, folders: tuple[str, str, str], modules: list[str]
+) -> None:
+    """Be the forge of an agent, this process's parent, until it hangs up; then end all processes of its ranks."""
     hang_together()
-    if os.getppid() != int(agent):
+    if os.getppid() != agent:
         return  # it ended before it could take us along
     # Copies of working folders are there also for ranks whose `env=` names another home.
     os.environ.setdefault(FOLDERS, str(copies_root()))
-    forge = Forge(socket.socket(fileno=int(descriptor)), Path(folder), (Path(store), Path(spill)))
+    folder, store, spill = map(Path, folders)
+    forge = Forge(control, folder, (store, spill))
     forge.preload(modules)
     forge.serve()
+
+
+def main() -> None:
+    """Be a forge in another Python than the agent's: its pid, a descriptor, the pool's folders, modules."""
+    agent, descriptor, folder, store, spill, *modules = sys.argv[1:]
+    sys.argv[1:] = []
+    serve(int(agent), socket.socket(fileno=int(descriptor)), (folder, store, spill), modules)
     # Nothing is left to be orderly about, and unloading a framework takes its time.
     os._exit(0)
 

@@ -28,9 +28,8 @@ from skyward_nb.providers.folders import (
 )
 from skyward_nb.providers.orphans import end_processes, is_ours
 from skyward_nb.store.blobs import BlobStore
-from skyward_nb.system import mig_partition, nvidia_smi
+from skyward_nb.system import mig_partition, nvidia_smi, processes
 from skyward_nb.system.package_path import environ_with
-from skyward_nb.system.processes import noted
 from skyward_nb.words.errors import AcceleratorError, OptionError, StartError
 from skyward_nb.words.image import Image
 from skyward_nb.words.mig import advice, is_called, most_of, slices_of, visible_cards
@@ -75,7 +74,7 @@ class LocalMachine:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                env=environ_with(self._packages),
+                env=environ_with(self._packages) | {processes.MARK: str(folders.runtime)},
             )
         assert self._agent.stdout is not None
         ready = self._agent.stdout
@@ -179,7 +178,7 @@ class LocalMachine:
                 agent.wait()
         if folder.exists():
             # The forge of a killed agent ends the rest, unless it was killed, too.
-            await _until(lambda: not noted(folder), _REST_LIMIT)
+            await _until(lambda: not processes.noted(folder), _REST_LIMIT)
             end_processes([folder])
         if left := remove_folders(self._folders):
             warnings.warn(left, stacklevel=2)

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from skyward_nb.node.__main__ import SHARED
+
 _SLOW = ("email", "importlib.metadata", "multiprocessing", "skyward_nb.words.spec")
 
 
@@ -33,3 +35,15 @@ def test_they_import_no_more_than_they_need(modules, without):
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
     )
     assert run.stdout == "[]\n"
+
+
+def test_what_both_import_is_imported_before_the_fork():
+    """All of `SHARED` is needed by both, and nothing of ours that both need is left out."""
+
+    def imported(modules: str) -> set[str]:
+        code = f"import {modules}, sys\nprint(*[each for each in sys.modules if each.startswith('skyward_nb.')])"
+        command = [sys.executable, "-P", "-c", code]
+        return {*subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()}
+
+    forge = imported("skyward_nb.node.forge, skyward_nb.node.rank, skyward_nb.node.rank_shell")
+    assert imported(", ".join(SHARED)) == imported("skyward_nb.node.agent") & forge
