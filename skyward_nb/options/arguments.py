@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -33,7 +32,7 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import Options, PoolOptions, Worker
 from skyward_nb.words.spec import PoolSpec
-from skyward_nb.words.volume import Volume
+from skyward_nb.words.volume import Volume, apart, read_volume
 
 AcceleratorLike = str | AcceleratorChoice
 MeshLike = str | Mapping[str, int] | Sequence[Sequence[Any]]
@@ -199,22 +198,18 @@ def _env(value: Any) -> dict[str, str]:
 
 
 def _volumes(value: Any) -> tuple[Volume, ...]:
-    found: tuple[Any, ...] = (
-        (value,) if isinstance(value, Volume) or not isinstance(value, Iterable) else tuple(value)
+    given: tuple[Any, ...] = (
+        (value,)
+        if isinstance(value, (Volume, str)) or not isinstance(value, Iterable)
+        else tuple(value)
     )
-    for each in found:
-        if not isinstance(each, Volume):
+    found: list[Volume] = []
+    for each in given:
+        if not isinstance(each, (Volume, str)):
             kind = type(each).__name__
             raise OptionError("volumes", f"volumes= takes a list of sky.Volume(...), not {kind}")
-    mounts = [posixpath.normpath(each.mount) for each in found]
-    for each in mounts:
-        if mounts.count(each) > 1:
-            raise OptionError("volumes", f"volumes=: two volumes cannot both be at {each}")
-        if above := [other for other in mounts if each.startswith(f"{other}/")]:
-            raise OptionError(
-                "volumes", f"volumes=: {each} would be within the volume at {above[0]}"
-            )
-    return found
+        found.append(read_volume("volumes", each) if isinstance(each, str) else each)
+    return apart(tuple(found))
 
 
 def _packages(option: str, value: Any) -> tuple[str, ...]:

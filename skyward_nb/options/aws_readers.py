@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from skyward_nb.words.aws_access import SSM
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.hosts import parse_host
+from skyward_nb.words.volume import Volume, apart, read_volume
 
 RESERVED = r"cr-[0-9a-f]{8,17}"
 """The form of ids of reserved capacity."""
@@ -35,6 +36,12 @@ def jump(option: str, text: str) -> str:
     except OptionError as error:
         raise OptionError(option, error.message.replace("hosts=", f"{option}=", 1)) from None
     return f"ssh://{host.address}" if host.port else host.address
+
+
+def volumes(option: str, text: str) -> tuple[Volume, ...]:
+    """Buckets and the folders that they are on machines, with commas between them."""
+    parts = [each.strip() for each in text.split(",")]
+    return apart(tuple(read_volume(option, each) for each in parts))
 
 
 def networks(option: str, text: str) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ _OF_ONE_SOURCE: dict[str, tuple[str, ...]] = {
     "options of rented machines": ("spot", "max_cost", "max_hourly_cost", "confirm_above", "yes"),
     "options of AWS": (
         "region", "zones", "instance_type", "ami", "subnet", "security_group", "public_ip", "jump", "caller", "tags",
-        "disk", "throughput", "instance_profile", "capacity_block", "aws_profile"),
+        "disk", "throughput", "instance_profile", "volumes", "capacity_block", "aws_profile"),
 }
 """Options that have a meaning for one source of nodes, or for few; an option that is not named is one of any pool."""
 # fmt: on

@@ -41,7 +41,7 @@ _ZONE = re.compile(r"(.*\d)[a-z]")
 
 def without_unused(options: PoolOptions, stated: PoolOptions) -> PoolOptions:
     """Options without defaults about rented machines or engines if those are not used; `stated` ones stay."""
-    unused = {*OF_AWS, *OF_RENTED, "yes"} if options.provider != "aws" else set[str]()
+    unused = {*OF_AWS, *OF_RENTED, "volumes", "yes"} if options.provider != "aws" else set[str]()
     if options.provider in _WITH_NEEDS:
         unused -= {*_NEEDS}
     if options.provider == "slurm":
@@ -92,8 +92,8 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     if writes and access.instance_profile is None:
         raise OptionError(
             "volumes",
-            f"sky.Volume(bucket={writes[0].bucket!r}, read_only=False): machines have no role that may write "
-            "there: name one, sky.AWS(instance_profile=...). Without it, public buckets can be read.",
+            f"volumes=: machines have no role that may write to {writes[0].bucket}: name one, "
+            "instance_profile=NAME (in Python sky.AWS(instance_profile=...)). Without it, public buckets can be read.",
         )
     if access.instance_type and asked.accelerator is UNSET and not spec.accelerator:
         spec = replace(spec, accelerator=_accelerator_of(access.instance_type, spec.mig))

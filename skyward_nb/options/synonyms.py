@@ -4,6 +4,7 @@ from __future__ import annotations
 
 ALIASES = {
     "-n": "nodes",
+    "mount": "volumes",
     "nnodes": "nodes",
     "num_nodes": "nodes",
     "nproc_per_node": "ranks_per_node",

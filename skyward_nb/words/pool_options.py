@@ -71,7 +71,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     None is a value: that of `accelerator=none` and `ranks_per_node=auto`. `image` is the name of an `Image`
     until that is looked up in the notebook. `partition` is Slurm's if it is a
-    text. Only Python code states `aws`, `slurm`, `kubernetes`, `ray`, `skypilot`, `volumes` and `adds_frameworks`.
+    text. Only Python code states `aws`, `slurm`, `kubernetes`, `ray`, `skypilot` and `adds_frameworks`.
     """
 
     pool: Stated[str] = UNSET

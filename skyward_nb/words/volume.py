@@ -12,6 +12,9 @@ from skyward_nb.words.errors import OptionError
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]")
 """https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html"""
+_WRITTEN = re.compile(
+    r"s3://(?P<bucket>[^/:]+)/?(?P<prefix>[^:]*):(?P<mount>[^:]*)(?P<writes>:rw)?"
+)
 _SYSTEM = frozenset((
     "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/mnt", "/opt", "/proc", "/root", "/run",
     "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var",  # noqa: S108
@@ -50,6 +53,40 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
             raise _wrong(
                 "prefix", self.prefix, "give the beginning of keys, such as imagenet/train"
             )
+
+
+def read_volume(option: str, text: str) -> Volume:
+    """A volume as an option line writes it: `s3://bucket/prefix:/data`, with `:rw` behind it to write there, too."""
+    found = _WRITTEN.fullmatch(text)
+    if found is None:
+        raise OptionError(
+            option,
+            f"{option}={text}: write s3://bucket/prefix:/data, the folder of machines after the colon; "
+            "with :rw behind it machines write there, too",
+        )
+    try:
+        return Volume(
+            bucket=found["bucket"],
+            prefix=found["prefix"] or "",
+            mount=found["mount"],
+            read_only=not found["writes"],
+        )
+    except OptionError as error:
+        why = error.message.partition("): ")[2]
+        raise OptionError(option, f"{option}={text}: {why}") from None
+
+
+def apart(volumes: tuple[Volume, ...]) -> tuple[Volume, ...]:
+    """Volumes, each in a folder of its own; raises `OptionError` for one at or within the folder of another."""
+    mounts = [posixpath.normpath(each.mount) for each in volumes]
+    for each in mounts:
+        if mounts.count(each) > 1:
+            raise OptionError("volumes", f"volumes=: two volumes cannot both be at {each}")
+        if above := [other for other in mounts if each.startswith(f"{other}/")]:
+            raise OptionError(
+                "volumes", f"volumes=: {each} would be within the volume at {above[0]}"
+            )
+    return volumes
 
 
 def _wrong(field: str, value: object, why: str) -> OptionError:

@@ -25,7 +25,6 @@ def test_a_pool_has_a_field_for_each_of_its_options():
         "ray",
         "skypilot",
         "adds_frameworks",
-        "volumes",
     }
     assert {*LogOptions.__struct_fields__} == names("verb") - {"as", "fetch", "folder", "cells"}
 

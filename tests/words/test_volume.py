@@ -4,6 +4,7 @@ import pytest
 
 import skyward_nb as sky
 from skyward_nb.options.arguments import spec_for
+from skyward_nb.options.option_line import parse as option_line
 from skyward_nb.words.errors import OptionError
 
 
@@ -41,7 +42,31 @@ def test_rented_machines_have_volumes_and_a_role_where_they_write():
             {"provider": "aws", "volumes": [read, sky.Volume(bucket="abc", mount="/data/sub")]},
             "within",
         ),
-        ({"provider": "aws", "volumes": ["s3://abc"]}, r"a list of sky.Volume\(...\), not str"),
+        ({"provider": "aws", "volumes": [3]}, r"a list of sky.Volume\(...\), not int"),
+        ({"provider": "aws", "volumes": ["s3://abc"]}, "write s3://bucket/prefix:/data"),
     ]:
         with pytest.raises(OptionError, match=says):
             spec_for("x", **arguments)
+
+
+def test_a_line_has_them_as_text():
+    asked = option_line("provider=aws mount=s3://abc/iris/train:/data,s3://runs:/out:rw").pool
+    read = sky.Volume(bucket="abc", prefix="iris/train", mount="/data")
+    write = sky.Volume(bucket="runs", mount="/out", read_only=False)
+    assert asked.volumes == (read, write)
+    assert spec_for("x", provider="aws", volumes="s3://abc/iris/train:/data").volumes == (read,)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("/data", "volumes=/data: write s3://bucket/prefix:/data"),
+        ("s3://abc:data", "volumes=s3://abc:data: give an absolute path"),
+        ("s3://Abc:/data", "volumes=s3://Abc:/data: that is no name of a bucket"),
+        ("s3://abc:/etc", "volumes=s3://abc:/etc: the system needs this folder"),
+        ("s3://abc:/data,s3://abd:/data", "two volumes cannot both be at /data"),
+    ],
+)
+def test_a_line_that_has_none(text, says):
+    with pytest.raises(OptionError, match=says):
+        option_line(f"provider=aws volumes={text}")
