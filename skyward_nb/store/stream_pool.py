@@ -42,12 +42,11 @@ class StreamPool:
 
     @contextlib.contextmanager
     def _lent(self, stream: AgentStream, tick: Callable[[], None]) -> Generator[AgentStream]:
+        stream.tick = tick
         try:
-            stream.tick = tick
-            stream.settle()
             yield stream
         except BaseException:
-            stream.close()
+            self._abandon(stream)
             raise
         stream.tick = no_tick
         self._give_back(stream)
@@ -56,18 +55,26 @@ class StreamPool:
         with self._order:
             while (owing := self._owing()) is not None:
                 with contextlib.suppress(OSError), self._lent(owing, tick):
-                    """Its answers are taken."""
+                    owing.settle()
             stream = self._rested()
-            if self._unsent:
-                stream = stream or ValueStream(self._connect(), ANSWERS)
-                try:
-                    while self._unsent:
-                        stream.post(self._unsent[0])
-                        self._unsent.popleft()
-                except BaseException:
-                    stream.close()
-                    raise
-        return stream or ValueStream(self._connect(), ANSWERS)
+            if not self._unsent:
+                return stream or ValueStream(self._connect(), ANSWERS)
+            stream = stream or ValueStream(self._connect(), ANSWERS)
+            stream.tick = tick
+            try:
+                while self._unsent:
+                    stream.post(self._unsent[0])
+                    self._unsent.popleft()
+                stream.settle()
+            except BaseException:
+                self._abandon(stream)
+                raise
+            return stream
+
+    def _abandon(self, stream: AgentStream) -> None:
+        """Close a stream; queued messages whose answer was not taken are sent again, before what comes next."""
+        self._unsent.extendleft(reversed(stream.owed))
+        stream.close()
 
     def _owing(self) -> AgentStream | None:
         """An idle stream on which an answer was not taken."""
@@ -105,7 +112,7 @@ class StreamPool:
                 try:
                     stream.post(message)
                 except OSError:
-                    stream.close()
+                    self._abandon(stream)
                 else:
                     self._give_back(stream)
                     return
@@ -118,7 +125,7 @@ class StreamPool:
         with self._lock:
             streams, self._idle = self._idle, []
         for stream in streams:
-            stream.close()
+            self._abandon(stream)
 
     def close(self) -> None:
         """Close the idle streams, and the others when they are given back."""

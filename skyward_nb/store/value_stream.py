@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
@@ -76,19 +77,19 @@ class ValueStream(Generic[M]):
         self._decoder = decoder
         self.tick: Callable[[], None] = no_tick
         self.patience: float | None = None
-        self.owed: int = 0
-        """Answers to posted messages that were not taken."""
+        self.owed: deque[Ask | Answer] = deque()
+        """Posted messages whose answer was not taken."""
 
     def post(self, message: Ask | Answer) -> None:
         """Send a message whose answer is taken by `settle`."""
         self.say(message)
-        self.owed += 1
+        self.owed.append(message)
 
     def settle(self) -> None:
         """Take the answers to posted messages; raises `StreamLost`."""
         while self.owed:
             self.hear()
-            self.owed -= 1
+            self.owed.popleft()
 
     def say(self, message: Ask | Answer, parts: Iterable[Buffer] = ()) -> None:
         """Send a message, and these bytes behind it; small ones in one piece with it."""

@@ -164,6 +164,18 @@ def test_a_stream_on_which_nothing_comes_is_closed_and_nothing_is_lost(near, far
     assert far.files() == digests[1:]
 
 
+def test_what_was_forgotten_over_a_stream_that_was_lost_is_gone_all_the_same(near, far):
+    """The stream looks sound when the word is sent, and ends before it is read."""
+    digests = [digest_of([word]) for word in (b"one", b"two")]
+    near.put(digests[0], [b"one"])
+    (stream,) = near._streams._idle
+    stream.say = lambda message: stream._way.socket.shutdown(socket.SHUT_RDWR)
+    near.drop(digests[:1])
+    assert digests[0] in far.store, "nobody there has heard of it"
+    near.put(digests[1], [b"two"])
+    assert far.files() == digests[1:]
+
+
 @pytest.mark.parametrize("streams", [1, 5])
 def test_a_line_that_is_cut_goes_on_where_it_was(near, far, streams, monkeypatch):
     dice = random.Random(streams)
