@@ -17,7 +17,8 @@ from skyward_nb.providers.far.line_protocol import Line
 PATIENCE = 90
 """Seconds without a command from a client after which a keeper without an agent ends."""
 
-KEEPER = r"""umask 077
+KEEPER = r"""trap '' USR2
+umask 077
 keep=$1
 mkdir -m 700 "$keep" || exit 73
 child=
@@ -30,7 +31,6 @@ gone() {
 }
 trap gone EXIT
 trap end HUP INT TERM
-trap '[ -z "$child" ] || kill -USR2 $child 2>/dev/null' USR2
 mkfifo "$keep/go" || exit 73
 export -p >"$keep/env.new"
 echo $$ >"$keep/pid"
@@ -59,13 +59,19 @@ mv "$keep/env.new" "$keep/env"
 while :; do
   read -r script <&3 || continue
   : >"$keep/begun"
-  (trap '' USR2; exec /bin/sh "$script" >"$script.out" 2>"$script.err" </dev/null 3<&-) &
+  (exec /bin/sh "$script" >"$script.out" 2>"$script.err" </dev/null 3<&-) &
   child=$!
+  trap 'kill -USR2 $child 2>/dev/null' USR2
   while :; do
     wait $child
     code=$?
     kill -0 $child 2>/dev/null || break
   done
+  # It may have ended just as the notice came, which is what this shell said then.
+  trap '' USR2
+  wait $child
+  last=$?
+  [ "$last" = 127 ] || code=$last
   child=
   rm -f "$keep/begun"
   echo $code >"$script.new"
@@ -75,7 +81,8 @@ done
 """
 """Arguments: its folder, which it makes, and its patience. A script whose path comes by `go` is its child.
 
-It ends with a script that ends well. TERM ends the child first, USR2 is passed on: a child that has no handler yet ignores it.
+It ends with a script that ends well. TERM ends the child first. USR2 is passed on to it, and is ignored before: so a child
+that has no handler yet ignores it, too, and no word that comes by `go` is torn.
 """
 
 _START = """

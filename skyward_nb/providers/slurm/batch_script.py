@@ -134,7 +134,8 @@ def step_script(
     return f"exec /bin/bash -lc {shlex.quote(inner)}" if access.modules else inner
 
 
-_TELL = """(
+_TELL = """trap '' USR2
+(
   end=$(($(date +%s) + {seconds}))
   while [ "$(date +%s)" -lt "$end" ]; do sleep 5; kill -0 $$ 2>/dev/null || exit; done
   while kill -USR2 $$ 2>/dev/null; do sleep 10; done

@@ -1,0 +1,83 @@
+"""A keeper that is told that time is short, at moments when nobody listens yet."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from waiting import until
+
+from skyward_nb.providers.far.keeper import KEEPER
+from skyward_nb.providers.slurm.batch_script import keep_of, step_arguments
+from skyward_nb.words.spec import PoolSpec
+
+_NEVER = "90"
+
+
+@pytest.fixture
+def keeper(no_leaks):
+    """`keeper(program, **variables)` runs it in a shell; each is ended as its engine ends it."""
+    begun = []
+
+    def begin(program, *words, **variables):
+        begun.append(
+            subprocess.Popen(
+                ["/bin/sh", "-c", program, *words],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **variables},
+                start_new_session=True,
+            )
+        )
+        return begun[-1]
+
+    yield begin
+    for each in begun:
+        each.terminate()
+        each.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(each.pid, signal.SIGKILL)
+
+
+def test_a_notice_that_comes_before_the_keeper_listens_ends_nothing(keeper, tmp_path):
+    slow = tmp_path / "mkdir"
+    slow.write_text(
+        f'#!/bin/sh\nuntil [ -e {tmp_path}/go ]; do sleep 0.02; done\nexec /bin/mkdir "$@"\n'
+    )
+    slow.chmod(0o755)
+    program = step_arguments(PoolSpec(name="p", provider="slurm"), "p-1", None, 0.0)[-1]
+    job = str(os.getpid())
+    shell = keeper(
+        program, PATH=f"{tmp_path}:{os.environ['PATH']}", SLURM_JOB_ID=job, SLURMD_NODENAME="c1"
+    )
+
+    def has_told():
+        return [each for each in psutil.process_iter(["cmdline"])
+                if each.info["cmdline"] == ["sleep", "10"] and os.getsid(each.pid) == shell.pid]  # fmt: skip
+
+    until(lambda: has_told() or shell.poll() is not None)
+    (tmp_path / "go").touch()
+    until(lambda: Path(keep_of("p-1", job, "c1"), "env").exists() or shell.poll() is not None)
+    assert shell.poll() is None
+    shell.terminate()
+    shell.wait()
+    assert not Path(keep_of("p-1", job, "c1")).exists()
+
+
+def test_notices_while_its_child_begins_end_nothing(keeper, tmp_path):
+    keep = tmp_path / "keep"
+    shell = keeper(KEEPER, "keeper", str(keep), _NEVER)
+    until((keep / "env").exists)
+    for number in range(20):
+        script = keep / f"start.{number}"
+        # One that ends well would end the keeper, too.
+        script.write_text("sleep 0.05\nexit 3\n")
+        (keep / "go").write_text(f"{script}\n")
+        while not (keep / f"start.{number}.code").exists():
+            shell.send_signal(signal.SIGUSR2)
+        assert (keep / f"start.{number}.code").read_text() == "3\n"
+    assert shell.poll() is None
