@@ -18,14 +18,16 @@ from skyward_nb.providers.kubernetes.pool_job import PoolJob
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.ray.group import NodeGroup
 from skyward_nb.providers.ray.group_records import GroupRecord
+from skyward_nb.providers.ray.messages import GroupLeft
 from skyward_nb.providers.ray.ray_errors import RaySilent
+from skyward_nb.providers.skypilot.answers import ClusterState
 from skyward_nb.providers.skypilot.cluster import RentedCluster
 from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
 from skyward_nb.providers.skypilot.sky_program import SkySilent
 from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.controller import SlurmSilent
 from skyward_nb.providers.slurm.job_records import JobRecord
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import OptionError, StartError
 from skyward_nb.words.ray_access import RayAccess
 from skyward_nb.words.skypilot_access import SkyPilotAccess
 from skyward_nb.words.slurm_access import SlurmAccess
@@ -71,9 +73,14 @@ def down(attempt):
     return asyncio.run(taken_down(record, "Job j", attempt, "It ends by itself. "))
 
 
-def test_one_lost_answer_is_not_the_end_of_the_attempts():
+NO_DESCRIPTORS = OSError(24, "Too many open files")
+ANOTHERS_FOLDER = OptionError("login", "its folder is another user's")
+
+
+@pytest.mark.parametrize("fault", [EngineFault(LOST), NO_DESCRIPTORS, ANOTHERS_FOLDER], ids=repr)
+def test_one_lost_answer_is_not_the_end_of_the_attempts(fault):
     noted()
-    attempt = answers(EngineFault(LOST), "")
+    attempt = answers(fault, "")
     assert down(attempt) == "" and attempt.calls == 2
     assert not PodRecord.every()
 
@@ -125,6 +132,9 @@ def swept(end):
         (True, ["Job j (pool p-1)"], [], False),
         (False, [], [], False),
         (EngineFault(LOST), [], [f"Job j (pool p-1): {LOST}"], True),
+        # An earlier pool's, of which this machine cannot ask: a new one starts nevertheless.
+        (NO_DESCRIPTORS, [], [f"Job j (pool p-1): {NO_DESCRIPTORS}"], True),
+        (ANOTHERS_FOLDER, [], [f"Job j (pool p-1): {ANOTHERS_FOLDER}"], True),
     ],
 )
 def test_a_sweep_says_what_it_ended_and_what_it_could_not(said, ended, left, stays):
@@ -210,6 +220,18 @@ def test_all_engines_keep_what_is_not_sure():
     for kind in (GroupRecord, ClusterRecord, JobRecord):
         (record,) = kind.every()
         assert issubclass(kind, EngineRecord) and record.is_orphan
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_what_was_there_no_more_is_not_said_to_be_ended(was_there):
+    noted(GroupRecord, access=RayAccess(), count=2)
+    helper = SimpleNamespace(ask=answers(GroupLeft([], was_there)), let_go=nothing)
+    assert asyncio.run(NodeGroup(GroupRecord.every()[0], helper).end_orphan()) is was_there
+    cluster = RentedCluster(noted(ClusterRecord, access=SkyPilotAccess(), nodes=1))
+    state = ClusterState("skyward-p-1", "UP") if was_there else None
+    cluster.program = SimpleNamespace(look=answers(state, None), down=answers(""))
+    assert asyncio.run(cluster.end_orphan()) is was_there
+    assert cluster.program.down.calls == 1
 
 
 def test_a_job_whose_submission_was_not_answered_is_looked_for_by_the_next_pool():

@@ -57,6 +57,46 @@ def test_a_client_whose_process_at_the_head_dies_is_made_anew():
         assert asked[0]["address"] == "ray://h:10001"
 
 
+def _ender(monkeypatch, group, faults):
+    """A helper without Ray, whose actors are `faults`, and when each was looked at and ended."""
+    made, seen = object.__new__(helper.Helper), []
+    made._own, made._groups = set(), {"g": group}
+    made._ray = SimpleNamespace(util=SimpleNamespace(remove_placement_group=seen.append))
+
+    async def fault(name):
+        seen.append(f"look {name}")
+        await asyncio.sleep(0.03)
+        return faults[name]
+
+    async def finished(name):
+        seen.append(f"end {name}")
+        faults[name] = "ended"
+        return True
+
+    async def looked(_asked):
+        return {"state": "REMOVED"}
+
+    made._fault, made._finished, made.look_at_group = fault, finished, looked
+    monkeypatch.setattr(helper, "_PAUSE", 0.001)
+    return made, seen
+
+
+def test_a_node_that_does_not_answer_keeps_no_others_beyond_their_patience(monkeypatch):
+    """Each look at it takes as long as that may: there were as many looks as in a patience of quick ones."""
+    made, seen = _ender(monkeypatch, "group", {"g.0": "", "g.1": "gone"})
+    ended = asyncio.run(made.end_group({"group": "g", "count": 2, "patience": 0.1}))
+    assert ended == {"left": [], "was_there": True}
+    assert "group" in seen
+    assert seen[: seen.index("end g.0")].count("look g.0") < 10
+
+
+def test_a_group_that_was_never_made_is_not_said_to_be_ended(monkeypatch):
+    made, seen = _ender(monkeypatch, None, {"g.0": "gone"})
+    ended = asyncio.run(made.end_group({"group": "g", "count": 1, "patience": 0.0}))
+    assert ended == {"left": [], "was_there": False}
+    assert seen[0] == "end g.0"
+
+
 class _RayError(Exception):
     pass
 

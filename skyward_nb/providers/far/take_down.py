@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from skyward_nb.protocol.events import Phase, Remark
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.engine_record import EngineRecord
+from skyward_nb.words.errors import SkyError
 
 R = TypeVar("R", bound=EngineRecord)
 TRIES = 3
@@ -32,17 +33,21 @@ class EngineFault(Exception):
     """An engine did not answer, or refused; the text has its words."""
 
 
+_FAULTS = (EngineFault, SkyError, OSError)
+"""Why an end is not sure: also where this machine cannot ask, as its program for that cannot be started."""
+
+
 async def taken_down(
     record: EngineRecord, what: str, attempt: Callable[[], Awaitable[str]], until_then: str = ""
 ) -> str:
     """Take down what a record is of; what of it may still be there, in words.
 
-    `attempt` gives the same, or raises `EngineFault`, and is tried again. The record stays, for the next pool, unless
+    `attempt` gives the same, or raises `EngineFault`, OSError or a `SkyError`, and is tried again. The record stays, for the next pool, unless
     all is gone; a warning says what is not sure, and `until_then` what happens to it by itself.
     """
     try:
         left = await _tried(attempt)
-    except EngineFault as fault:
+    except _FAULTS as fault:
         left = what
         warnings.warn(
             f"{record.title} did not confirm the end of {what}: {fault}. {until_then}The next pool, or `%sky sweep`, "
@@ -58,7 +63,7 @@ async def _tried(attempt: Callable[[], Awaitable[str]]) -> str:
     for _ in range(TRIES - 1):
         try:
             return await attempt()
-        except EngineFault:
+        except _FAULTS:
             if time.monotonic() > until:
                 raise
         await asyncio.sleep(PAUSE)
@@ -100,7 +105,8 @@ async def end_orphans(
 ) -> EngineSweep:
     """End, side by side, what is left of pools that nobody can find, or whose end was not confirmed.
 
-    `end` is true where there was anything to end, and raises `EngineFault` where that is not sure.
+    `end` is true where there was anything to end, and raises the same where that is not sure: what an earlier pool left
+    keeps no new one from its start.
     """
     found = EngineSweep()
 
@@ -116,7 +122,7 @@ async def end_orphans(
                 record.remove()
             else:
                 _settle(record, "")
-        except EngineFault as fault:
+        except _FAULTS as fault:
             found.left.append(f"{name}: {fault}")
         finally:
             _being_ended.discard(key)

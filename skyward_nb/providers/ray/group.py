@@ -146,15 +146,19 @@ class NodeGroup:
             await self.helper.let_go(self)  # the lines to its nodes may have been closed before
 
     async def _removed(self) -> str:
+        return ", ".join((await self._end_group()).left)
+
+    async def _end_group(self) -> GroupLeft:
         patience = _BY_ITSELF if self.was_told else 0.0
         request = EndGroup(self._name, self.record.count, patience)
-        return ", ".join((await self.helper.ask(request, GroupLeft, _END_LIMIT)).left)
+        return await self.helper.ask(request, GroupLeft, _END_LIMIT)
 
     async def end_orphan(self) -> bool:
-        """Remove the group of a pool that is gone; raises `RaySilent` unless Ray says that it is."""
+        """Remove the group of a pool that is gone, if it is there; raises `RaySilent` unless Ray says that it is gone."""
         try:
-            if left := await self._removed():
-                raise RaySilent(f"{left} is still there")
+            found = await self._end_group()
+            if found.left:
+                raise RaySilent(f"{', '.join(found.left)} is still there")
         finally:
             await self.helper.let_go(self)
-        return True
+        return found.was_there

@@ -162,10 +162,12 @@ class Helper:
         return self._actors[name]
 
     async def end_group(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """End keepers, actors and the group; what may still be there."""
+        """End keepers, actors and the group; whether there was one, and what may still be there."""
         name, count = asked["group"], asked["count"]
         names = [_actor_name(name, number) for number in range(count)]
-        for _ in range(int(asked["patience"] / _PAUSE)):
+        # A node that does not answer makes each look a slow one.
+        until = _now() + asked["patience"]
+        while _now() < until:
             if all(await asyncio.gather(*map(self._fault, names))):
                 break
             await asyncio.sleep(_PAUSE)
@@ -177,11 +179,11 @@ class Helper:
         until = _now() + _END_LIMIT
         while _now() < until:
             state = (await self.look_at_group(asked))["state"]
-            faults = await asyncio.gather(*map(self._fault, names))
-            if state == "REMOVED" and all(faults):
-                return {"left": []}
+            if state == "REMOVED" and all(await asyncio.gather(*map(self._fault, names))):
+                return {"left": [], "was_there": group is not None}
             await asyncio.sleep(_PAUSE)
-        return {"left": left or [f"placement group {name}"]}
+        left = left or [f"placement group {name}"]
+        return {"left": left, "was_there": group is not None}
 
     async def _finished(self, name: str) -> bool:
         """End the keeper of an actor; whether that is sure."""

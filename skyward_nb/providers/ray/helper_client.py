@@ -131,7 +131,10 @@ class RayHelper:
             raise RaySilent(said.text)
         if not text or text.startswith(b"!"):
             raise RaySilent(text[1:].decode(errors="replace") or "its helper has ended")
-        return from_json(text, answer)
+        try:
+            return from_json(text, answer)
+        except msgspec.MsgspecError as error:
+            raise RaySilent(f"its helper's answer is not whole: {error}") from None
 
     # ── its users ───────────────────────────────────────────────────────────────────────
 

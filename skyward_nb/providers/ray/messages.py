@@ -118,9 +118,10 @@ class ActorFaults(msgspec.Struct, frozen=True):
 
 
 class GroupLeft(msgspec.Struct, frozen=True):
-    """What of a group may still be there, in words; none if it is gone."""
+    """What of a group may still be there, in words; none if it is gone, or never `was_there`."""
 
     left: list[str]
+    was_there: bool = True
 
 
 Request = StartGroup | LookAtGroup | StartActors | LookAtActors | EndGroup | RunCommand | JoinSocket

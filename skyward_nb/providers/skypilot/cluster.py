@@ -142,6 +142,8 @@ class RentedCluster:
         return ""
 
     async def end_orphan(self) -> bool:
-        """Take down the cluster of a pool that is gone; raises `SkySilent` unless SkyPilot says that it is."""
+        """Take down the cluster of a pool that is gone, if it is there; raises `SkySilent` unless SkyPilot says that it is gone."""
+        found = await self.program.look(self.record.cluster)
+        # SkyPilot may not know it yet, while it still launches it.
         await self._down()
-        return True
+        return found is not None
