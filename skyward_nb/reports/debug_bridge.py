@@ -9,7 +9,6 @@ Steps are those of all ranks that stand: one that steps over a collective alone 
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import itertools
 import json
@@ -21,7 +20,15 @@ from skyward_nb.protocol.commands import CLIENTS_REQUESTS, DebugPlan, DebugReque
 from skyward_nb.protocol.events import DebugMessage
 from skyward_nb.reports.kernel_debugger import KernelDebugger
 from skyward_nb.reports.present_debugger import let_go
-from skyward_nb.reports.rank_threads import NUMBERS, Dap, RankKey, RankThreads, Standing
+from skyward_nb.reports.rank_threads import (
+    NUMBERS,
+    Dap,
+    RankKey,
+    RankThreads,
+    Standing,
+    read_bundle,
+    read_message,
+)
 from skyward_nb.words.bundles import boxed
 
 _ANSWER = 10.0
@@ -39,6 +46,7 @@ _SETS = ("setBreakpoints", "setExceptionBreakpoints", "setFunctionBreakpoints")
 _LAB = "jupyterlab"
 _PAST = "that rank has gone on since"
 _NO_RUN = "rank {} runs no code now"
+_NO_ANSWER = "the answer of rank {}'s debugger cannot be read"
 _TOO_LONG = f"ranks are asked at most {_LARGEST:,} characters at once"
 _NOT_NOW = f"from the next run on: {_TOO_LONG}, and these breakpoints have more"
 _NO_PAUSE = (
@@ -90,12 +98,14 @@ class DebugBridge:
 
     def heard(self, pool: Pool, message: DebugMessage) -> None:
         """A rank's debugger says something; from the thread that listens to its pool."""
-        key, said = RankKey(pool.pool_id, message.rank), json.loads(message.text)
+        key, said = RankKey(pool.pool_id, message.rank), read_message(message.text)
         with self._lock:
-            if self._runs.get(key) != message.run:
+            is_known = self._runs.get(key) == message.run
+            if said is None or not is_known:
                 let_go(pool, message.run, (message.rank,))
-                return
-            if said["type"] == "response":
+                if is_known:
+                    self._forget(key)
+            elif said["type"] == "response":
                 self._answered(said)
             elif said["event"] == "initialized":
                 self._starting.discard(key)
@@ -184,7 +194,11 @@ class DebugBridge:
         """Answer a request of the front end, or have the kernel's own debugger answer it."""
         command, asked = request.get("command"), request.get("arguments") or {}
         if command in _ASKED_OF_RANKS and (meant := self._meant(asked)) is not None:
-            return await self._of_ranks(request, *meant)
+            try:
+                return await self._of_ranks(request, *meant)
+            except (KeyError, TypeError, AttributeError, RecursionError):
+                words = _NO_ANSWER.format(meant[0].rank)
+                return _for(request, {"success": False, "message": words, "body": {}})
         if command in _ASKED_OF_RANKS and self._is_past(asked):
             return _for(request, {"success": False, "message": _PAST, "body": {}})
         if command == "pause" and self._runs and not self._own.stopped_threads:
@@ -303,7 +317,7 @@ class DebugBridge:
         asked = {"expression": code, "frameId": asked.get("frameId"), "context": "clipboard"}
         reply = await self._ask(key, "evaluate", asked)
         if reply.get("success"):
-            said["body"]["data"] = boxed(_bundle(str(reply["body"]["result"])))
+            said["body"]["data"] = boxed(read_bundle(str(reply["body"]["result"])))
         return _for(request, said)
 
     async def _copy(self, request: Dap, key: RankKey, asked: Dap) -> Dap:
@@ -370,15 +384,6 @@ class DebugBridge:
         if future is not None:
             loop = future.get_loop()
             loop.call_soon_threadsafe(lambda: future.done() or future.set_result(said))
-
-
-def _bundle(said: str) -> dict[object, object]:
-    """What a rank's formatter gave, by type; its text where that cannot be read."""
-    try:
-        data, _ = ast.literal_eval(said)
-        return dict(data)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return {"text/plain": said}
 
 
 def _for(request: Dap, reply: Dap) -> Dap:

@@ -1,4 +1,4 @@
-"""Which threads of ranks stand, and the numbers under which a front end's debugger knows them. Pure.
+"""Which threads of ranks stand, the numbers under which a front end's debugger knows them, and what they say, read. Pure.
 
 Front ends have one space of numbers for threads, frames and variables; each rank's debugger has its own. Numbers
 here begin above all that the kernel's own debugger gives.
@@ -6,10 +6,15 @@ here begin above all that the kernel's own debugger gives.
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from skyward_nb.words.decoding import converted, from_json
 
 Dap = dict[str, Any]
 """A message of the Debug Adapter Protocol, whose form is not ours."""
@@ -18,6 +23,42 @@ _FIRST = 1 << 52
 """Above addresses and process ids, and a whole number in JavaScript."""
 NUMBERS = ("threadId", "frameId", "variablesReference", "srcFrameId")
 """The parts of a request that are numbers of here."""
+
+
+class _Message(msgspec.Struct):
+    """The parts of a message that everybody reads."""
+
+    type: Literal["event", "response"]
+    event: str = ""
+    request_seq: int = 0
+    body: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+
+
+class _Stop(msgspec.Struct):
+    """The body of the event `stopped`."""
+
+    thread: int = msgspec.field(name="threadId")
+    reason: str = ""
+
+
+def read_message(text: str) -> Dap | None:
+    """What a rank's debugger says; None where that is no message of a debugger: code on a rank may send anything."""
+    try:
+        message = from_json(text, _Message)
+        if message.event == "stopped":
+            converted(message.body, _Stop)
+        return {"body": {}, **from_json(text, dict)}
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def read_bundle(said: str) -> dict[object, object]:
+    """What a rank's formatter gave, by type; its text where that cannot be read."""
+    try:
+        data, _ = ast.literal_eval(said)
+        return dict(data)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return {"text/plain": said}
 
 
 class RankKey(NamedTuple):

@@ -116,6 +116,52 @@ def test_what_cannot_be_read_is_shown_as_text(bridge, own, ranks, result):
     assert looked_at(bridge, own, ranks, result) == {"text/plain": result}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no JSON",
+        "[" * 100_000,
+        "[1]",
+        '{"type": "event"',
+        '{"type": "request", "seq": 1}',
+        '{"type": "event", "event": ["stopped"]}',
+        '{"type": "event", "event": "stopped"}',
+        '{"type": "event", "event": "stopped", "body": {"threadId": [1]}}',
+        '{"type": "response", "request_seq": "1"}',
+    ],
+    ids=range(9),
+)
+def test_a_message_that_is_none_ends_what_is_heard_of_its_rank_and_nothing_else(
+    bridge, ranks, text
+):
+    ranks.stand(rank=0)
+    ranks.stand(rank=1)
+    bridge.heard(ranks.pool, DebugMessage(1, 1, text))
+    assert [*bridge.standing(ranks.pool, 1)] == [0]
+    assert ranks.sent == ["disconnect"], "its code goes on"
+    bridge.over(ranks.pool, 1, (0, 1))
+    assert not bridge.takes_no_time(ranks.pool)
+
+
+@pytest.mark.parametrize(
+    ("command", "body"),
+    [
+        ("variables", {"variables": [3]}),
+        ("variables", {}),
+        ("stackTrace", {"stackFrames": "none"}),
+        ("richInspectVariables", {}),
+    ],
+)
+def test_an_answer_that_is_none_is_told_to_the_front_end(bridge, own, ranks, command, body):
+    ranks.stand()
+    frame = frame_of(bridge, own, ranks)
+    ranks.answers |= {command: body, "evaluate": body}
+    arguments = {"variablesReference": frame, "frameId": frame, "variableName": "x"}
+    reply = ask(bridge, own, command, **arguments)
+    assert (reply["success"], reply["request_seq"]) == (False, 1)
+    assert "rank 0's debugger cannot be read" in reply["message"]
+
+
 def test_numbers_and_pools_are_dropped_with_what_they_meant(bridge, own, ranks):
     ranks.stand()
     frame = frame_of(bridge, own, ranks)

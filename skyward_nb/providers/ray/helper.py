@@ -182,8 +182,7 @@ class Helper:
             if state == "REMOVED" and all(await asyncio.gather(*map(self._fault, names))):
                 return {"left": [], "was_there": group is not None}
             await asyncio.sleep(_PAUSE)
-        left = left or [f"placement group {name}"]
-        return {"left": left, "was_there": group is not None}
+        return {"left": left or [f"placement group {name}"], "was_there": group is not None}
 
     async def _finished(self, name: str) -> bool:
         """End the keeper of an actor; whether that is sure."""
