@@ -28,8 +28,9 @@ from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_address
 
 _LIMIT = 3600.0
-_TO_INSTALL = re.compile(r"^ \+ (\S+?)==(\S+?)(?: \(from (\S+)\))?$", re.MULTILINE)
-_AT_ADDRESS = re.compile(r"^ \+ (\S+) @ ", re.MULTILINE)
+_TO_INSTALL = re.compile(r"^ \+ (\S+?==\S+)$", re.MULTILINE)
+_AT_ADDRESS = re.compile(r"^ \+ (\S+?)(?: @ |==\S+ \(from )", re.MULTILINE)
+"""What uv says that it would install: of an address in one way, and in another one where that is in its cache."""
 _TO_REMOVE = re.compile(r"^ - \S", re.MULTILINE)
 _CONSTRAINTS = "constraints.txt"
 _LOCK = "packages.txt"
@@ -84,14 +85,16 @@ def _check_ours(root: Path) -> None:
 
 def _put_in_place(new: Path, final: Path) -> None:
     (new / _CONSTRAINTS).unlink()
-    if not (final / _LOCK).exists():
-        shutil.rmtree(final, ignore_errors=True)  # what a cleaner of caches has left
     try:
         new.replace(final)
     except OSError:
-        # Another process was first, with the same.
-        if not (final / _LOCK).exists():
-            raise
+        if (final / _LOCK).exists():
+            return  # another process was first, with the same
+        # What a cleaner of caches has left: out of the way, as nobody else's is removed.
+        old = Path(tempfile.mkdtemp(prefix=".old-", dir=final.parent))
+        final.replace(old)
+        shutil.rmtree(old, ignore_errors=True)
+        new.replace(final)
 
 
 async def _make(
@@ -114,10 +117,6 @@ async def _make(
     if code or _TO_REMOVE.search(said):
         raise _refused(lacks, said)
     found = _TO_INSTALL.findall(said)
-    packages = [
-        f"{name} @ {address}" if address else f"{name}=={version}"
-        for name, version, address in found
-    ]
     by_name = {canonicalize_name(Requirement(text).name): text for text in lacks}
     addressed = [canonicalize_name(each) for each in _AT_ADDRESS.findall(said)]
     if unknown := [each for each in addressed if each not in by_name]:
@@ -125,7 +124,7 @@ async def _make(
             lacks, f"{unknown[0]} comes from an address: name it in pip=, with that address"
         )
     # As they were typed: uv masks passwords in what it says.
-    packages += [by_name[each] for each in addressed]
+    packages = [*found, *(by_name[each] for each in addressed)]
     if not packages:
         raise _refused(lacks, said)
     heard(f"installing {', '.join(map(masked_address, packages))}")
@@ -133,9 +132,7 @@ async def _make(
     code, _, said = await _uv(into, variables, "\n".join(packages))
     if code:
         raise _refused(lacks, said)
-    lines = [f"{name}=={version}" for name, version, _ in found]
-    lines += [masked_address(by_name[each]) for each in addressed]
-    (new / _LOCK).write_text("\n".join(lines))
+    (new / _LOCK).write_text("\n".join(map(masked_address, packages)))
 
 
 def _refused(lacks: Sequence[str], said: str) -> MissingDependency:
