@@ -127,6 +127,33 @@ def test_a_machine_is_waited_for_by_its_first_script_alone(tmp_path):
         asyncio.run(never.run("echo on"))
 
 
+def test_what_its_command_adds_to_the_reason_is_not_taken_for_it(tmp_path):
+    """As srun and kubectl do, after the words from there."""
+    ended = 'status=$?; echo "task 0: Exited with exit code $status" >&2; exit $status'
+    line = ExecLine(
+        "n0",
+        lambda words: ["sh", "-c", f'"$@"; {ended}', "srun", *words],
+        first=first(str(tmp_path / "none"), 0),
+        noise=["Exited with exit code"],
+    )
+    with pytest.raises(ShellGone, match=r"^n0: its keeper was not started in time$"):
+        asyncio.run(line.run("echo on"))
+    broken = ExecLine(
+        "n0",
+        lambda words: ["sh", "-c", f"(echo 'no such node' >&2; exit 1); {ended}"],
+        noise=["Exited with exit code"],
+    )
+
+    async def opened():
+        try:
+            await broken.stream("/none")
+        finally:
+            await broken.close()
+
+    with pytest.raises(OSError, match="no such node"):
+        asyncio.run(opened())
+
+
 def test_where_scripts_run_in_what_is_not_there_yet_it_is_waited_for_beside_it(tmp_path):
     """As in a container: its folder is the one here, and is there once the wait is over."""
     inside = tmp_path / "container"

@@ -19,13 +19,16 @@ from waiting import until
 
 from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Output, Phase, Remark
+from skyward_nb.providers.far.keeper import first
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.maker_process import MakerProcess
+from skyward_nb.providers.slurm import machine
 from skyward_nb.providers.slurm.batch_script import job_name
 from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.login_node import over_login
 from skyward_nb.reports.cleanup import clean_up
 from skyward_nb.words.errors import PoolError, StartError
+from skyward_nb.words.offers import Need
 
 
 def phases(events):
@@ -313,6 +316,18 @@ def test_another_job_comes_in_the_place_of_one_that_was_preempted(slurm, cluster
     assert values(again, where) == [(second, False)] * 4
     again.close()
     assert cluster.is_empty()
+    assert not JobRecord.every()
+
+
+@pytest.mark.extensive
+def test_why_srun_starts_no_keepers_in_a_job_that_is_there_is_told(slurm, cluster, monkeypatch):
+    monkeypatch.setattr(machine, "first", lambda keep: first(keep, 5))
+    mine = cluster.say("sbatch", "--parsable", "-N1", "-c1", "--wrap", "sleep 600")
+    until(lambda: cluster.queue() == [f"{mine} RUNNING"])
+    pool = slurm(nodes=1, job={"job": mine}, cpus=Need(3))
+    with pytest.raises(StartError, match=r"(?s)its keeper was not started.*srun: error: .*step"):
+        pool.start(lambda _: None)
+    cluster.say("scancel", mine)
     assert not JobRecord.every()
 
 

@@ -148,7 +148,8 @@ class ExecLine(ScriptShell):
         assert process.stderr is not None
         try:
             async for line in process.stderr:
-                said.append(line)
+                if not self._is_noise(line.decode(errors="replace")):
+                    said.append(line)
             await process.wait()
         finally:
             self._streams.discard(process)
@@ -210,13 +211,13 @@ class ExecLine(ScriptShell):
             if process.returncode is None:
                 _end(process)
                 await process.wait()
+        said = _last(self._without_noise(ran.err)) or _last(ran.err)
         if not ran.out.startswith(_BEGUN):
-            said = _last(self._without_noise(ran.err)) or _last(ran.err)
             raise ShellGone(f"{self.name}: {said or f'it ended with {ran.code}'}")
         if ran.code < 0:
             raise ShellGone(f"{self.name}: the command was ended here by signal {-ran.code}")
         if may_wait and ran.code == NOT_READY:
-            raise ShellGone(f"{self.name}: {_last(ran.err)}")
+            raise ShellGone(f"{self.name}: {said}")
         return ScriptResult(ran.code, ran.out[len(_BEGUN) :], self._without_noise(ran.err))
 
     def _heard(self, heard: Callable[[str], None]) -> Callable[[str], None]:

@@ -101,7 +101,7 @@ class Allocation:
             notice = None if left is None else max(0.0, left - NOTICE)
             runtime = await self._runtime(spec)
             script = step_script(spec, self.record.pool_id, job, nodes, runtime, notice)
-            await self.controller.begin_step(script)
+            await self.controller.begin_step(self.record.pool_id, script)
         except (SlurmRefused, SlurmSilent) as error:
             raise StartError(spec.name, f"Slurm started nothing in job {job}: {error}") from None
         self._note(replace(self.record, nodes=tuple(nodes), started=state.starts, runtime=runtime))
@@ -239,6 +239,7 @@ class Allocation:
 
     async def _end(self) -> str:
         if self.record.is_current:  # its keepers end with the agents
+            await self.controller.forget(self.record.pool_id)
             self.record.remove()
             return ""
         if self.was_told and not self._has_ended:

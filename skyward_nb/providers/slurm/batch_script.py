@@ -112,6 +112,8 @@ def step_script(
 ) -> str:
     """The script that starts keepers in a job that is there, as a step that stays when the script has ended.
 
+    What the step says, and why there is none, goes to the file `$output`.
+
     They are told after `notice` seconds that time is short, as the job's own signal is for its own steps; and again and
     again, as there may be no agent yet.
     """
@@ -129,7 +131,7 @@ def step_script(
     step = f"srun {shlex.join([*where, *step_arguments(spec, pool_id, runtime, notice)])}"
     if then := [*_removal(access, pool_id, runtime, where)]:
         step = f"/bin/sh -c {shlex.quote('; '.join([step, *then]))}"
-    start = f"nohup {step} </dev/null >/dev/null 2>&1 &"
+    start = f'nohup {step} </dev/null >"$output" 2>&1 &'
     inner = "\n".join([*_before(access), start]) + "\n"
     return f"exec /bin/bash -lc {shlex.quote(inner)}" if access.modules else inner
 

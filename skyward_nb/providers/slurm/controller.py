@@ -50,22 +50,30 @@ class SlurmController:
 
     async def submit(self, pool_id: str, words: list[str], script: str) -> str:
         """Submit a job; its id. Raises `SlurmRefused`, `SlurmSilent`."""
-        output = _OUTPUT % shlex.quote(pool_id)
-        command = f'mkdir -p "$folder" || exit {_NO_FOLDER}\nexec sbatch --output="$output" {shlex.join(words)}'
-        ran = await self._run(output + command, script.encode())
+        command = f'exec sbatch --output="$output" {shlex.join(words)}'
+        ran = await self._with_output(pool_id, command, script.encode())
         if ran.code:
-            if ran.code == _NO_FOLDER:
-                raise SlurmUnasked(_said(ran))
             if _is_silent(ran.err):
                 raise SlurmSilent(_said(ran))
             raise SlurmRefused(_said(ran))
         return ran.out.decode().strip().splitlines()[-1].partition(";")[0]
 
-    async def begin_step(self, script: str) -> None:
-        """Run a script that starts a step of a job that is there; raises `SlurmRefused`, `SlurmSilent`."""
-        ran = await self._run(script)
+    async def begin_step(self, pool_id: str, script: str) -> None:
+        """Run a script that starts a step of a job that is there, and has what that says go to `$output`.
+
+        Raises `SlurmRefused`, `SlurmSilent`.
+        """
+        ran = await self._with_output(pool_id, f"export output\n{script}")
         if ran.code:
             raise SlurmRefused(_said(ran))
+
+    async def _with_output(self, pool_id: str, command: str, data: bytes = b"") -> ScriptResult:
+        """Run a command that has a file for what a pool's job says; raises `SlurmUnasked` where there is none."""
+        place = f'{_OUTPUT % shlex.quote(pool_id)}mkdir -p "$folder" || exit {_NO_FOLDER}\n'
+        ran = await self._run(place + command, data)
+        if ran.code == _NO_FOLDER:
+            raise SlurmUnasked(_said(ran))
+        return ran
 
     async def look(self, pool_id: str, job: str = "") -> JobState | None:
         """The pool's job; None if Slurm does not know it (any more). Raises `SlurmSilent`."""
@@ -101,7 +109,7 @@ class SlurmController:
         return ran.out.decode().split()
 
     async def output(self, pool_id: str) -> str:
-        """The end of what the batch script said; "" if that cannot be read."""
+        """The end of what the batch script said, or the step's srun; "" if that cannot be read."""
         try:
             ran = await self._run(f'{_OUTPUT % shlex.quote(pool_id)}tail -c 2000 "$output"')
         except SlurmSilent:
@@ -109,7 +117,7 @@ class SlurmController:
         return ran.out.decode(errors="replace").strip()
 
     async def forget(self, pool_id: str) -> None:
-        """Remove the file of what the batch script said; jobs that wait need its folder."""
+        """Remove the file of what they said; jobs that wait need its folder."""
         try:
             await self._run(f'{_OUTPUT % shlex.quote(pool_id)}rm -f "$output"')
         except SlurmSilent:

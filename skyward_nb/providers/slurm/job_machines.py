@@ -77,15 +77,20 @@ async def _machines(
     try:
         readied = await made_ready(spec, lines, tell)
     except (HostError, HostNotReady) as fault:
-        # The job may have ended meanwhile: that is the reason then.
-        if why := await allocation.why_ended():
-            said = await allocation.controller.output(record.pool_id)
-            raise StartError(spec.name, why, said) from fault
+        # The job may have ended meanwhile: that is the reason then. Of one that was there, srun may have refused a step.
+        why = await allocation.why_ended()
+        said = await allocation.controller.output(record.pool_id)
+        if why or (said and record.is_current):
+            raise StartError(spec.name, why or _reason(fault), said) from fault
         raise
     return tuple(
         SlurmMachine(spec.name, node, line, allocation, environment)
         for node, (line, environment) in enumerate(readied)
     )
+
+
+def _reason(fault: HostError | HostNotReady) -> str:
+    return fault.why if isinstance(fault, HostError) else str(fault)
 
 
 def find(spec: PoolSpec, pool_id: str) -> tuple[SlurmMachine, ...]:
