@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 from skyward_nb.bootstrap.environment import Environment
-from skyward_nb.providers.base import AgentGone, MachineEnded
-from skyward_nb.providers.far.door_machine import DoorMachine
+from skyward_nb.providers.far.engine_machine import EngineAllocation, EngineMachine
 from skyward_nb.providers.far.exec_line import ExecLine
-from skyward_nb.providers.far.far_machine import Opening
 from skyward_nb.providers.far.host_setup import folder_of
 from skyward_nb.providers.far.keeper import first, prelude
-from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.providers.kubernetes.cluster import kubectl
 from skyward_nb.providers.kubernetes.manifest import CONTAINER, KEEP
 from skyward_nb.providers.kubernetes.pod_records import PodRecord
 from skyward_nb.providers.kubernetes.pool_job import PoolJob
 
-T = TypeVar("T")
 _NOISE = ("command terminated with exit code",)
 """What kubectl adds to the words of a command that failed there."""
 
@@ -44,7 +39,7 @@ def line_to(record: PodRecord, pod: str) -> ExecLine:
     return line
 
 
-class PodMachine(DoorMachine):
+class PodMachine(EngineMachine):
     """A pod of a pool's Job; `job` is that of all of them."""
 
     def __init__(
@@ -58,35 +53,11 @@ class PodMachine(DoorMachine):
         super().__init__(pool, folder_of(job.record.pool_id, node), node, line, environment)
         self.keep: str = KEEP
         self.job: PoolJob = job
+        self.given: EngineAllocation = job
         # From outside, the addresses of pods are another network's.
         self.is_near: bool = "KUBERNETES_SERVICE_HOST" in os.environ and not job.record.context
         self.variables: Mapping[str, str] = {"SKYWARD_NOTICES": f"signal:{job.record.notice}:pod"}
 
-    async def _opened(self, name: str, opening: Opening[T]) -> T:
-        """Open a channel; raises `MachineEnded` if Kubernetes says that the pod has ended."""
-        try:
-            opened = await super()._opened(name, opening)
-        except (OSError, AgentGone, Unreachable):
-            if why := await self.why_ended():
-                raise MachineEnded(why) from None
-            raise
-        self.job.was_told = True
-        return opened
-
     async def why_ended(self) -> str:
         """Why its pod has ended, as Kubernetes says; "" if it has not, or Kubernetes does not answer."""
         return await self.job.why_ended(self.name)
-
-    async def agent_log(self, most: int) -> str:
-        """The end of the agent's log; "" once its pod has ended."""
-        if await self.why_ended():
-            return ""
-        return await super().agent_log(most)
-
-    async def release(self) -> str | None:
-        """Delete the Job with all of its pods, and wait until they are gone."""
-        try:
-            return await self.job.give_back()
-        finally:
-            self._store.close()
-            await self._line.close()

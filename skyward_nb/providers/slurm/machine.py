@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TypeVar
 
 from skyward_nb.bootstrap.environment import Environment
-from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.far.agent_door import ThroughFor
-from skyward_nb.providers.far.door_machine import DoorMachine
+from skyward_nb.providers.far.engine_machine import EngineAllocation, EngineMachine
 from skyward_nb.providers.far.exec_line import ArgvFor, ExecLine
-from skyward_nb.providers.far.far_machine import Opening
 from skyward_nb.providers.far.host_setup import folder_of
-from skyward_nb.providers.far.keeper import first, prelude
+from skyward_nb.providers.far.keeper import KeptMachine, first, prelude
 from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.batch_script import NOTICE, contained, keep_of
@@ -23,9 +19,6 @@ from skyward_nb.providers.slurm.controller import clean_environ
 from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.login_node import over_login, through_login
 
-T = TypeVar("T")
-_ASK_EACH = 3.0
-"""Seconds between questions to Slurm while a channel is opened."""
 _UNPACKED, _UNPACKED_THERE = 1800, 300
 """Seconds in which pyxis has unpacked an image, for a job of the pool's own, and in one that was there."""
 _NOISE = ("srun: cluster configuration lacks support for cpu binding", ": Exited with exit code ")
@@ -98,7 +91,7 @@ def _step(record: JobRecord, node: str) -> list[str]:
     ]
 
 
-class SlurmMachine(DoorMachine):
+class SlurmMachine(EngineMachine):
     """A node of a pool's job; `allocation` is that of all of them."""
 
     variables: Mapping[str, str] = MappingProxyType({"SKYWARD_NOTICES": f"signal:{NOTICE}"})
@@ -116,58 +109,24 @@ class SlurmMachine(DoorMachine):
         super().__init__(pool, folder_of(f"{pool_id}.{job}", node), node, line, environment)
         self.keep: str = keep_of(pool_id, job, line.name)
         self.allocation: Allocation = allocation
+        self.given: EngineAllocation = allocation
         if login := allocation.record.access.login:
             self.through: ThroughFor | None = partial(through_login, login)
-
-    async def _opened(self, name: str, opening: Opening[T]) -> T:
-        """Open a channel; raises `MachineEnded` once Slurm says that the job has ended.
-
-        Slurm is asked while that takes, too: srun waits for minutes for a node that does not answer.
-        """
-        going = asyncio.ensure_future(super()._opened(name, opening))
-        try:
-            while not (await asyncio.wait([going], timeout=_ASK_EACH))[0]:
-                if why := await self.why_ended():
-                    raise MachineEnded(why)
-            opened = going.result()
-        except (OSError, AgentGone) as error:
-            if not isinstance(error, MachineEnded) and (why := await self.why_ended()):
-                raise MachineEnded(why) from None
-            raise
-        finally:
-            going.cancel()
-        self.allocation.was_told = True
-        return opened
 
     async def why_ended(self) -> str:
         """Why its job has ended, as Slurm says; "" if it has not, or Slurm does not answer."""
         return await self.allocation.why_ended()
 
-    async def agent_log(self, most: int) -> str:
-        """The end of the agent's log; "" once its job has ended."""
-        if await self.why_ended():
-            return ""
-        return await super().agent_log(most)
-
     def _outside(self) -> Line:
         record = self.allocation.record
         return _line_beside(record, self.name) if record.runtime == "pyxis" else self._line
-
-    async def let_go(self) -> None:
-        """Hang up on a node whose job was replaced."""
-        self._store.close()
-        await self._line.close()
-        await self._shut()
 
     async def release(self) -> str | None:
         """End the job with all of its machines, and wait until it has left the queue.
 
         Of a job that was there before, end the keeper alone.
         """
-        if self.allocation.record.is_current:
-            await self.allocation.give_back()
+        if not self.allocation.record.is_current:
             return await super().release()
-        try:
-            return await self.allocation.give_back()
-        finally:
-            await self.let_go()
+        await self.allocation.give_back()
+        return await KeptMachine.release(self)
