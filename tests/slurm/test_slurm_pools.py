@@ -320,6 +320,20 @@ def test_another_job_comes_in_the_place_of_one_that_was_preempted(slurm, cluster
 
 
 @pytest.mark.extensive
+def test_nothing_is_asked_of_a_job_that_was_there_and_has_ended(slurm, cluster):
+    """No warning says that its node did not answer."""
+    mine = cluster.say("sbatch", "--parsable", "-N1", "--wrap", "sleep 600")
+    until(lambda: cluster.queue() == [f"{mine} RUNNING"])
+    pool = slurm(nodes=1, job={"job": mine})
+    pool.start(lambda _: None)
+    cluster.say("scancel", mine)
+    until(cluster.is_empty)
+    pool.close()
+    assert not JobRecord.every()
+    until(lambda: not cluster.processes(mine))
+
+
+@pytest.mark.extensive
 def test_why_srun_starts_no_keepers_in_a_job_that_is_there_is_told(slurm, cluster, monkeypatch):
     monkeypatch.setattr(machine, "first", lambda keep: first(keep, 5))
     mine = cluster.say("sbatch", "--parsable", "-N1", "-c1", "--wrap", "sleep 600")

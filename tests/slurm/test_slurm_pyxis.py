@@ -105,6 +105,21 @@ def test_all_of_a_pool_is_in_its_container_which_goes_with_the_job(slurm, cluste
     assert not [*cluster.containers.iterdir()]
 
 
+@pytest.mark.parametrize("is_there", [False, True], ids=["its own", "that is there"])
+def test_the_container_goes_with_a_job_that_is_cancelled(slurm, cluster, image, is_there):
+    options = {"container": str(image)}
+    if is_there:
+        mine = cluster.say("sbatch", "--parsable", "-N1", "--exclusive", "--wrap", "sleep 600")
+        until(lambda: cluster.queue() == [f"{mine} RUNNING"])
+        options["job"] = mine
+    pool = slurm(nodes=1, job=options)
+    pool.start(lambda _: None)
+    assert values(pool, _WHERE)[0][0] == "yes"
+    cluster.say("scancel", pool.context.generations.machines[0].allocation.record.job)
+    until(cluster.is_empty)
+    assert not [*cluster.containers.iterdir()]
+
+
 def test_the_container_of_a_pool_in_a_job_that_is_there_goes_with_the_pool(slurm, cluster, image):
     mine = cluster.say("sbatch", "--parsable", "-N1", "--exclusive", "--wrap", "sleep 600")
     until(lambda: cluster.queue() == [f"{mine} RUNNING"])

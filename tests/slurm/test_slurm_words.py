@@ -196,13 +196,14 @@ def test_a_container_is_run_by_what_the_site_has():
     assert not begin
     words = step_arguments(asked, "p-1", "pyxis")
     assert words.index(options[0]) < words.index("/bin/sh")
-    # The keeper makes the container, others enter it, and the job removes it.
+    # The keeper makes the container, others enter it, and the job removes it, also where it is cancelled.
     entered, begin = contained(asked.slurm, "p-1", "pyxis", "/tmp/keep")
     assert (entered[0], begin) == ("--container-name=skyward-p-1", [])
     assert not any("image" in each for each in entered)
     last = batch_script(asked, "p-1", "pyxis").splitlines()[-2:]
     assert "enroot remove --force pyxis_skyward-p-1" in last[0]
     assert last[1] == "exit $code"
+    assert "trap gone TERM" in batch_script(asked, "p-1", "pyxis")
     there = step_script(asked, "p-1", "12", ["c1"], "pyxis")
     assert "enroot remove --force pyxis_skyward-p-1" in there
     assert "enroot" not in batch_script(asked, "p-1", "apptainer")

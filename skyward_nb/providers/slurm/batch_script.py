@@ -71,6 +71,7 @@ def _minutes(seconds: float) -> str:
 def batch_script(spec: PoolSpec, pool_id: str, runtime: ContainerRuntime | None = None) -> str:
     """The script of a pool's job: a keeper on each node, which is told when time is short."""
     access = spec.slurm or SlurmAccess()
+    beside, after = _removal(access, pool_id, runtime, ["--ntasks-per-node=1"])
     lines = [
         "#!/bin/bash -l" if access.modules else "#!/bin/sh",
         f"# pool {pool_id} of skyward_nb: a keeper on each node, whose child is the pool's agent",
@@ -78,22 +79,42 @@ def batch_script(spec: PoolSpec, pool_id: str, runtime: ContainerRuntime | None 
         "trap '[ -z \"$step\" ] || kill -USR2 $step' USR2",
         f"srun {' '.join(map(shlex.quote, step_arguments(spec, pool_id, runtime)))} &",
         "step=$!",
+        *beside,
         "while :; do wait $step; code=$?; kill -0 $step 2>/dev/null || break; done",
-        *_removal(access, pool_id, runtime, ["--ntasks-per-node=1"]),
+        *after,
         "exit $code",
     ]
     return "\n".join(lines) + "\n"
 
 
+_WATCH = """keep="{keep}"
+gone() {{
+  tries=0
+  while [ -d "$keep" ] && [ "$tries" -lt 100 ]; do tries=$((tries + 1)); sleep 0.1; done
+  {remove}
+  exit
+}}
+trap gone TERM
+while :; do sleep 60 & wait $!; done"""
+"""Removes the container of a job that is cancelled, preempted or out of time, once its keeper has ended: Slurm starts no step
+then, and kills what is left 30 s later, unless the site says otherwise."""
+
+
 def _removal(
     access: SlurmAccess, pool_id: str, runtime: ContainerRuntime | None, where: Sequence[str]
-) -> Iterator[str]:
-    """What removes the pool's container from its nodes: by its name, pyxis keeps it unpacked after the job."""
+) -> tuple[list[str], list[str]]:
+    """What is begun beside the keepers, and done after them, so that no container stays: by its name, pyxis keeps it unpacked."""
     if access.container is None or runtime != "pyxis":
-        return
+        return [], []
     remove = f"enroot remove --force pyxis_{job_name(pool_id)}"
-    words = [*where, "--kill-on-bad-exit=0", "--export=ALL", "/bin/sh", "-c", remove]
-    yield f"srun {shlex.join(words)} </dev/null >/dev/null 2>&1"
+    keep = keep_of(pool_id, "$SLURM_JOB_ID", "$SLURMD_NODENAME")
+    last = [*where, "--kill-on-bad-exit=0", "--export=ALL", "/bin/sh", "-c"]
+    watch = shlex.join(["--overlap", "--mem=0", *last, _WATCH.format(keep=keep, remove=remove)])
+    quiet = "</dev/null >/dev/null 2>&1"
+    return (
+        [f"srun {watch} {quiet} & watch=$!"],
+        ["kill $watch 2>/dev/null", f"srun {shlex.join([*last, remove])} {quiet}"],
+    )
 
 
 def _before(access: SlurmAccess) -> Iterator[str]:
@@ -129,8 +150,9 @@ def step_script(
         "--quiet",
     ]
     step = f"srun {shlex.join([*where, *step_arguments(spec, pool_id, runtime, notice)])}"
-    if then := [*_removal(access, pool_id, runtime, where)]:
-        step = f"/bin/sh -c {shlex.quote('; '.join([step, *then]))}"
+    beside, after = _removal(access, pool_id, runtime, where)
+    if after:
+        step = f"/bin/sh -c {shlex.quote(chr(10).join([*beside, step, *after]))}"
     start = f'nohup {step} </dev/null >"$output" 2>&1 &'
     inner = "\n".join([*_before(access), start]) + "\n"
     return f"exec /bin/bash -lc {shlex.quote(inner)}" if access.modules else inner

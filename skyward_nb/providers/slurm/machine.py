@@ -129,4 +129,6 @@ class SlurmMachine(EngineMachine):
         if not self.allocation.record.is_current:
             return await super().release()
         await self.allocation.give_back()
+        if await self.why_ended():  # and with it all that was there
+            return await self.let_go()
         return await KeptMachine.release(self)
