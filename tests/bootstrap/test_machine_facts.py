@@ -77,6 +77,7 @@ def test_a_folder_in_which_no_program_runs(tmp_path):
     assert found.lacks == ("exec",)
     with pytest.raises(HostNotReady, match=r"skyward_nb cannot be run \(is it mounted noexec\?\)"):
         check_machine("here", found)
+    check_machine("here", found, makes=False)  # as with an interpreter that is there
     assert not [*(tmp_path / "home/.cache/skyward_nb").glob(".run-*")]
 
 

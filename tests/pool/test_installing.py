@@ -9,7 +9,10 @@ from providers.wheels import wheel
 
 import skyward_nb as sky
 from skyward_nb.options.specs import extended
+from skyward_nb.pool import installing
+from skyward_nb.pool.installing import InstalledPackages
 from skyward_nb.protocol.commands import UseEnvironment
+from skyward_nb.providers.base import InstalledEnvironment
 from skyward_nb.words.errors import MissingDependency, StartError
 from skyward_nb.words.pool_options import PoolOptions
 
@@ -102,3 +105,22 @@ def test_an_environment_that_does_not_start_is_told_and_the_earlier_one_is_used(
         pool.lines.tell(link, UseEnvironment())
         pool.restart(lambda _: None)
         assert values(pool, "1") == [1]
+
+
+@pytest.mark.extensive
+def test_names_that_went_with_ranks_for_an_environment_that_does_not_start_are_told(
+    make, monkeypatch
+):
+    pool = make(nodes=1)
+    values(pool, "x = 1\nx")
+    (link,) = pool.lines.links
+    broken = InstalledEnvironment(UseEnvironment("/bin/false"), UseEnvironment(), ("p 1.0",))
+    made = InstalledPackages(0.0, broken.installed, {link: broken})
+    with monkeypatch.context() as patched:
+        patched.setattr(installing, "install", lambda *_: made)
+        with pytest.raises(StartError) as failed:
+            become(pool, "sky-t-one")
+    assert failed.value.__notes__ == ["lost with the earlier ranks: x"]
+    assert not pool.spec.image.pip
+    pool.restart(lambda _: None)
+    assert values(pool, "'x' in globals()") == [False]
