@@ -25,6 +25,11 @@ def access_options(asked: PoolOptions) -> list[str]:
     return [each for each in stated if each != "trust" or _host_keys(asked)]
 
 
+def logins_alone(asked: PoolOptions) -> set[str]:
+    """Which of them are stated that say nothing without hosts; `trust=` may say more."""
+    return {*access_options(asked)} - {"trust"}
+
+
 def takes_values_alone(asked: PoolOptions) -> bool:
     """Whether ranks are trusted with `values` alone."""
     return "values" in (asked.trust or ())
@@ -49,16 +54,23 @@ def with_provider(asked: PoolOptions) -> PoolOptions:
     return asked.changed(provider=provider)
 
 
+def _instead(asked: PoolOptions) -> str:
+    if asked.provider is UNSET:
+        return "name them, hosts=gpu1,gpu2"
+    login = ", whose login node is login=USER@HOST" if asked.provider == "slurm" else ""
+    return f"it goes with hosts=gpu1,gpu2, and not with provider={asked.provider}{login}"
+
+
 def with_hosts(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     """A spec with the requested hosts, and the numbers of nodes and ranks that they imply.
 
     Raises `OptionError` for missing files, and for options that need hosts.
     """
     if spec.provider != "ssh":
-        given = access_options(asked)
-        if given and asked.provider is UNSET and spec.provider != "aws":
+        given = access_options(asked) if asked.provider is UNSET else sorted(logins_alone(asked))
+        if given and spec.provider != "aws":
             raise OptionError(
-                given[0], f"{given[0]}= is about hosts to log in to: name them, hosts=gpu1,gpu2"
+                given[0], f"{given[0]}= is about hosts to log in to: {_instead(asked)}"
             )
         return replace(spec, ssh=None)
     access = access_of(spec.ssh, asked)

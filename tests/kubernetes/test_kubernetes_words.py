@@ -177,7 +177,7 @@ def test_one_job_whose_pods_may_nothing_and_whose_first_process_is_the_keeper():
     assert {"name": "shm", "emptyDir": {"medium": "Memory"}} in pod["volumes"]
     main = main_of(job)
     assert main["command"][0] == "/bin/sh"
-    assert main["command"][2].startswith("set -- /tmp/.skyward-keeper 90\numask 077\n")
+    assert main["command"][2].startswith("set -- /tmp/.skyward-keeper 90\ntrap '' USR2\n")
     assert main["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},

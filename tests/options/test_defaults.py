@@ -46,6 +46,13 @@ def test_an_option_of_the_line_is_stronger_also_where_it_has_the_usual_value(pla
     assert found.pool == PoolOptions(nodes=2, accelerator=None)
 
 
+def test_defaults_about_logins_are_for_hosts_and_those_about_trust_for_all(places):
+    write(places, "user = 'me'\nport = 22\ntrust = 'values,first'")
+    found = asked(places, "provider=slurm").pool
+    assert found == PoolOptions(provider="slurm", trust=("values", "first"))
+    assert asked(places, "hosts=a").pool.user == "me"
+
+
 def test_tables_lists_and_flags_are_as_on_the_line(places):
     write(places, "env = {A = '1', B = 2}\npull = ['a', 'b']\nquiet = true\nranks-per-node = 2")
     found = asked(places)

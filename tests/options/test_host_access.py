@@ -44,6 +44,12 @@ def test_a_hostfile_that_begins_with_a_mark_of_its_encoding(tmp_path):
     [
         ("provider=ssh", "provider=ssh needs hosts="),
         ("user=me nodes=2", "user= is about hosts"),
+        (
+            "provider=slurm user=me",
+            "and not with provider=slurm, whose login node is login=USER@HOST",
+        ),
+        ("provider=kubernetes key=own", "key= is about hosts to log in to: it goes with hosts="),
+        ("provider=local port=22", "and not with provider=local"),
         ("hosts=a,b nodes=3", "nodes=3, and hosts= has 2"),
         ("hosts=a provider=local", "provider=local knows no hosts="),
         ("hosts=@none", "hosts=@none cannot be read: No such file"),
