@@ -21,12 +21,14 @@ from skyward_nb.store.value_messages import (
     Ask,
     BytesFollow,
     BytesStored,
+    DropValues,
     FolderFound,
     FolderLacks,
     FolderUpdated,
     MissingRanges,
     PeersAdmitted,
     SpreadFailures,
+    TrimStore,
     ValuePacked,
     ValueRefused,
     framed,
@@ -77,10 +79,10 @@ class ValueStream(Generic[M]):
         self._decoder = decoder
         self.tick: Callable[[], None] = no_tick
         self.patience: float | None = None
-        self.owed: deque[Ask | Answer] = deque()
+        self.owed: deque[DropValues | TrimStore] = deque()
         """Posted messages whose answer was not taken."""
 
-    def post(self, message: Ask | Answer) -> None:
+    def post(self, message: DropValues | TrimStore) -> None:
         """Send a message whose answer is taken by `settle`."""
         self.say(message)
         self.owed.append(message)
