@@ -22,6 +22,7 @@ from skyward_nb.node.stack_pipe import STACK_SIGNAL
 from skyward_nb.node.telemetry import RankProcess, Sampler
 from skyward_nb.protocol.commands import (
     Interrupt,
+    KeepNames,
     KeepState,
     Kill,
     MachineReclaimed,
@@ -30,6 +31,7 @@ from skyward_nb.protocol.commands import (
     Run,
 )
 from skyward_nb.protocol.events import (
+    NamesKept,
     NotKilled,
     RankLost,
     ReclaimNotice,
@@ -38,6 +40,7 @@ from skyward_nb.protocol.events import (
     StateKept,
 )
 from skyward_nb.protocol.frames import frame
+from skyward_nb.words.checkpoints import end_of_time, notice_key
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.rank_limits import spell_excess
 
@@ -65,6 +68,8 @@ class LocalRanks:
         self.generation: int = 0
         self.notice: ReclaimNotice | None = None
         """The notice that the machine is reclaimed, if it came."""
+        self.keep_at_notice: bool = False
+        """Whether ranks keep their names then."""
 
     # ── the ranks ───────────────────────────────────────────────────────────────────────
 
@@ -151,6 +156,15 @@ class LocalRanks:
                 self._outbox.tell(StateKept(command.generation, rank))
             else:
                 connection.send(data)
+
+    def keep_names(self, command: KeepNames) -> None:
+        """Have these ranks write their names once they are in no run; one that is gone has none."""
+        for rank in self._here(command.ranks):
+            connection = self._by_rank.get(rank)
+            if connection is None or connection.asked_to_end or connection.how is not None:
+                self._outbox.tell(NamesKept(command.key, rank, why="its process has ended"))
+            else:
+                connection.send(frame(command))
 
     def forked(self, word: RankForked) -> None:
         """Note a rank's process, and send it the signal that waited for it."""
@@ -289,6 +303,16 @@ class LocalRanks:
         self.notice = ReclaimNotice(notice.action, notice.at)
         self._outbox.tell(self.notice)
         self.control(self.numbers, frame(notice))
+        if self.keep_at_notice and self._by_rank:
+            pool_id = self.places[0].job_id
+            self.keep_names(
+                KeepNames(
+                    notice_key(pool_id, self.generation),
+                    self.numbers,
+                    self._runs.last,
+                    end_of_time(notice.at),
+                )
+            )
 
     # ── state of ranks ──────────────────────────────────────────────────────────────────
 
