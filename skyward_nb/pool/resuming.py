@@ -69,14 +69,14 @@ class Resuming:
     # ── kept ────────────────────────────────────────────────────────────────────────────
 
     def _ends(self) -> dict[str, float | None]:
-        """The machines that are about to be reclaimed, with their ends; none once their ranks have kept their names."""
+        """The machines that are about to be reclaimed, or are, with their ends; none once ranks have kept their names."""
         is_over = self.is_due or self._kept_in == self._context.state.generation
         if is_over or not self._context.spec.checkpoint:
             return {}
         return {
             link.machine: end_of_time(link.noticed.at)
             for link in self._context.lines.links
-            if link.noticed is not None and not link.is_over
+            if link.noticed is not None
         }
 
     @property
@@ -97,9 +97,9 @@ class Resuming:
                 return
 
     def keep(self, watch: Watch) -> None:
-        """Have all ranks keep their names, once, where a machine is about to be reclaimed; no run goes on.
+        """Have all ranks that live keep their names, once, where a machine is about to be reclaimed; no run goes on.
 
-        Machines that are reclaimed are known to keep them by themselves, if nobody listens.
+        Those of that machine do so by themselves as soon as they are in no run, as nobody may listen then.
         """
         context, state = self._context, self._context.state
         if not (ends := self._ends()):
@@ -108,8 +108,11 @@ class Resuming:
         until = min(known, default=time.time() + _KEEP_LIMIT)
         key = notice_key(context.pool_id, state.generation)
         watch(Phase("keeping the names of all ranks"))
-        waiting = set(state.ranks)
-        context.lines.send(KeepNames(key, state.ranks, state.last_run, until))
+        gone = {*state.ended_ranks, *state.losses}
+        waiting = set(state.ranks) - gone
+        if gone:
+            until = time.time() + _KEEP_LIMIT  # that machine is gone, and the others stay
+        context.lines.send(KeepNames(key, tuple(sorted(waiting)), state.last_run, until))
         parts: list[CheckpointPart] = []
         why: dict[int, str] = {}
         others: list[Incoming] = []
@@ -136,7 +139,8 @@ class Resuming:
         context.lines.put_back(others)
         watch(Phase(""))
         self._kept_in = state.generation
-        self._told.append(self._kept_words(parts, why, waiting))
+        if why or waiting or not gone:  # else what they go on from is told
+            self._told.append(self._kept_words(parts, why, waiting))
 
     def _kept_words(
         self, parts: list[CheckpointPart], why: dict[int, str], waiting: set[int]

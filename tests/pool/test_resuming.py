@@ -214,3 +214,46 @@ for count in range(10_000):
     assert all(0 < count < 5_000 for count in counts)
     killed(pool, 1)
     assert values(pool, "count") == counts
+
+
+@pytest.fixture
+def elsewhere(make, place, monkeypatch):
+    """A pool of two machines that are elsewhere, and share a folder; the second one is about to be taken back."""
+    monkeypatch.setenv("SKYWARD_NOTICES", "signal:30")
+    pool = make(provider="fake", on_preempt="replace", checkpoint=place)
+    machine = pool.context.generations.machines[1]
+    agent = machine._here._agent.pid
+    return pool, machine, lambda: os.kill(agent, signal.SIGUSR2)
+
+
+def test_another_machine_goes_on_where_the_one_was_that_was_taken_back(elsewhere, place):
+    pool, machine, notice = elsewhere
+    ran(pool, "import skyward_nb as sky\nx = [sky.rank()]")
+    notice()
+    until(lambda: len(list(Path(place).rglob("rank-1.json"))) == 1)
+    machine.take_back()
+    until(lambda: pool.look(lambda _: None))
+    outcome = ran(pool, "x.append(sky.rank())")
+    assert outcome.names_lost == [] and not outcome.failed
+    replaced, resumed = outcome.pool_lost
+    assert replaced.startswith("fake1+ in place of node 1 (fake1)")
+    assert resumed.startswith("goes on from the checkpoint of ") and "(1 name, " in resumed
+    assert values(pool, "x") == [[0, 0], [1, 1]]
+
+
+def test_all_machines_keep_the_same_moment_where_one_is_announced_in_a_cell(elsewhere, place):
+    pool, machine, notice = elsewhere
+    begun = []
+
+    def watch(event):
+        if not begun and getattr(event, "text", "") == "begun\n":
+            begun.append(event)
+            notice()
+
+    text = "import time\nprint('begun')\nfor count in range(100_000):\n    time.sleep(0.01)"
+    outcome = ran(pool, text, watch=watch)
+    assert outcome.reclaimed and not outcome.failed
+    assert any(each.startswith("names are kept in the checkpoint") for each in outcome.pool_lost)
+    outcome = ran(pool, "count")
+    assert outcome.pool_lost[-1].startswith("goes on from the checkpoint of ")
+    assert pool.context.generations.machines[1].name == "fake1+"
