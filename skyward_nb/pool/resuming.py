@@ -28,6 +28,7 @@ from skyward_nb.words.checkpoints import (
     newest,
     notice_key,
     spell_contents,
+    spell_list,
     spell_time,
 )
 from skyward_nb.words.decoding import from_json
@@ -109,56 +110,50 @@ class Resuming:
         key = notice_key(context.pool_id, state.generation)
         watch(Phase("keeping the names of all ranks"))
         gone = {*state.ended_ranks, *state.losses}
-        waiting = set(state.ranks) - gone
+        asked = tuple(sorted(set(state.ranks) - gone))
         if gone:
             until = time.time() + _KEEP_LIMIT  # that machine is gone, and the others stay
-        context.lines.send(KeepNames(key, tuple(sorted(waiting)), state.last_run, until))
-        parts: list[CheckpointPart] = []
+        context.lines.send(KeepNames(key, asked, state.last_run, until))
+        parts, why = self._answers(key, asked, until, watch)
+        watch(Phase(""))
+        self._kept_in = state.generation
+        if why or not gone:  # else what they go on from is told
+            self._told.append(_kept_words(parts, why))
+
+    def _answers(
+        self, key: str, asked: tuple[int, ...], until: float, watch: Watch
+    ) -> tuple[list[CheckpointPart], dict[int, str]]:
+        """What these ranks have kept, and of the others why they have not."""
+        parts: dict[int, CheckpointPart] = {}
         why: dict[int, str] = {}
         others: list[Incoming] = []
         limit = time.monotonic() + max(0.0, until - time.time())
-        for event in context.lines.pump(lambda _: watch(None), limit, interrupts=True):
-            match event:
-                case SigInt():
-                    break
-                case NamesKept(key=of) if of == key:
-                    waiting.discard(event.rank)
-                    if event.part is not None:
-                        parts.append(event.part)
-                    else:
-                        why[event.rank] = event.why
-                case None:
-                    pass
-                case _:
-                    others.append(event)
-                    if isinstance(event, RankLost):
-                        waiting.discard(event.rank)
-                        why.setdefault(event.rank, event.how)
-            if not waiting:
+        for event in self._context.lines.pump(lambda _: watch(None), limit, interrupts=True):
+            if isinstance(event, SigInt):
                 break
-        context.lines.put_back(others)
-        watch(Phase(""))
-        self._kept_in = state.generation
-        if why or waiting or not gone:  # else what they go on from is told
-            self._told.append(self._kept_words(parts, why, waiting))
-
-    def _kept_words(
-        self, parts: list[CheckpointPart], why: dict[int, str], waiting: set[int]
-    ) -> str:
-        if not why and not waiting:
-            at = spell_time(max(part.at for part in parts))
-            return f"names are kept in the checkpoint of {at} ({spell_contents(parts)})"
-        lacking = [f"rank {rank}: {each}" for rank, each in sorted(why.items())]
-        if waiting:
-            lacking.append(f"{count_ranks(waiting)} did not answer in time")
-        return f"names are not kept, the checkpoint before holds: {'; '.join(lacking)}"
+            if isinstance(event, NamesKept) and event.key == key:
+                if event.part is not None:
+                    parts[event.rank] = event.part
+                else:
+                    why[event.rank] = event.why
+            elif event is not None:
+                others.append(event)
+                if isinstance(event, RankLost):
+                    why[event.rank] = event.how
+            if {*parts, *why} >= {*asked}:
+                break
+        self._context.lines.put_back(others)
+        late = "it did not answer in time"
+        return list(parts.values()), {
+            rank: why.get(rank, late) for rank in asked if rank not in parts
+        }
 
     # ── given ───────────────────────────────────────────────────────────────────────────
 
     def resume(self, ask: Ask, namespace: Mapping[str, Any]) -> frozenset[str]:
         """Give ranks their names of the newest checkpoint; which names these are. Raises `PoolError`."""
         spec, ledger = self._context.spec, self._context.ledger
-        answers = self._asked(ask, "found()")
+        answers = self._asked(ask, "look()")
         seen = [from_json(each, list[SeenCheckpoint]) for _, each in sorted(answers.items())]
         chosen = newest(seen, "" if spec.resume else self._context.pool_id)
         if chosen is None:
@@ -183,6 +178,10 @@ class Resuming:
         self.is_due = False
         lacking = {each.name: each.why for part in restored.values() for each in part.lacking}
         words = spell_contents(chosen.parts, lacking)
+        if states := sorted({name for part in chosen.parts for name in part.states}):
+            words += (
+                f"; make {spell_list(states)} again, and give them to sky.rejoin, the model first"
+            )
         self._told.append(f"goes on from the checkpoint of {spell_time(chosen.at)} ({words})")
         return frozenset(name for part in restored.values() for name in part.names)
 
@@ -227,6 +226,15 @@ class Resuming:
                 f"the checkpoint of {at} in {spec.checkpoints} was written by Python {part.python}, and code does not "
                 f"travel to {here}: begin without `resume`",
             )
+
+
+def _kept_words(parts: list[CheckpointPart], why: dict[int, str]) -> str:
+    """What ranks have kept; where one has not, what holds then."""
+    if not why:
+        at = spell_time(max((part.at for part in parts), default=0.0))
+        return f"names are kept in the checkpoint of {at} ({spell_contents(parts)})"
+    lacking = [f"rank {rank}: {each}" for rank, each in sorted(why.items())]
+    return f"names are not kept, the checkpoint before holds: {spell_list(lacking)}"
 
 
 def _nothing(seen: list[list[SeenCheckpoint]]) -> str:

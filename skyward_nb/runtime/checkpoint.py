@@ -21,7 +21,7 @@ from skyward_nb.pickling.home_namespace import home
 from skyward_nb.pickling.payload import Bundle, pack, rebuild
 from skyward_nb.protocol.answers import NamesKept
 from skyward_nb.protocol.commands import KeepNames
-from skyward_nb.runtime import event_sink
+from skyward_nb.runtime import event_sink, sharded_states
 from skyward_nb.runtime.checkpoint_places import CheckpointPlace, place_at
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.store.blobs import digest_of
@@ -111,9 +111,7 @@ def write(key: str, run: int, until: float | None = None) -> CheckpointPart:
     place, info, space = _place(), instance_info(), home()
     made = {name: is_own for name, is_own in _names.owners().items() if name in space}
     values = {name: space[name] for name in made}
-    bundle, left_out = _packed(values)
-    without = {each.name for each in left_out}
-    names = tuple(name for name in values if name not in without)
+    bundle, names, states, left_out = _packed(values)
     part = CheckpointPart(
         pool_id=info.job_id,
         generation=info.generation,
@@ -127,7 +125,8 @@ def write(key: str, run: int, until: float | None = None) -> CheckpointPart:
         names=names,
         own=tuple(name for name in names if made[name] or not _is_plain(values[name])),
         modules=dict(_names.modules()),
-        left_out=tuple(left_out),
+        left_out=left_out,
+        states=states,
     )
     place.write(key, f"rank-{part.rank}.names", bundle.parts, until)
     place.write(key, f"rank-{part.rank}{PART}", [msgspec.json.encode(part)], until)
@@ -154,22 +153,41 @@ def _world_size(info: InstanceInfo) -> int:
     return info.total_nodes * info.workers_per_node
 
 
-def _packed(values: dict[str, Any]) -> tuple[Bundle, list[NotKept]]:
-    """These as one pickle, and those that cannot be pickled."""
-    whole = "the names of this rank"
+def _packed(
+    values: dict[str, Any],
+) -> tuple[Bundle, tuple[str, ...], tuple[str, ...], tuple[NotKept, ...]]:
+    """One pickle of values and states by name; which these are, and what cannot be pickled."""
+    whole, states = "the names of this rank", dict[str, Any]()
     try:
-        return pack(whole, values), []
+        return pack(whole, (values, states)), tuple(values), (), ()
     except PayloadError:
         """One of them at least."""
     good: dict[str, Any] = {}
+    of_object: dict[int, Any] = {}
     left_out: list[NotKept] = []
     for name, value in values.items():
         try:
             pack(name, value)
             good[name] = value
         except PayloadError as error:
-            left_out.append(NotKept(name, bounded(error.type_name)))
-    return pack(whole, good), left_out
+            if (number := id(value)) not in of_object:
+                of_object[number] = _picklable_state(name, value)
+            if of_object[number] is not None:
+                states[name] = of_object[number]  # one state for all names of the object
+            else:
+                left_out.append(NotKept(name, bounded(error.type_name)))
+    bundle = pack(whole, (good, states))
+    return bundle, tuple(good), tuple(states), tuple(left_out)
+
+
+def _picklable_state(name: str, value: object) -> Any:
+    """The state of what cannot be pickled itself; None if there is none."""
+    try:
+        state = sharded_states.state_of(value)
+        pack(name, state)
+    except Exception:  # noqa: BLE001 - a user's `state_dict` may raise anything
+        return None
+    return state
 
 
 def _is_plain(value: object) -> bool:
@@ -193,7 +211,7 @@ def _is_plain(value: object) -> bool:
 # ── for ranks that are begun anew ───────────────────────────────────────────────────────
 
 
-def found() -> str:
+def look() -> str:
     """The checkpoints that this rank sees, as JSON of `SeenCheckpoint`s; raises OSError."""
     return msgspec.json.encode(_seen(_place())).decode()
 
@@ -229,11 +247,14 @@ def restore(key: str, skipped: tuple[str, ...] = ()) -> str:
             f"{key}/rank-{rank}.names is damaged: its bytes are not those that were written"
         )
     try:
-        values: dict[str, Any] = rebuild(data)
+        found: tuple[dict[str, Any], dict[str, Any]] = rebuild(data)
     except ModuleNotFoundError as error:
         raise OSError(
             f"names of the checkpoint need the module {error.name}, which is not here"
         ) from error
+    values, states = found
+    sharded_states.kept.clear()
+    sharded_states.kept.update(states)
     lacking: list[NotKept] = list(part.left_out)
     for name, module in part.modules.items():
         try:

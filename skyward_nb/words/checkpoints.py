@@ -197,7 +197,7 @@ def spell_contents(
     states = sorted({name for part in parts for name in part.states})
     words = [f"{len(names)} name{'s' * (len(names) != 1)}, {spell_size(size)}"]
     if states:
-        words.append(f"the state of {spell_list(states)}")
+        words.append(f"of {spell_list(states)} the state alone")
     if left:
         named = [f"{name} ({why})" for name, why in sorted(left.items())]
         words.append(f"left out: {spell_list(named)}")

@@ -219,7 +219,7 @@ for count in range(10_000):
 @pytest.fixture
 def elsewhere(make, place, monkeypatch):
     """A pool of two machines that are elsewhere, and share a folder; the second one is about to be taken back."""
-    monkeypatch.setenv("SKYWARD_NOTICES", "signal:30")
+    monkeypatch.setenv("SKYWARD_NOTICES", "signal:12")
     pool = make(provider="fake", on_preempt="replace", checkpoint=place)
     machine = pool.context.generations.machines[1]
     agent = machine._here._agent.pid
@@ -241,8 +241,8 @@ def test_another_machine_goes_on_where_the_one_was_that_was_taken_back(elsewhere
     assert values(pool, "x") == [[0, 0], [1, 1]]
 
 
-def test_all_machines_keep_the_same_moment_where_one_is_announced_in_a_cell(elsewhere, place):
-    pool, machine, notice = elsewhere
+def test_all_machines_keep_the_same_moment_where_one_is_announced_in_a_cell(elsewhere):
+    pool, _, notice = elsewhere
     begun = []
 
     def watch(event):

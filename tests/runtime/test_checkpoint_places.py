@@ -58,7 +58,7 @@ def test_what_others_may_have_written_is_not_read(folder, tmp_path, which):
         path.symlink_to(tmp_path / "elsewhere")
     else:
         path.chmod(0o722)
-    with pytest.raises(OSError, match="may have been written by others|symbolic links"):
+    with pytest.raises(OSError, match=r"may have been written by others|symbolic links"):
         folder.read("key", "name")
 
 
