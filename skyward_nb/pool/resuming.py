@@ -178,11 +178,10 @@ class Resuming:
         self.is_due = False
         lacking = {each.name: each.why for part in restored.values() for each in part.lacking}
         words = spell_contents(chosen.parts, lacking)
-        if states := sorted({name for part in chosen.parts for name in part.states}):
-            words += (
-                f"; make {spell_list(states)} again, and give them to sky.rejoin, the model first"
-            )
-        self._told.append(f"goes on from the checkpoint of {spell_time(chosen.at)} ({words})")
+        told = f"goes on from the checkpoint of {spell_time(chosen.at)} ({words})"
+        if any(part.states for part in chosen.parts):
+            told += "; make these again, and give them to sky.rejoin, a model before its optimizer"
+        self._told.append(told)
         return frozenset(name for part in restored.values() for name in part.names)
 
     def _asked(self, ask: Ask, call: str) -> dict[int, str]:

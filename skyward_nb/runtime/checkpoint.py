@@ -80,7 +80,11 @@ def checkpoint() -> str:
     """
     global _in_run
     where = os.environ.get(VARIABLE)
-    if where is None or _names is None:
+    if where is not None and _names is None:
+        raise RuntimeError(
+            "sky.checkpoint() keeps the names of cells, and this process has none: a script saves what it needs by itself"
+        )
+    if where is None:
         raise RuntimeError(
             "sky.checkpoint() writes where the pool's checkpoint= says: make the pool with checkpoint=FOLDER, which all "
             "machines share, or checkpoint=s3://bucket/prefix"

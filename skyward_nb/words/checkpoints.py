@@ -4,8 +4,9 @@ A checkpoint is what `sky.checkpoint()` wrote on all ranks of a pool at one call
 was about to be taken back. The design:
 
 - Each rank writes its own part, from its own process: its names as one pickle (so an optimizer still refers to
-  the parameters of its model), what cannot be pickled left out and named. Models whose parameters are spread over
-  ranks go by `torch.distributed.checkpoint`, as states by name, beside the parts.
+  the parameters of its model), what cannot be pickled left out and named. Of what cannot be pickled and has a
+  `state_dict`, as a model under `fully_shard` and its optimizer, the state is in it: each rank's own shards
+  (`runtime/sharded_states`), which `sky.rejoin` gives to those that are made again.
 - `checkpoint=PLACE` is a folder on the ranks' machines (one that they share: a common home, EFS, NFS; with
   provider=local any), or `s3://bucket/prefix`, with the machines' own credentials (`instance_profile=`).
 - Below PLACE, `POOL/KEY/` has for each rank `rank-N.names`, the pickle, and, written after it, `rank-N.json`, a
@@ -76,7 +77,7 @@ class CheckpointPart(msgspec.Struct, frozen=True, kw_only=True):
     modules: dict[str, str] = {}
     left_out: tuple[NotKept, ...] = ()
     states: tuple[str, ...] = ()
-    """Names whose states `torch.distributed.checkpoint` has written."""
+    """Names of which the state alone is in the pickle."""
 
 
 class SeenCheckpoint(msgspec.Struct, frozen=True):

@@ -92,8 +92,8 @@ def test_shards_are_taken_by_what_is_made_again(make, tmp_path):
     second = make(framework=("torch",), checkpoint=place, resume=True)
     (told,) = ran(second, "1").pool_lost
     assert told.endswith(
-        "the state of optimizer, part, sharded; make optimizer, part, sharded again, and give them to "
-        "sky.rejoin, the model first)"
+        "of optimizer, part, sharded the state alone); make these again, and give them to sky.rejoin, a model "
+        "before its optimizer"
     )
     (end, _) = second.run(
         request(second, SHARDS.replace("9", "7") + "sky.rejoin(sharded, optimizer)"),
