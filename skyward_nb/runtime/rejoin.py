@@ -22,6 +22,9 @@ def rejoin(model: Any, *others: Any) -> bool:
     it then, and it is there no more. False where there is none, as when no rank has died, after `%sky restart`,
     or in a pool without a process group of torch; so the call may stay in the cell that makes the model.
 
+    Where ranks go on from a checkpoint that has of such a model and optimizer the state alone, as of one under `fully_shard`,
+    they have that then, by the names that they have: as many ranks, with the same shards, else RuntimeError.
+
     Raises RuntimeError on all ranks, once, where state is lost: parts of a fully sharded model were on the
     rank that died, a model was over some of the ranks only, or the state was kept at two deaths: its last
     checkpoint is to be loaded. Raises RuntimeError, and leaves the state where it is, where it cannot be read,
