@@ -17,8 +17,8 @@ from skyward_nb.node.slices import SlicesLacking, with_slices
 from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.protocol.commands import Fork, UseEnvironment
 from skyward_nb.protocol.events import RankRefused, Step
-from skyward_nb.runtime import checkpoint
 from skyward_nb.runtime.kept_state import KeptState
+from skyward_nb.words.checkpoints import VARIABLE
 from skyward_nb.words.info import environment
 from skyward_nb.words.rank_limits import own_cpus
 
@@ -91,7 +91,7 @@ class RankSpawner:
             for use in uses[place.node]:
                 env |= find_plugin(use.name).env(place, use.options)
             if order.checkpoint:
-                env[checkpoint.VARIABLE] = order.checkpoint
+                env[VARIABLE] = order.checkpoint
             env |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"} | order.env
             rendezvous = self._ports.take_rendezvous() if place.is_head else None
             await self._ranks.fork(

@@ -28,6 +28,7 @@ from skyward_nb.store.blobs import digest_of
 from skyward_nb.words.bounds import bounded
 from skyward_nb.words.checkpoints import (
     PART,
+    VARIABLE,
     CheckpointPart,
     NotKept,
     RestoredPart,
@@ -39,8 +40,6 @@ from skyward_nb.words.decoding import from_json
 from skyward_nb.words.errors import PayloadError
 from skyward_nb.words.info import InstanceInfo
 
-VARIABLE = "SKYWARD_KEPT_NAMES"
-"""Where checkpoints of this pool are; the agent sets it for ranks of a pool with `checkpoint=`."""
 _ATOMS = (str, bytes, int, float, complex, bool, type(None), FunctionType, type)
 _MOST_PARTS = 10_000
 

@@ -39,6 +39,8 @@ import msgspec
 from skyward_nb.words.errors import OptionError, SkyError, spell_size
 
 S3 = "s3://"
+VARIABLE = "SKYWARD_KEPT_NAMES"
+"""Where checkpoints of a pool's name are; the agent sets it for ranks of a pool with `checkpoint=`."""
 PART = ".json"
 """The end of the names of files that hold a `CheckpointPart`."""
 KEPT = 2
