@@ -39,6 +39,10 @@ Ask = Callable[[RunRequest], RunOutcome]
 """Runs a request to its end."""
 _KEEP_LIMIT = 60.0
 """Seconds that ranks may take to keep their names where a notice does not say when their machine ends."""
+_AT_LEAST = 10.0
+"""Seconds that they have in any case: the clock here may be another one than the machine's."""
+_LONGEST = 120.0
+"""Seconds from a notice to the end of a machine, at most."""
 
 
 class Resuming:
@@ -92,7 +96,7 @@ class Resuming:
         now = time.time()
         for machine, end in ends.items():
             seen = self._seen.setdefault(machine, now)
-            if end is None or now >= (seen + end) / 2:
+            if end is None or now >= (seen + min(end, seen + _LONGEST)) / 2:
                 with self._context.lock:
                     run.state.end_before_reclaim(self._context.pace.now())
                 return
@@ -106,13 +110,14 @@ class Resuming:
         if not (ends := self._ends()):
             return
         known = [end for end in ends.values() if end is not None]
-        until = min(known, default=time.time() + _KEEP_LIMIT)
+        now = time.time()
+        until = max(min(known, default=now + _KEEP_LIMIT), now + _AT_LEAST)
         key = notice_key(context.pool_id, state.generation)
         watch(Phase("keeping the names of all ranks"))
         gone = {*state.ended_ranks, *state.losses}
         asked = tuple(sorted(set(state.ranks) - gone))
         if gone:
-            until = time.time() + _KEEP_LIMIT  # that machine is gone, and the others stay
+            until = now + _KEEP_LIMIT  # that machine is gone, and the others stay
         context.lines.send(KeepNames(key, asked, state.last_run, until))
         parts, why = self._answers(key, asked, until, watch)
         watch(Phase(""))
@@ -195,7 +200,8 @@ class Resuming:
                 raise PoolError(
                     spec.name,
                     f"names of the checkpoint in {spec.checkpoints} cannot be had: rank {end.rank}: "
-                    f"{end.failure.type_name}: {end.failure.message}. `%sky restart` begins without them",
+                    f"{end.failure.type_name}: {end.failure.message}. `%sky restart`, or a new pool without resume, "
+                    "begins without them",
                 )
         answers: dict[int, str] = {}
         for rank in ranks:
