@@ -31,6 +31,7 @@ from skyward_nb.words.checkpoints import (
     spell_list,
     spell_time,
 )
+from skyward_nb.words.controls import spelt
 from skyward_nb.words.decoding import from_json
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.ranks import count_ranks
@@ -65,7 +66,7 @@ class Resuming:
     def told_once(self) -> tuple[str, ...]:
         """Where ranks go on from, or where their names were kept, in words; each once."""
         told, self._told = self._told, []
-        return tuple(told)
+        return tuple(map(spelt, told))  # names and reasons are a machine's
 
     def tell_later(self, words: tuple[str, ...]) -> None:
         """Tell these with the next run that a person sees."""
