@@ -30,6 +30,7 @@ from skyward_nb.words.checkpoints import (
     spell_contents,
     spell_list,
     spell_time,
+    time_before_stop,
 )
 from skyward_nb.words.controls import spelt
 from skyward_nb.words.decoding import from_json
@@ -42,8 +43,6 @@ _KEEP_LIMIT = 60.0
 """Seconds that ranks may take to keep their names where a notice does not say when their machine ends."""
 _AT_LEAST = 10.0
 """Seconds that they have in any case: the clock here may be another one than the machine's."""
-_LONGEST = 120.0
-"""Seconds from a notice to the end of a machine, at most."""
 
 
 class Resuming:
@@ -53,8 +52,8 @@ class Resuming:
         self._context = context
         self.is_due: bool = False
         """Whether ranks were begun anew, and have no names of a checkpoint yet."""
-        self._seen: dict[str, float] = {}
-        """When notices were seen, by machine."""
+        self._due: dict[str, float] = {}
+        """When a cell is stopped since a machine ends, by machine."""
         self._kept_in = 0
         """The generation whose ranks have kept their names."""
         self._told: list[str] = []
@@ -96,11 +95,18 @@ class Resuming:
             return
         now = time.time()
         for machine, end in ends.items():
-            seen = self._seen.setdefault(machine, now)
-            if end is None or now >= (seen + min(end, seen + _LONGEST)) / 2:
+            due = self._due.setdefault(machine, now + time_before_stop(now, end))
+            if now >= due:
                 with self._context.lock:
                     run.state.end_before_reclaim(self._context.pace.now())
                 return
+
+    def was_stopped_there(self, run: ActiveRun) -> bool:
+        """Whether the agent of a machine that is about to be reclaimed stopped a run that went on without a client."""
+        state = run.state
+        asked = state.interrupts or state.timed_out or state.failed or state.lost
+        ended = any(end.interrupted for end in state.done.values())
+        return ended and not asked and self.is_to_keep
 
     def keep(self, watch: Watch) -> None:
         """Have all ranks that live keep their names, once, where a machine is about to be reclaimed; no run goes on.

@@ -290,6 +290,7 @@ class RunExecutor:
                 context.lines.arrived()
             context.ledger.settle(run.state.done, run.namespace, run.plan)
             state.is_over(run.number)
+        run.state.reclaimed |= self._resuming.was_stopped_there(run)
         is_cell = is_last and not run.state.is_call and not run.state.broken
         if is_cell and self._resuming.is_to_keep:
             with context.lock.turn():

@@ -48,6 +48,8 @@ KEPT = 2
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]")
 """https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html"""
 _MOST_NAMED = 5
+_LONGEST_NOTICE = 120.0
+"""Seconds from a notice to the end of a machine, at most; clocks of machines differ."""
 
 
 class NotKept(msgspec.Struct, frozen=True):
@@ -161,6 +163,11 @@ def end_of_time(at: str) -> float | None:
         return datetime.fromisoformat(at).timestamp()
     except ValueError:
         return None
+
+
+def time_before_stop(now: float, end: float | None) -> float:
+    """Seconds that a cell goes on after a notice that its machine ends then: half of those that are left."""
+    return 0.0 if end is None else max(0.0, min(end - now, _LONGEST_NOTICE) / 2)
 
 
 def newest(seen: Sequence[Sequence[SeenCheckpoint]], pool_id: str = "") -> SeenCheckpoint | None:

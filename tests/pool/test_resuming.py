@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from pools import request, values
+from pools import follow, found, request, values
 from waiting import until
 
 from skyward_nb.words.errors import PoolError
@@ -214,6 +214,22 @@ for count in range(10_000):
     assert all(0 < count < 5_000 for count in counts)
     killed(pool, 1)
     assert values(pool, "count") == counts
+
+
+def test_a_cell_that_goes_on_without_a_client_is_stopped_by_the_agent(announced, make, place):
+    pool, notice = announced(6)
+    text = "import time\nfor count in range(100_000):\n    time.sleep(0.01)"
+    pool.begin(request(pool, text), lambda _: None)
+    pool.leave()
+    notice()
+    until(lambda: len(list(Path(place).rglob("*-notice/rank-?.json"))) == 2)
+    again = found(pool)
+    again.attach(lambda _: None)
+    outcome = follow(again, lambda _: None)
+    assert outcome.reclaimed and outcome.done[0].interrupted
+    assert outcome.pool_lost[-1].startswith("names are kept in the checkpoint of ")
+    again.close()
+    assert all(0 < count < 50_000 for count in values(make(checkpoint=place, resume=True), "count"))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from skyward_nb.words.checkpoints import (
     outdated,
     read_place,
     spell_contents,
+    time_before_stop,
 )
 from skyward_nb.words.errors import OptionError
 
@@ -107,6 +108,13 @@ def test_keys_sort_by_generation_and_run():
     assert keys == sorted(keys, key=lambda key: (key[:7], "notice" in key, key))
     assert end_of_time("2026-11-22T10:00:00Z") == 1795341600
     assert end_of_time("soon") is None
+
+
+@pytest.mark.parametrize(
+    ("end", "seconds"), [(None, 0.0), (160.0, 30.0), (90.0, 0.0), (10_000.0, 60.0)]
+)
+def test_a_cell_goes_on_for_half_of_the_time(end, seconds):
+    assert time_before_stop(100.0, end) == seconds
 
 
 def test_the_error_travels():
