@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from skyward_nb.reports.rank_failures import RankFailure
     from skyward_nb.reports.results import RankResults
     from skyward_nb.runtime.accumulate import accumulate
+    from skyward_nb.runtime.checkpoint import checkpoint
     from skyward_nb.runtime.instance import device, instance_info, is_head, rank, world_size
     from skyward_nb.runtime.parallelize import full_state, parallelize
     from skyward_nb.runtime.preempt import on_preempt
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from skyward_nb.runtime.sampler import DistributedSampler as DistributedSampler
     from skyward_nb.runtime.shard import shard
     from skyward_nb.runtime.sync import barrier, data_place, mesh
+    from skyward_nb.words.checkpoints import StoppedAtNotice
     from skyward_nb.words.errors import (
         AcceleratorError,
         AccountError,
@@ -128,6 +130,7 @@ _HOMES = {
     "Slurm": "options.provider_arguments",
     "Spec": "options.arguments",
     "StartError": "words.errors",
+    "StoppedAtNotice": "words.checkpoints",
     "TakenBack": "words.errors",
     "Volume": "words.volume",
     "Worker": "words.pool_options",
@@ -136,6 +139,7 @@ _HOMES = {
     "accelerators": "options.accelerator_choices",
     "accumulate": "runtime.accumulate",
     "barrier": "runtime.sync",
+    "checkpoint": "runtime.checkpoint",
     "data_place": "runtime.sync",
     "device": "runtime.instance",
     "full_state": "runtime.parallelize",
@@ -208,6 +212,7 @@ __all__ = [
     "Slurm",
     "Spec",
     "StartError",
+    "StoppedAtNotice",
     "TakenBack",
     "Volume",
     "Worker",
@@ -215,6 +220,7 @@ __all__ = [
     "accelerators",
     "accumulate",
     "barrier",
+    "checkpoint",
     "compute",
     "data_place",
     "device",

@@ -50,6 +50,8 @@ class _Entry:
     held: object = None
     """An object that a mark stands for, held so that its id is not reused."""
     definition: weakref.ref[Any] | None = None
+    sent_in: int = 0
+    """The number of the run with which it was sent last."""
 
 
 class Ledger:
@@ -79,6 +81,8 @@ class Ledger:
         self._numbers = itertools.count(1)
         self.parcels_from: int = 0
         """Parcels with lower numbers were sent by a client that is gone."""
+        self._earlier: dict[str, _Entry] = {}
+        """What ranks had that are gone, whose names a checkpoint may have."""
 
     # ── before a run ────────────────────────────────────────────────────────────────────
 
@@ -214,8 +218,8 @@ class Ledger:
 
     # ── during and after a run ──────────────────────────────────────────────────────────
 
-    def sent(self, plan: Plan, ranks: tuple[int, ...]) -> None:
-        """Note that the plan is on its way to the ranks."""
+    def sent(self, plan: Plan, ranks: tuple[int, ...], run: int = 0) -> None:
+        """Note that the plan is on its way to the ranks, with the run of this number."""
         for unit, some in plan.sending:
             mark, given = unit.mark, range(self._world_size) if some is None else some
             for label, value in zip(unit.labels, unit.values, strict=True):
@@ -223,6 +227,7 @@ class Ledger:
                 entry.definition = weakref.ref(value) if is_label(label) else None
                 entry.marks.update(dict.fromkeys(given, mark))
                 entry.digest = unit.bundle.digest
+                entry.sent_in = run
                 self.altered.pop(label, None)
                 entry.is_assigned = False
                 entry.owners.clear()
@@ -315,8 +320,32 @@ class Ledger:
         entry.owners.update(ranks)
         self.altered.pop(name, None)
 
-    def forget(self) -> None:
-        """Note that ranks begin anew and have nothing."""
+    def newer_than(self, run: int) -> tuple[str, ...]:
+        """Names that the notebook sent after this run to ranks that are gone: a checkpoint's are older."""
+        earlier = self._earlier.items()
+        return tuple(sorted(name for name, entry in earlier if entry.sent_in > run))
+
+    def resumed(self, names: Mapping[str, Collection[int]], namespace: Mapping[str, Any]) -> None:
+        """Note the names, with ranks, that these have from a checkpoint, and had made or may have changed.
+
+        Each is theirs until the notebook's content changes: since it was sent to the ranks before, else since now.
+        """
+        for name, ranks in names.items():
+            self.found(name, ranks)
+            entry, earlier = self._entries[name], self._earlier.get(name)
+            if earlier is not None and earlier.marks:
+                entry.digest, entry.held = earlier.digest, earlier.held
+                entry.sent_in = earlier.sent_in
+                there = {rank: mark for rank, mark in earlier.marks.items() if rank in ranks}
+                entry.marks = {rank: ContentMark(mark.content) for rank, mark in there.items()}
+            elif name in namespace:
+                entry.marks = dict.fromkeys(ranks, self._new_mark(name, namespace[name]))
+        self._earlier = {}
+
+    def forget(self, *, resumes: bool = False) -> None:
+        """Note that ranks begin anew and have nothing; with `resumes`, they may get names of a checkpoint."""
+        names = {name: each for name, each in self._entries.items() if not is_label(name)}
+        self._earlier = {**self._earlier, **names} if resumes else {}
         self._known = NameCache()
         for each in (self.altered, self._entries, self._parcels, self._unused, self._gone):
             each.clear()

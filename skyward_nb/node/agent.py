@@ -143,6 +143,8 @@ class Agent:
             case commands.KeepState():
                 self._kept.hand_on(command.generation)
                 self._ranks.keep_state(command, data)
+            case commands.KeepNames():
+                self._ranks.keep_names(command)
             case commands.Sample():
                 # The answer to the one before is the answer to this one, too.
                 if self._sampling is None or self._sampling.done():

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -22,6 +23,7 @@ from skyward_nb.node.stack_pipe import STACK_SIGNAL
 from skyward_nb.node.telemetry import RankProcess, Sampler
 from skyward_nb.protocol.commands import (
     Interrupt,
+    KeepNames,
     KeepState,
     Kill,
     MachineReclaimed,
@@ -30,6 +32,7 @@ from skyward_nb.protocol.commands import (
     Run,
 )
 from skyward_nb.protocol.events import (
+    NamesKept,
     NotKilled,
     RankLost,
     ReclaimNotice,
@@ -38,10 +41,13 @@ from skyward_nb.protocol.events import (
     StateKept,
 )
 from skyward_nb.protocol.frames import frame
+from skyward_nb.words.checkpoints import end_of_time, notice_key, time_before_stop
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.rank_limits import spell_excess
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_PATIENCE = 2.0
+"""Seconds that ranks of a training may take to come to the same step."""
 _HANG_UP = 0.5
 """Seconds for a dead rank's connection to close; a child that inherited it may keep it open."""
 
@@ -65,6 +71,8 @@ class LocalRanks:
         self.generation: int = 0
         self.notice: ReclaimNotice | None = None
         """The notice that the machine is reclaimed, if it came."""
+        self.keep_at_notice: bool = False
+        """Whether ranks keep their names then."""
 
     # ── the ranks ───────────────────────────────────────────────────────────────────────
 
@@ -151,6 +159,15 @@ class LocalRanks:
                 self._outbox.tell(StateKept(command.generation, rank))
             else:
                 connection.send(data)
+
+    def keep_names(self, command: KeepNames) -> None:
+        """Have these ranks write their names once they are in no run; one that is gone has none."""
+        for rank in self._here(command.ranks):
+            connection = self._by_rank.get(rank)
+            if connection is None or connection.asked_to_end or connection.how is not None:
+                self._outbox.tell(NamesKept(command.key, rank, why="its process has ended"))
+            else:
+                connection.send(frame(command))
 
     def forked(self, word: RankForked) -> None:
         """Note a rank's process, and send it the signal that waited for it."""
@@ -289,6 +306,19 @@ class LocalRanks:
         self.notice = ReclaimNotice(notice.action, notice.at)
         self._outbox.tell(self.notice)
         self.control(self.numbers, frame(notice))
+        if not (self.keep_at_notice and self._by_rank):
+            return
+        key, end = notice_key(self.places[0].job_id, self.generation), end_of_time(notice.at)
+        self.keep_names(KeepNames(key, self.numbers, self._runs.last, end))
+        wait = time_before_stop(time.time(), end)
+        asyncio.get_running_loop().call_later(wait, self._stop_unattended)
+
+    def _stop_unattended(self) -> None:
+        """Stop the pool's cell, so that ranks keep their names, where no client does and all ranks are here."""
+        running = self._runs.running
+        if running and self._runs.is_cell and not self._elsewhere and self._outbox.line is None:
+            order = Interrupt(self._runs.last, running, patience=_PATIENCE)
+            self.interrupt(order, frame(order))
 
     # ── state of ranks ──────────────────────────────────────────────────────────────────
 

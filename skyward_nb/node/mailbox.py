@@ -20,7 +20,14 @@ from typing import TypeVar
 
 from skyward_nb.node.deferred_interrupt import DeferredInterrupt
 from skyward_nb.node.uplink import Uplink
-from skyward_nb.protocol.commands import Command, FeedValue, Gather, Interrupt, Resume
+from skyward_nb.protocol.commands import (
+    Command,
+    FeedValue,
+    Gather,
+    Interrupt,
+    KeepNames,
+    Resume,
+)
 from skyward_nb.protocol.frames import command_frames
 from skyward_nb.runtime.common_step import common_step
 
@@ -67,12 +74,18 @@ class Mailbox:
 
     def next_gather(self, run: int) -> Gather | None:
         """Wait for the `Gather` of this run; None when the run is interrupted instead."""
-        while (command := self.next()) is not None:
-            if isinstance(command, Gather) and command.run == run:
-                return command
-            if isinstance(command, Interrupt) and command.run == run:
-                return None
-        return None
+        later: list[Command] = []
+        try:
+            while (command := self.next()) is not None:
+                if isinstance(command, Gather) and command.run == run:
+                    return command
+                if isinstance(command, Interrupt) and command.run == run:
+                    return None
+                if isinstance(command, KeepNames):
+                    later.append(command)
+            return None
+        finally:
+            self._waiting.extendleft(reversed(later))
 
     def receive(self, run: int, kind: type[C]) -> C:
         """Wait for the next command of a kind in this run; ConnectionError when the agent is gone."""

@@ -34,10 +34,11 @@ from skyward_nb.node.uplink import Uplink
 from skyward_nb.pickling import reducers
 from skyward_nb.plugins.base import RankContext
 from skyward_nb.plugins.connection_gate import UnsafeServer
-from skyward_nb.protocol.commands import KeepState, PluginUse, Reform, Run
+from skyward_nb.protocol.commands import KeepNames, KeepState, PluginUse, Reform, Run
 from skyward_nb.protocol.events import RankDone, RankPhase, RankReady, RankRefused, StateKept
 from skyward_nb.protocol.message_parts import Packed, Rejected
 from skyward_nb.runtime import debugging, event_sink, hooks, kept_state, remote_generators
+from skyward_nb.runtime.checkpoint import names_kept
 from skyward_nb.runtime.common_step import common_step
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.errors import spell_size
@@ -122,6 +123,8 @@ class Rank:
                     going_on = self._reform(command)
                 elif isinstance(command, KeepState):
                     self._uplink.emit(self._state_kept(command))
+                elif isinstance(command, KeepNames):
+                    self._uplink.emit(names_kept(command, self.info.rank))
             if not going_on:
                 return
             # Peers are going, too: a framework's orderly farewell would wait for them.

@@ -20,6 +20,7 @@ from skyward_nb.pickling.payload import unpack
 from skyward_nb.pickling.sizes import measure
 from skyward_nb.protocol.commands import Parcel, Run
 from skyward_nb.protocol.message_parts import Packed, Rejected, Variable
+from skyward_nb.runtime import checkpoint
 from skyward_nb.store.blobs import BlobStore, CorruptValue
 from skyward_nb.words.bounds import bounded
 from skyward_nb.words.errors import PayloadError
@@ -52,7 +53,10 @@ class RankNamespace:
         self._store = store
         self._finder = ProjectFinder()
         self._cells: dict[str, int] = {}
+        self._altered: set[str] = set()
+        """Names from the notebook whose containers were changed in place here."""
         set_home(shell.user_ns)
+        checkpoint.connect(checkpoint.RankNames(self._owners, self._modules, self._restored))
 
     def take_path(self, path: tuple[str, ...]) -> None:
         """Find modules in the folders of the notebook's `sys.path`, too."""
@@ -91,6 +95,7 @@ class RankNamespace:
                     namespace[name] = value
             raise
         self._cells.update(dict.fromkeys(before, 0))
+        self._altered.difference_update(before)
         return call
 
     def _bind(self, parcel: Parcel, before: dict[str, object]) -> None:
@@ -146,7 +151,9 @@ class RankNamespace:
 
     def altered(self, prints: dict[str, object]) -> tuple[str, ...]:
         """The names whose containers have changed since."""
-        return altered(prints, self._shell.user_ns) if prints else ()
+        found = altered(prints, self._shell.user_ns) if prints else ()
+        self._altered.update(found)
+        return found
 
     def variables(self) -> tuple[Variable, ...]:
         """All names, with sizes."""
@@ -165,14 +172,36 @@ class RankNamespace:
 
     def _names(self) -> list[str]:
         """Names that code bound: no modules, none of IPython's own."""
+        return [name for name, value in self._bound() if not issubclass(type(value), ModuleType)]
+
+    def _bound(self) -> list[tuple[str, Any]]:
+        """Names that code bound, none of IPython's own."""
         hidden = self._shell.user_ns_hidden
         return [
-            name
+            (name, value)
             for name, value in list(self._shell.user_ns.items())
-            if not name.startswith("_")
-            and not (name in hidden and hidden[name] is value)
-            and not issubclass(type(value), ModuleType)
+            if not name.startswith("_") and not (name in hidden and hidden[name] is value)
         ]
+
+    # ── checkpoints ─────────────────────────────────────────────────────────────────────
+
+    def _owners(self) -> dict[str, bool]:
+        """All names; whether each was bound here, or changed in place, and not just sent by the notebook."""
+        return {
+            name: self._cells.get(name, -1) != 0 or name in self._altered for name in self._names()
+        }
+
+    def _modules(self) -> dict[str, str]:
+        """Names of modules that can be imported elsewhere, with the modules' own."""
+        return {
+            name: value.__name__
+            for name, value in self._bound()
+            if isinstance(value, ModuleType) and value.__name__ in sys.modules
+        }
+
+    def _restored(self, own: tuple[str, ...], sent: tuple[str, ...]) -> None:
+        """These names are from a checkpoint: the rank's own, and those that the notebook had sent."""
+        self._cells.update({**dict.fromkeys(own, -1), **dict.fromkeys(sent, 0)})
 
 
 def _is_same(value: object, *, replaced: bool) -> Callable[[object], bool]:

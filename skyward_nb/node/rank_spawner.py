@@ -18,6 +18,7 @@ from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.protocol.commands import Fork, UseEnvironment
 from skyward_nb.protocol.events import RankRefused, Step
 from skyward_nb.runtime.kept_state import KeptState
+from skyward_nb.words.checkpoints import VARIABLE
 from skyward_nb.words.info import environment
 from skyward_nb.words.rank_limits import own_cpus
 
@@ -81,6 +82,7 @@ class RankSpawner:
         self._kept.begin(order.generation)
         self._forge.list_processes()
         self._ranks.limit_memory(order.limits.memory)
+        self._ranks.keep_at_notice = bool(order.checkpoint)
         # Slurm and containers may give a part of the machine's processors.
         threads = max(1, len(os.sched_getaffinity(0)) // len(order.places))
         together = order.places[0].cluster and len(order.places) == order.places[0].world_size
@@ -88,6 +90,8 @@ class RankSpawner:
             env = environment(place) | devices_of(place, {each.node for each in order.places})
             for use in uses[place.node]:
                 env |= find_plugin(use.name).env(place, use.options)
+            if order.checkpoint:
+                env[VARIABLE] = order.checkpoint
             env |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"} | order.env
             rendezvous = self._ports.take_rendezvous() if place.is_head else None
             await self._ranks.fork(

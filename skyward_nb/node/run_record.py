@@ -21,6 +21,8 @@ class RunRecord:
         """The run of each rank that is in one."""
         self.last: int = 0
         """The number of the last run."""
+        self.is_cell: bool = False
+        """Whether that is a cell's, and no call's or script's."""
         self.unseen: RunBegan | None = None
         """The run that goes on, or whose end no client has seen."""
 
@@ -31,7 +33,7 @@ class RunRecord:
 
     def begin(self, run: Run, here: list[int]) -> None:
         """A run begins on ranks of which these are on this machine; clients that attach later read on from here."""
-        self.last = run.run
+        self.last, self.is_cell = run.run, run.call is None
         self.unseen = RunBegan(run.run, run.generation, run.ranks, run.card)
         self._running |= dict.fromkeys(here, run.run)
         self._journal.begin(run.run)

@@ -18,7 +18,7 @@ def as_text(option: str, value: Any) -> str:
             return ",".join(f"{name}:{size}" for name, size in value.items())
         case "mesh", list() | tuple():
             return msgspec.json.encode(value).decode()
-        case (("simulate" | "spot" | "trust_local_users" | "yes"), bool()):
+        case (("simulate" | "spot" | "trust_local_users" | "yes" | "resume"), bool()):
             return "yes" if value else "no"
         case option, int() | float() if option in _NUMBERS and not isinstance(value, bool):
             return str(value)

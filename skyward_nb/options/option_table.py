@@ -14,6 +14,7 @@ from skyward_nb.options import option_readers as readers
 from skyward_nb.options.synonyms import OPTION_HINTS
 from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.catalogue import KINDS
+from skyward_nb.words.checkpoints import read_place
 from skyward_nb.words.frameworks import AUTO, WORDS
 from skyward_nb.words.hosts import TRUST, read_port
 from skyward_nb.words.image import read_python_or_path
@@ -113,6 +114,9 @@ OPTIONS: tuple[Option, ...] = (
     _pool("instance_type", "g6.xlarge", "type of machines (the cheapest that fits)", _TYPE),
     _choice("pool", "spot", "no|yes|auto|cheapest", "machines that AWS may reclaim; auto: if any (no)"),
     _choice("pool", "on_preempt", "tell|replace", "whether the next run replaces lost machines or jobs (tell)"),
+    _pool("checkpoint", "FOLDER|s3://bucket/dir", "where ranks keep names before a machine goes",
+          read_place),
+    _flag("pool", "resume", "a new pool begins with the names of its newest checkpoint"),
     _pool("max_cost", "5", "dollars after which the pool ends itself", readers.dollars),
     _pool("max_hourly_cost", "2.5", "most dollars an hour of each machine", readers.dollars),
     _pool("confirm_above", "5", "dollars an hour above which you are asked first (5)", readers.dollars),

@@ -75,6 +75,8 @@ def spec_of(base: PoolSpec, asked: PoolOptions) -> PoolSpec:
     if spec.partition and not spec.mig:
         raise OptionError("partition", "partition cuts GPUs into slices, and needs mig=3g.40gb")
     _check_shares(spec)
+    if spec.resume and not spec.checkpoint:
+        raise OptionError("resume", "resume goes on from checkpoint=..., which is missing")
     if spec.backend == "nccl" and spec.accelerator is None:
         raise OptionError("backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo")
     if spec.simulate and spec.accelerator is None:

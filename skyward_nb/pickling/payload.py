@@ -286,6 +286,13 @@ def unpack(
     return value
 
 
+def rebuild(data: memoryview) -> Any:
+    """Rebuild what lies there as `Bundle.parts`, of this user's own making; raises what rebuilding raises."""
+    first, *buffers = _pieces(data)
+    with _no_collection():
+        return object_table.Unpickler(first, buffers).load()
+
+
 def _pieces(data: memoryview) -> list[memoryview]:
     """The pickle and its buffers."""
     count = int.from_bytes(data[:4], "little")

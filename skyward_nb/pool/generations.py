@@ -154,7 +154,9 @@ class Generations:
         def fork(places: tuple[InstanceInfo, ...]) -> Fork:
             spec = self._spec
             number = self._state.generation
-            return Fork(number, places, self._plugins, spec.variables, spec.limits)
+            return Fork(
+                number, places, self._plugins, spec.variables, spec.limits, spec.checkpoints
+            )
 
         soon = time.monotonic() + STILL_MEANT
         written = defaultdict[int, str](str)

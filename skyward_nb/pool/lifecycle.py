@@ -61,7 +61,8 @@ class Lifecycle:
             try:
                 with context.lines.interrupts():
                     self._connect(watch)
-                    self._renewal.begin(watch)
+                    self._renewal.begin(watch, keeps=context.spec.resume)
+                self._runs.resume(watch)
             except AgentGone as gone:
                 idle = f"no client came for idle={context.spec.idle:g} s"
                 why = f"its agents ended before they were reached: {idle}"

@@ -107,6 +107,8 @@ class RunOutcome:
     names_lost: list[str] = field(default_factory=list)
     limit: int | None = None
     timed_out: bool = False
+    reclaimed: bool = False
+    """Whether it was stopped since a machine of its ranks is about to be reclaimed."""
     was_cut: bool = False
     """Whether communication was cut, to stop ranks in collectives."""
     was_reformed: bool = False
@@ -156,7 +158,7 @@ class RunOutcome:
     def went_well(self) -> bool:
         """Whether there is nothing to tell of how it went, as nearly always: no rank failed, was stopped or lost."""
         return not (
-            self.failed or self.lost or self.killed or self.interrupted or self.timed_out
+            self.failed or self.lost or self.killed or self.interrupted or self.timed_out or self.reclaimed
             or self.lost_before or self.names_lost or self.lost_beside or self.pool_lost
             or self.was_cut or self.was_reformed or self.began_anew or self.kept
             or self.waited_in or any(end.interrupted for end in self.done.values())
@@ -222,6 +224,7 @@ class ActiveRun:
             names_lost=sorted(set(self.names_lost)),
             limit=self.limit,
             timed_out=state.timed_out,
+            reclaimed=state.reclaimed,
             was_cut=state.was_cut,
             apart=state.is_call,
             in_store=self.in_store,

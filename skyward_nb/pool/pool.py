@@ -17,6 +17,7 @@ from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.outcome import ActiveRun, RunObserver, RunOutcome, RunRequest, run_whole
 from skyward_nb.pool.registry import PoolEntry
 from skyward_nb.pool.renewal import Renewal
+from skyward_nb.pool.resuming import Resuming
 from skyward_nb.pool.run_executor import RunExecutor
 from skyward_nb.pool.sending import Sending
 from skyward_nb.protocol.commands import RunSeen
@@ -51,8 +52,11 @@ class Pool:
         self.closing: Closing = Closing(context)
         self.driver: Driver = Driver(context, self.closing)
         self.sending: Sending = Sending(context, self.closing, self.driver)
-        self.renewal: Renewal = Renewal(context, self.closing, self.driver, self.sending)
-        self.runs: RunExecutor = RunExecutor(context, self.driver, self.sending, self.renewal)
+        resuming = Resuming(context)
+        self.renewal: Renewal = Renewal(context, self.closing, self.driver, self.sending, resuming)
+        self.runs: RunExecutor = RunExecutor(
+            context, self.driver, self.sending, self.renewal, resuming
+        )
         self.lifecycle: Lifecycle = Lifecycle(
             context, self.closing, self.renewal, self.runs, sources
         )

@@ -16,6 +16,7 @@ from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.link import Link
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.replacements import Replacements
+from skyward_nb.pool.resuming import Resuming
 from skyward_nb.pool.sending import Sending
 from skyward_nb.pool.state import PoolPhase, Remedy
 from skyward_nb.protocol.events import CostChanged, Event, RankLost
@@ -38,9 +39,15 @@ class Renewal:
     """Begins generations of ranks, on other machines if some were reclaimed."""
 
     def __init__(
-        self, context: PoolContext, closing: Closing, driver: Driver, sending: Sending
+        self,
+        context: PoolContext,
+        closing: Closing,
+        driver: Driver,
+        sending: Sending,
+        resuming: Resuming,
     ) -> None:
         self._context = context
+        self._resuming = resuming
         self._state = context.state
         self._closing = closing
         self._driver = driver
@@ -66,7 +73,7 @@ class Renewal:
         """Have ranks forked anew, with empty namespaces; the next run replaces ranks that are lost meanwhile.
 
         Reclaimed machines are replaced first; if that fails, the ranks stay as they were. With `keeps`, a
-        rank that lives keeps the state of its models for `sky.rejoin`.
+        rank that lives keeps the state of its models for `sky.rejoin`, and the new ones go on from a checkpoint.
         """
         context, state, is_whole = self._context, self._state, False
         state.becomes(PoolPhase.BEGINNING)
@@ -84,6 +91,7 @@ class Renewal:
             state.begins_anew()
             self._sending.forget()
             is_whole = context.generations.begin(watch, stubborn=stubborn)
+            self._resuming.begun_anew(resumes=keeps)
         finally:
             state.has_begun(is_whole=is_whole)
         if context.known_stores is not None and self.replacing is not None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver, RunWatch
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import ActiveRun, RunObserver, RunOutcome, RunRequest
 from skyward_nb.pool.renewal import Lost, Renewal
+from skyward_nb.pool.resuming import Resuming
 from skyward_nb.pool.run_state import PATIENCE, RunState
 from skyward_nb.pool.sending import Sending, digests_in_store
 from skyward_nb.pool.state import Remedy, Send
-from skyward_nb.protocol.events import Phase, RankLost, RunBegan
+from skyward_nb.protocol.events import Event, Phase, RankLost, RunBegan
 from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.words.errors import MachineLost
 from skyward_nb.words.frameworks import with_what_they_need
@@ -34,13 +37,19 @@ class RunExecutor:
     """Executes runs: lost ranks and machines are replaced before a run, and broken groups repaired after it."""
 
     def __init__(
-        self, context: PoolContext, driver: Driver, sending: Sending, renewal: Renewal
+        self,
+        context: PoolContext,
+        driver: Driver,
+        sending: Sending,
+        renewal: Renewal,
+        resuming: Resuming,
     ) -> None:
         self._context = context
         self._state = context.state
         self._driver = driver
         self._sending = sending
         self._renewal = renewal
+        self._resuming = resuming
         self._untold: Lost = {}, []
         """The losses before a run that could not begin: the next run reports them."""
         self._warned_of_cost = False
@@ -64,11 +73,19 @@ class RunExecutor:
         try:
             while True:
                 before = self._state.generation
+                if request.call is None and request.is_work and self._resuming.is_to_keep:
+                    with self._driver.turn(), self._context.lines.interrupts():
+                        self._resuming.keep(watch)
                 lost_now, names_lost_now = self._renewal.made_whole(request, watch)
                 losses |= lost_now
                 names_lost += names_lost_now
                 try:
-                    return self._begin(request, watch, calm, (losses, names_lost))
+                    run = self._begin(request, watch, calm, (losses, names_lost))
+                    if run is not None:
+                        return run
+                    given = self.resume(watch, request.namespace)
+                    names_lost[:] = [name for name in names_lost if name not in given]
+                    continue
                 except MachineLost as lost:
                     # Nothing has begun: the run can begin as soon as there is another machine.
                     self._notice_end(lost, before, watch)
@@ -82,7 +99,8 @@ class RunExecutor:
 
     def _begin(
         self, request: RunRequest, watch: RunObserver, calm: contextlib.ExitStack | None, lost: Lost
-    ) -> ActiveRun:
+    ) -> ActiveRun | None:
+        """Send what a run needs and let it run; None if ranks are to have names of a checkpoint first."""
         context, sending, state = self._context, self._sending, self._state
         losses, names_lost = lost
         with contextlib.ExitStack() as shortly:
@@ -99,6 +117,8 @@ class RunExecutor:
                     if not state.is_ready:
                         names_lost += context.ledger.names_made_on_ranks()
                         self._renewal.begin(watch, keeps=True)
+            if self._resuming.is_due and request.is_work and request.call is None:
+                return None
             if request.call is not None and machines is not context.generations.machines:
                 self._driver.busy()  # the call was sent to a machine that has ended
             plan, parcels = sending.pack(request, watch)
@@ -125,9 +145,30 @@ class RunExecutor:
                 fewest=request.fewest,
             )
             context.lines.send(sending.command(request, plan, parcels, call, limit))
-            context.ledger.sent(plan, request.ranks)
+            context.ledger.sent(plan, request.ranks, run.number)
             self._driver.add(run)
         return run
+
+    def resume(
+        self, watch: Watch, namespace: Mapping[str, Any] = MappingProxyType({})
+    ) -> frozenset[str]:
+        """Give ranks that were begun anew the names of a checkpoint, if they are due; which. Raises `PoolError`."""
+        if not self._resuming.is_due:
+            return frozenset()
+
+        def tick(event: object) -> None:
+            watch(event if isinstance(event, Phase) else None)
+
+        def ask(request: RunRequest) -> RunOutcome:
+            with contextlib.ExitStack() as calm:
+                outcome = self.finish(self.begin(request, tick, calm), tick)
+            self._resuming.tell_later(outcome.pool_lost)
+            return outcome
+
+        watch(Phase("taking the names of a checkpoint"))
+        given = self._resuming.resume(ask, namespace)
+        watch(Phase(""))
+        return given
 
     def _state_of(
         self,
@@ -237,13 +278,23 @@ class RunExecutor:
         is_on_reformed = (
             generations.reformed_in == run.state.generation and "torch" not in generations.regained
         )
-        self._driver.conduct((run,), lambda _, event: watch(event))
+
+        def watched(_: ActiveRun, event: Event | None) -> None:
+            watch(event)
+            self._resuming.look(run)
+
+        self._driver.conduct((run,), watched)
         with context.lock:
             is_last = state.is_last(run.number)
             if is_last:
                 context.lines.arrived()
             context.ledger.settle(run.state.done, run.namespace, run.plan)
             state.is_over(run.number)
+        run.state.reclaimed |= self._resuming.was_stopped_there(run)
+        is_cell = is_last and not run.state.is_call and not run.state.broken
+        if is_cell and self._resuming.is_to_keep:
+            with context.lock.turn():
+                self._resuming.keep(watch)
         remedy, lost_beside = Remedy.NOTHING, frozenset[int]()
         if is_last and state.is_unsettled:  # while others run, the last of them does that
             with context.lock.turn():
@@ -270,4 +321,5 @@ class RunExecutor:
         costs = "" if self._warned_of_cost or bill is None else bill.warning(time.time())
         self._warned_of_cost = self._warned_of_cost or bool(costs)
         of_machines = () if replacing is None else replacing.words()
-        return tuple(each for each in (words, *of_machines, costs) if each)
+        of_names = self._resuming.told_once()
+        return tuple(each for each in (words, *of_machines, *of_names, costs) if each)

@@ -8,6 +8,8 @@ running        a rank's process ends     the same, and the generation is broken
 running        `timeout` is over         ranks send their stacks, then they are interrupted
 running        the person interrupts     all running ranks are interrupted; if they are all ranks of a
                                          training, they have `patience` to come to the same step
+running        a machine is about to    the same, where ranks keep their names before it
+               be reclaimed
 running        an earlier client did     the same, without another interrupt
 interrupting   a moment passes           running ranks cut their communication if they wait in a
                                          collective, and send their stacks
@@ -77,6 +79,8 @@ class RunState:
         self.killed: set[int] = set()
         self.interrupts: int = 0
         self.timed_out: bool = False
+        self.reclaimed: bool = False
+        """Whether it was stopped since a machine of its ranks is about to be reclaimed."""
         self.waited_in: dict[int, str] = {}
         self.stacks: dict[int, str] = {}
         self.was_cut: bool = False
@@ -271,6 +275,11 @@ class RunState:
             self._untold.clear()
             return self._kill()
         return self._stop(now, by_person=True)
+
+    def end_before_reclaim(self, now: float) -> None:
+        """Have ranks stop, as after an interrupt, while there is time to keep their names."""
+        if self.running and not self._stopping:
+            self.reclaimed, self._stop_due = True, now
 
     def on_interrupted(self, event: RunInterrupted, now: float) -> None:
         """Handle the confirmation of an interrupt, by this client or by an earlier one, which this one continues."""

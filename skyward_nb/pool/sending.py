@@ -49,7 +49,7 @@ class Sending:
     def forget(self) -> None:
         """Note that ranks begin anew and have nothing."""
         self._path.forget()
-        self._context.ledger.forget()
+        self._context.ledger.forget(resumes=bool(self._context.spec.checkpoint))
 
     # ── names ───────────────────────────────────────────────────────────────────────────
 

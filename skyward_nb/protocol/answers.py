@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from skyward_nb.words.checkpoints import CheckpointPart
+
 
 class CommunicationCut(msgspec.Struct, frozen=True, tag=True):
     """A rank's answer to `CutCommunication`: the collective its main thread waits in, and whether it was cut."""
@@ -30,3 +32,12 @@ class StateKept(msgspec.Struct, frozen=True, tag=True):
     generation: int
     rank: int
     words: str | None = None
+
+
+class NamesKept(msgspec.Struct, frozen=True, tag=True):
+    """A rank's answer to `KeepNames`: its part of the checkpoint, or `why` there is none, in words."""
+
+    key: str
+    rank: int
+    part: CheckpointPart | None = None
+    why: str = ""

@@ -96,6 +96,8 @@ class Fork(msgspec.Struct, frozen=True, tag=True):
     plugins: tuple[PluginUse, ...] = ()
     env: dict[str, str] = {}
     limits: RankLimits = RankLimits()
+    checkpoint: str = ""
+    """Where these ranks' names are kept when asked, or when the machine is reclaimed; "": nowhere."""
 
     def __repr__(self) -> str:
         return masked_repr(self)
@@ -309,6 +311,19 @@ class KeepState(msgspec.Struct, frozen=True, tag=True):
     ranks: tuple[int, ...]
 
 
+class KeepNames(msgspec.Struct, frozen=True, tag=True):
+    """To ranks, from the client or their agent: write their names into the checkpoint `key`, `until` then or not at all.
+
+    A rank does so once it is in no run, and answers by `NamesKept`, as the agent does for one that is gone; `until` is in
+    seconds since 1970, `run` the last run of the pool.
+    """
+
+    key: str
+    ranks: tuple[int, ...]
+    run: int
+    until: float | None = None
+
+
 class Inspect(msgspec.Struct, frozen=True, tag=True):
     """To an agent: answer with a `Stack` for each of these ranks, even if it is stuck in native code."""
 
@@ -349,6 +364,7 @@ Command = (
     | Fork
     | Reform
     | KeepState
+    | KeepNames
     | Run
     | DebugRequest
     | Interrupt

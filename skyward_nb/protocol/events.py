@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from skyward_nb.protocol.answers import CommunicationCut, NotKilled, StateKept
+from skyward_nb.protocol.answers import CommunicationCut, NamesKept, NotKilled, StateKept
 from skyward_nb.protocol.message_parts import (
     Client,
     Endpoint,
@@ -371,6 +371,7 @@ Event = (
     | RankReady
     | RankRefused
     | StateKept
+    | NamesKept
     | Output
     | Display
     | Clear

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from IPython.core.getipython import get_ipython
 
-from skyward_nb.hangs.hang import sentence, spell_span
-from skyward_nb.hangs.rank_locations import RankLocation, Source, whereabouts
+from skyward_nb.hangs.hang import spell_span
+from skyward_nb.hangs.rank_locations import Source, whereabouts
 from skyward_nb.hangs.stacks import threads
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.pickling.payload import map_all, unpack
@@ -44,8 +44,8 @@ from skyward_nb.reports.run_notes import (
     of_a_lost_gpu,
     of_a_memory_limit,
     of_an_old_group,
+    of_waits,
     run_notes,
-    stalled,
     whereabouts_of,
 )
 from skyward_nb.reports.run_profiles import profiles_of, table, told
@@ -53,6 +53,7 @@ from skyward_nb.reports.source_lines import sources
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.view.run_view import FailedLine
+from skyward_nb.words.checkpoints import StoppedAtNotice
 from skyward_nb.words.controls import spelt
 from skyward_nb.words.errors import OptionError, PayloadError, PoolError, ResultTooLarge, SkyError
 from skyward_nb.words.ranks import count_ranks
@@ -133,12 +134,8 @@ class RunEnding:
         if (rejected := rejection_of(outcome)) is not None:
             self._display.fail(rejected, notes=notes)
             raise rejected
-        if outcome.timed_out:
-            raise self._after_timeout(timeout or 0.0, notes)
-        if outcome.failed:
-            raise self._failed(notes)
-        if outcome.lost and not self._is_enough():
-            raise self._died(notes)
+        if (ended := self._ended_badly(timeout or 0.0, notes)) is not None:
+            raise ended
         notes = (*(f"{line}; the others went on without" for line in self._deaths()), *notes)
         try:
             value = value_of()
@@ -152,6 +149,21 @@ class RunEnding:
             ran = spell_result(outcome.ranks, self._pool.spec.world_size)
             self._display.end("finished", f"{ran} finished", notes=notes)
         return value
+
+    def _ended_badly(self, timeout: float, notes: tuple[str, ...]) -> BaseException | None:
+        """The error for ranks that took too long, failed, died, or were stopped at a notice."""
+        outcome = self._outcome
+        if outcome.timed_out:
+            return self._after_timeout(timeout, notes)
+        if outcome.failed:
+            return self._failed(notes)
+        if outcome.lost and not self._is_enough():
+            return self._died(notes)
+        if outcome.reclaimed and not self._all_ended_well():
+            stopped = StoppedAtNotice("; ".join(self._pool.renewal.notices))
+            self._display.fail(stopped, notes=notes)
+            return stopped
+        return None
 
     def _all_ended_well(self) -> bool:
         """Whether every rank came to the cell's end, as one does that handles an interrupt."""
@@ -353,24 +365,11 @@ class RunEnding:
         is_kept = self._goes_on and not self._outcome.began_anew
         kept = "; namespaces kept on all ranks" if is_kept else ""
         words = f"Interrupted on {count_ranks(self._outcome.ranks)}{kept}"
-        notes = (*self._waited_for(), *notes)
+        notes = (*of_waits(self._outcome, self._pool.ranks, self._display.hang), *notes)
         self._display.end("interrupted", words, short="Interrupted", error_notes=notes)
         error = KeyboardInterrupt()
         show(error, [f"KeyboardInterrupt: {words}", *notes])
         return error
-
-    def _waited_for(self) -> tuple[str, ...]:
-        """For whom ranks waited before the interrupt, as the picture had it, or for ranks that had ended."""
-        if self._display.hang:
-            return (self._display.hang,)
-        outcome = self._outcome
-        waiting = {rank: RankLocation(waits_in=name) for rank, name in outcome.waited_in.items()}
-        had_ended = [
-            r for r, end in outcome.done.items() if r not in waiting and not end.interrupted
-        ]
-        if had_ended and {*waiting, *had_ended} == {*outcome.ranks}:
-            return (sentence(stalled(outcome, waiting, self._pool.ranks)),) if waiting else ()
-        return ()
 
     def _run_notes(self) -> tuple[str, ...]:
         """Notes on the run, however it ended."""

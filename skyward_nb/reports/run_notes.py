@@ -149,6 +149,17 @@ def of_a_collective_timeout(
     return (f"after {spell_span(span)} {sentence(stalled(outcome, running, everyone))}",)
 
 
+def of_waits(outcome: RunOutcome, everyone: tuple[int, ...], hang: str) -> tuple[str, ...]:
+    """For whom ranks waited before an interrupt, as the picture had it (`hang`), or for ranks that had ended."""
+    if hang:
+        return (hang,)
+    waiting = {rank: RankLocation(waits_in=name) for rank, name in outcome.waited_in.items()}
+    had_ended = [r for r, end in outcome.done.items() if r not in waiting and not end.interrupted]
+    if waiting and had_ended and {*waiting, *had_ended} == {*outcome.ranks}:
+        return (sentence(stalled(outcome, waiting, everyone)),)
+    return ()
+
+
 def deaths(outcome: RunOutcome) -> dict[int, RankLost]:
     """Ranks whose processes ended in the run, other than by us."""
     if not outcome.lost:
@@ -218,7 +229,7 @@ def _stopped(outcome: RunOutcome) -> list[str]:
         elif not outcome.was_reformed and not outcome.timed_out:
             were = "was" if len(ranks) == 1 else "were"
             notes.append(f"{count_ranks(ranks)} {were} stopped while waiting in {name}")
-    if outcome.interrupted or outcome.timed_out:
+    if outcome.interrupted or outcome.timed_out or outcome.reclaimed:
         return notes
     busy = [r for r, end in outcome.done.items() if end.interrupted and r not in outcome.waited_in]
     if busy:
@@ -268,7 +279,8 @@ def _steps_in_common(outcome: RunOutcome) -> str:
     """How many optimizer steps all ranks of a training have made that were stopped together; or ""."""
     made = {end.optimizer_steps for end in outcome.done.values()}
     is_whole = not (outcome.lost or outcome.lost_before or outcome.began_anew)
-    if not (is_whole and (outcome.interrupted or outcome.timed_out)) or len(made) != 1 or 0 in made:
+    was_stopped = outcome.interrupted or outcome.timed_out or outcome.reclaimed
+    if not (is_whole and was_stopped) or len(made) != 1 or 0 in made:
         return ""
     (count,) = made
     return f"all ranks made {count} optimizer step{'s' * (count != 1)}"

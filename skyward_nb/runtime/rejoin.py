@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from skyward_nb.compat.torch_models_private import COMPILED
-from skyward_nb.runtime import kept_state
+from skyward_nb.runtime import kept_state, sharded_states
 from skyward_nb.runtime.kept_state import KeptEntry, KeptModel, KeptState
 from skyward_nb.runtime.state_broadcast import Broadcast
 
@@ -21,6 +21,9 @@ def rejoin(model: Any, *others: Any) -> bool:
     returns it; `others` are what has `load_state_dict`. True on all ranks if the state was taken: each has
     it then, and it is there no more. False where there is none, as when no rank has died, after `%sky restart`,
     or in a pool without a process group of torch; so the call may stay in the cell that makes the model.
+
+    Where ranks go on from a checkpoint that has of such a model and optimizer the state alone, as of one under `fully_shard`,
+    they have that then, by the names that they have: as many ranks, with the same shards, else RuntimeError.
 
     Raises RuntimeError on all ranks, once, where state is lost: parts of a fully sharded model were on the
     rank that died, a model was over some of the ranks only, or the state was kept at two deaths: its last
@@ -37,6 +40,9 @@ def rejoin(model: Any, *others: Any) -> bool:
     module = _checked(model, others)
     told: list[list[KeptEntry]] = _of_all(here.entries())
     entries = {(each.origin, each.number): each for found in told for each in found}
+    if _of_checkpoint(model, others):
+        here.remove(each for each in entries.values() if each.why)
+        return True
     if not entries:
         return False
     shapes, names = kept_state.shapes_of(module), [_name(each) for each in others]
@@ -54,6 +60,23 @@ def rejoin(model: Any, *others: Any) -> bool:
     here.taken.add(module)
     here.remove(over)
     dist.barrier()  # it is there no more on any machine
+    return True
+
+
+def _of_checkpoint(model: Any, others: tuple[Any, ...]) -> bool:
+    """Whether a checkpoint had states of these, under the names that they have here; all ranks have them then."""
+    names = sharded_states.names_of((model, *others))
+    told: list[list[str]] = _of_all(names)
+    if not all(told):
+        return False
+    if any(each != names for each in told):
+        raise ValueError(
+            "ranks called sky.rejoin with different names: all ranks have to give the same"
+        )
+    _together(
+        lambda: sharded_states.take(names, (model, *others)),
+        "the state of the checkpoint cannot be taken, and stays",
+    )
     return True
 
 

@@ -120,6 +120,8 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     instance_type: Stated[str] = UNSET
     spot: Stated[Spot] = UNSET
     on_preempt: Stated[OnPreempt] = UNSET
+    checkpoint: Stated[str] = UNSET
+    resume: Stated[bool] = UNSET
     max_cost: Stated[float] = UNSET
     max_hourly_cost: Stated[float] = UNSET
     confirm_above: Stated[float] = UNSET

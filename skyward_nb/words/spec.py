@@ -40,7 +40,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     provider=ssh, `slurm` the access of provider=slurm, `kubernetes` that of provider=kubernetes, `ray` that of provider=ray, `skypilot` that of provider=sky, `aws` that of provider=aws, whose machines have these `cpus` and GB of `memory` and cost
     at most `max_cost` dollars in all, and each `max_hourly_cost` an hour; above `confirm_above` dollars an hour
     (None: no limit), the user is asked. `on_preempt` says whether reclaimed machines are replaced; `volumes` are
-    folders of each of them.
+    folders of each of them. `checkpoint` is where names of ranks are kept, a folder or `s3://bucket/prefix`; with `resume`
+    the first ranks begin with the newest that are there.
     """
 
     name: str = "default"
@@ -65,6 +66,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_hourly_cost: float | None = None
     confirm_above: float | None = 5.0
     on_preempt: OnPreempt = "tell"
+    checkpoint: str = ""
+    resume: bool = False
     simulate: Simulate = ""
     framework: tuple[str, ...] = ()
     adds_frameworks: bool = False
@@ -100,6 +103,11 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     def real_accelerator(self) -> Accelerator | None:
         """The accelerators that each node must have; None where none are asked for, or they are simulated."""
         return None if self.simulate else self.accelerator
+
+    @property
+    def checkpoints(self) -> str:
+        """Where the checkpoints of this pool's name are; "": nowhere."""
+        return f"{self.checkpoint}/{self.name}" if self.checkpoint else ""
 
     @property
     def limits(self) -> RankLimits:

@@ -19,6 +19,7 @@ DOCS = ROOT / "docs"
 INNER = {
     "SKYWARD_KERAS_AVERAGE": "env= of `sky.plugins.keras`",
     "SKYWARD_KERAS_SEED": "env= of `sky.plugins.keras`",
+    "SKYWARD_KEPT_NAMES": "from the agent to its ranks",
     "SKYWARD_LEASE_FILE": "from the machine's maker to its agent",
     "SKYWARD_LOGIN_FOLDER": "from our login to the agent",
     "SKYWARD_LOGIN_UMASK": "from our login to the agent",

@@ -421,3 +421,38 @@ def test_a_function_that_one_rank_has_goes_to_another_as_it_was_packed(ledger, h
     assert len(first) == 2, "the name, and the definition"
     assert sent((0,)) == {}
     assert sent((1,)) == first
+
+
+# ── names of a checkpoint ───────────────────────────────────────────────────────────────
+
+
+def test_what_ranks_have_from_a_checkpoint_is_theirs_as_if_they_had_lived(ledger):
+    ns = {"model": [1], "rate": 1, "late": 1}
+    ledger.sent(ledger.plan(["model", "rate"], ns, ALL), ALL, 1)
+    ledger.sent(ledger.plan(["late"], ns, ALL), ALL, 3)
+    ns["rate"] = 2  # after it was sent: the checkpoint's is older
+    ledger.forget(resumes=True)
+    assert ledger.newer_than(2) == ("late",)
+    ledger.resumed({"model": ALL, "rate": ALL, "made": (1,)}, ns)
+    assert send(ledger, ["model", "rate", "late", "made"], ns) == (
+        {"rate": None, "late": None},
+        {"model": "kept on ranks", "rate": "sent", "late": "sent", "made": "kept on ranks"},
+    )
+    ns["model"] = [2]
+    assert set(send(ledger, ["model"], ns)[0]) == {"model"}
+    assert ledger.newer_than(0) == ()
+
+
+def test_what_new_ranks_have_from_a_checkpoint_is_theirs_until_the_notebooks_changes(ledger):
+    ns = {"model": [1]}
+    ledger.resumed({"model": ALL}, ns)
+    assert send(ledger, ["model"], ns) == ({}, {"model": "kept on ranks"})
+    ns["model"] = [2]
+    assert send(ledger, ["model"], ns) == ({"model": None}, {"model": "sent"})
+
+
+def test_without_checkpoints_nothing_is_remembered_of_ranks_that_are_gone(ledger):
+    ns = {"x": 1}
+    ledger.sent(ledger.plan(["x"], ns, ALL), ALL, 5)
+    ledger.forget()
+    assert ledger.newer_than(0) == ()

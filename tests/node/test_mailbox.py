@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from skyward_nb.node.mailbox import Mailbox
-from skyward_nb.protocol.commands import Interrupt
+from skyward_nb.protocol.commands import Gather, Interrupt, KeepNames
 from skyward_nb.protocol.frames import frame
 
 
@@ -23,7 +23,8 @@ def mailbox(monkeypatch):
     here, there = socket.socketpair()
     with here, there:
         made = Mailbox(here, SimpleNamespace(sending=False, interrupted=False))
-        made.interrupt = lambda run: there.sendall(frame(Interrupt(run, (0,))))
+        made.send = lambda command: there.sendall(frame(command))
+        made.interrupt = lambda run: made.send(Interrupt(run, (0,)))
         yield made
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
@@ -82,3 +83,11 @@ def test_what_else_cannot_be_raised_is_told_as_python_does(mailbox):
         del broken
     mailbox.close()
     assert told == [LookupError, KeyboardInterrupt], "nobody interrupted it"
+
+
+def test_names_are_kept_after_a_result_that_is_gathered(mailbox):
+    keep, gather = KeepNames("key", (0,), 7), Gather(7, (0,))
+    for command in (keep, gather):
+        mailbox.send(command)
+    assert mailbox.next_gather(7) == gather
+    assert mailbox.next() == keep

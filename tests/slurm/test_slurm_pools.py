@@ -268,6 +268,22 @@ time.sleep(600)
 
 
 @pytest.mark.extensive
+def test_ranks_of_another_job_go_on_from_names_kept_before_the_time_limit(slurm, cluster, tmp_path):
+    """Ranks that run nothing keep them at once, on both nodes."""
+    place = tmp_path / "shared"
+    pool = slurm(job={"extra": ("--time=2",)}, checkpoint=str(place))
+    pool.start(lambda _: None)
+    assert values(pool, "import skyward_nb as sky\nkept = [sky.rank()]\nkept") == [[0], [1]]
+    until(lambda: len(list(place.rglob("*-notice/rank-?.json"))) == 2)
+    pool.close()
+    again = slurm(checkpoint=str(place), resume=True)
+    again.start(lambda _: None)
+    assert values(again, "kept") == [[0], [1]]
+    again.close()
+    until(cluster.is_empty)
+
+
+@pytest.mark.extensive
 def test_a_job_with_a_higher_priority_takes_its_nodes(slurm, cluster):
     pool = slurm()
     pool.start(lambda _: None)

@@ -1,0 +1,273 @@
+"""`sky.checkpoint`: the names of a rank are written where `checkpoint=` says, and taken from there by a later rank.
+
+What is in a checkpoint, and when it is taken, is in `words/checkpoints`; where it lies, in `checkpoint_places`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import msgspec
+
+from skyward_nb.pickling import reducers
+from skyward_nb.pickling.home_namespace import home
+from skyward_nb.pickling.payload import Bundle, pack, rebuild
+from skyward_nb.protocol.answers import NamesKept
+from skyward_nb.protocol.commands import KeepNames
+from skyward_nb.runtime import event_sink, sharded_states
+from skyward_nb.runtime.checkpoint_places import CheckpointPlace, place_at
+from skyward_nb.runtime.instance import instance_info
+from skyward_nb.store.blobs import digest_of
+from skyward_nb.words.bounds import bounded
+from skyward_nb.words.checkpoints import (
+    PART,
+    VARIABLE,
+    CheckpointPart,
+    NotKept,
+    RestoredPart,
+    SeenCheckpoint,
+    key_of,
+    outdated,
+)
+from skyward_nb.words.decoding import from_json
+from skyward_nb.words.errors import PayloadError
+from skyward_nb.words.info import InstanceInfo
+
+_ATOMS = (str, bytes, int, float, complex, bool, type(None), FunctionType, type)
+_MOST_PARTS = 10_000
+
+
+@dataclass(frozen=True)
+class RankNames:
+    """What this rank's namespace tells of its names, and is told.
+
+    `owners` has the names that code bound or the notebook sent, each with whether the rank bound it, or changed it in
+    place; `modules` are names of modules; `restored` notes names of a checkpoint: the rank's own, and those sent.
+    """
+
+    owners: Callable[[], Mapping[str, bool]]
+    modules: Callable[[], Mapping[str, str]]
+    restored: Callable[[tuple[str, ...], tuple[str, ...]], None]
+
+
+_names: RankNames | None = None
+_in_run: tuple[int, int] = (0, 0)
+"""The last run in which a checkpoint was made, and how many were."""
+_last: tuple[str, CheckpointPart] | None = None
+
+
+def connect(names: RankNames) -> None:
+    """This process is a rank with these names."""
+    global _names
+    _names = names
+
+
+def checkpoint() -> str:
+    """Write this rank's names where the pool's `checkpoint=` says; returns the checkpoint's place.
+
+    All ranks call it, in the same cell; ranks that are begun anew in the pool, and with `resume` those of a new pool of
+    its name, begin with these names. What cannot be pickled is left out, and told when names are taken. Raises
+    RuntimeError outside a pool with `checkpoint=`, and in a cell of some of the ranks only; OSError where it cannot be
+    written; nothing is changed then, and the checkpoint before stays.
+    """
+    global _in_run
+    where = os.environ.get(VARIABLE)
+    if where is not None and _names is None:
+        raise RuntimeError(
+            "sky.checkpoint() keeps the names of cells, and this process has none: a script saves what it needs by itself"
+        )
+    if where is None:
+        raise RuntimeError(
+            "sky.checkpoint() writes where the pool's checkpoint= says: make the pool with checkpoint=FOLDER, which all "
+            "machines share, or checkpoint=s3://bucket/prefix"
+        )
+    info = instance_info()
+    world = _world_size(info)
+    if len(reducers.running) < world:
+        raise RuntimeError(
+            f"sky.checkpoint() keeps the names of all {world} ranks, and this runs on {len(reducers.running)}: call it in "
+            "a cell of all ranks"
+        )
+    run = event_sink.run()
+    _in_run = (run, _in_run[1] + 1 if _in_run[0] == run else 1)
+    key = key_of(info.job_id, info.generation, run, _in_run[1])
+    write(key, run)
+    return f"{where}/{key}"
+
+
+def write(key: str, run: int, until: float | None = None) -> CheckpointPart:
+    """Write this rank's part of a checkpoint, until then (seconds since 1970) or not at all; raises OSError.
+
+    A part that was written last under this key is not written again.
+    """
+    global _last
+    if _last is not None and _last[0] == key:
+        return _last[1]
+    assert _names is not None, "this process is no rank"
+    place, info, space = _place(), instance_info(), home()
+    made = {name: is_own for name, is_own in _names.owners().items() if name in space}
+    values = {name: space[name] for name in made}
+    bundle, names, states, left_out = _packed(values)
+    part = CheckpointPart(
+        pool_id=info.job_id,
+        generation=info.generation,
+        run=run,
+        rank=info.pool_rank,
+        world_size=_world_size(info),
+        at=time.time(),
+        python=platform.python_version(),
+        digest=bundle.digest,
+        size=bundle.size,
+        names=names,
+        own=tuple(name for name in names if made[name] or not _is_plain(values[name])),
+        modules=dict(_names.modules()),
+        left_out=left_out,
+        states=states,
+    )
+    place.write(key, f"rank-{part.rank}.names", bundle.parts, until)
+    place.write(key, f"rank-{part.rank}{PART}", [msgspec.json.encode(part)], until)
+    _last = key, part
+    if not part.rank:
+        for old in outdated(_seen(place)):
+            place.remove(old)
+    return part
+
+
+def names_kept(command: KeepNames, rank: int) -> NamesKept:
+    """Write this rank's part of a checkpoint, as it is asked; what a user's objects raise meanwhile is told."""
+    try:
+        return NamesKept(command.key, rank, write(command.key, command.run, command.until))
+    except Exception as error:  # noqa: BLE001 - a user's objects may raise anything as they are packed
+        return NamesKept(command.key, rank, why=bounded(f"{type(error).__name__}: {error}"))
+
+
+def _place() -> CheckpointPlace:
+    return place_at(os.environ[VARIABLE])
+
+
+def _world_size(info: InstanceInfo) -> int:
+    return info.total_nodes * info.workers_per_node
+
+
+def _packed(
+    values: dict[str, Any],
+) -> tuple[Bundle, tuple[str, ...], tuple[str, ...], tuple[NotKept, ...]]:
+    """One pickle of values and states by name; which these are, and what cannot be pickled."""
+    whole, states = "the names of this rank", dict[str, Any]()
+    try:
+        return pack(whole, (values, states)), tuple(values), (), ()
+    except PayloadError:
+        """One of them at least."""
+    good: dict[str, Any] = {}
+    of_object: dict[int, Any] = {}
+    left_out: list[NotKept] = []
+    for name, value in values.items():
+        try:
+            pack(name, value)
+            good[name] = value
+        except PayloadError as error:
+            if (number := id(value)) not in of_object:
+                of_object[number] = _picklable_state(name, value)
+            if of_object[number] is not None:
+                states[name] = of_object[number]  # one state for all names of the object
+            else:
+                left_out.append(NotKept(name, bounded(error.type_name)))
+    bundle = pack(whole, (good, states))
+    return bundle, tuple(good), tuple(states), tuple(left_out)
+
+
+def _picklable_state(name: str, value: object) -> Any:
+    """The state of what cannot be pickled itself; None if there is none."""
+    try:
+        state = sharded_states.state_of(value)
+        pack(name, state)
+    except Exception:  # noqa: BLE001 - a user's `state_dict` may raise anything
+        return None
+    return state
+
+
+def _is_plain(value: object) -> bool:
+    """Whether nobody but who bound it can have changed it: text, numbers, functions, classes, and containers of these."""
+    todo, seen = [value], 0
+    while todo:
+        each = todo.pop()
+        seen += 1
+        kind = type(each)
+        if seen > _MOST_PARTS:
+            return False
+        if kind in (list, tuple, set, frozenset):
+            todo.extend(each)  # type: ignore[arg-type]
+        elif kind is dict:
+            todo.extend([*each.keys(), *each.values()])  # type: ignore[attr-defined]
+        elif kind not in _ATOMS and not issubclass(kind, type):
+            return False
+    return True
+
+
+# ── for ranks that are begun anew ───────────────────────────────────────────────────────
+
+
+def look() -> str:
+    """The checkpoints that this rank sees, as JSON of `SeenCheckpoint`s; raises OSError."""
+    return msgspec.json.encode(_seen(_place())).decode()
+
+
+def _seen(place: CheckpointPlace) -> list[SeenCheckpoint]:
+    there: list[SeenCheckpoint] = []
+    for key, names in place.files().items():
+        parts: list[CheckpointPart] = []
+        for name in names:
+            if name.endswith(PART):
+                try:
+                    parts.append(from_json(bytes(place.read(key, name)), CheckpointPart))
+                except FileNotFoundError:
+                    """It was removed meanwhile."""
+                except msgspec.MsgspecError as error:
+                    raise OSError(f"{key}/{name} cannot be read: {error}") from None
+        if parts:
+            there.append(SeenCheckpoint(key, tuple(sorted(parts, key=lambda each: each.rank))))
+    return there
+
+
+def restore(key: str, skipped: tuple[str, ...] = ()) -> str:
+    """Bind this rank's names of a checkpoint but the `skipped`; what came of it as JSON of a `RestoredPart`.
+
+    Raises OSError where it cannot be read, and what rebuilding the names raises; no name is bound then.
+    """
+    assert _names is not None, "this process is no rank"
+    place, rank = _place(), instance_info().pool_rank
+    part = from_json(bytes(place.read(key, f"rank-{rank}{PART}")), CheckpointPart)
+    data = place.read(key, f"rank-{rank}.names")
+    if digest_of([data]) != part.digest:
+        raise OSError(
+            f"{key}/rank-{rank}.names is damaged: its bytes are not those that were written"
+        )
+    try:
+        found: tuple[dict[str, Any], dict[str, Any]] = rebuild(data)
+    except ModuleNotFoundError as error:
+        raise OSError(
+            f"names of the checkpoint need the module {error.name}, which is not here"
+        ) from error
+    values, states = found
+    sharded_states.kept.clear()
+    sharded_states.kept.update(states)
+    lacking: list[NotKept] = list(part.left_out)
+    for name, module in part.modules.items():
+        try:
+            values.setdefault(name, importlib.import_module(module))
+        except Exception as error:  # noqa: BLE001 - a module may raise anything
+            lacking.append(NotKept(name, bounded(f"{type(error).__name__}: {error}")))
+    for name in skipped:
+        values.pop(name, None)
+    home().update(values)
+    names = tuple(name for name in part.names if name in values)
+    own = tuple(name for name in part.own if name in values)
+    _names.restored(own, tuple(name for name in names if name not in part.own))
+    return msgspec.json.encode(RestoredPart(names, own, tuple(lacking))).decode()

@@ -1,0 +1,46 @@
+"""Calls whose ranks go on from a checkpoint."""
+
+from __future__ import annotations
+
+import pytest
+from leaks import leaves_nothing
+
+import skyward_nb as sky
+from skyward_nb.pickling.home_namespace import home
+from skyward_nb.words.errors import OptionError
+
+
+def kept(number):
+    home()["total"] = number + sky.rank()
+    return sky.checkpoint()
+
+
+def total():
+    return home()["total"]
+
+
+def test_ranks_of_another_pool_of_the_name_have_what_these_had(tmp_path):
+    place = tmp_path / "kept"
+    with leaves_nothing():
+        with sky.Compute(nodes=2, checkpoint=place, name="mine", quiet=True) as pool:
+            (at, _) = sky.function(kept)(3) @ pool
+            assert at.startswith(f"{place}/mine/mine-")
+        with sky.Compute(
+            nodes=2, checkpoint=str(place), resume=True, name="mine", quiet=True
+        ) as pool:
+            assert list(sky.function(total)() @ pool) == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"checkpoint": "kept"}, "checkpoint=kept: ranks may work in other folders"),
+        ({"checkpoint": 3}, "checkpoint=3"),
+        ({"resume": True}, "resume goes on from checkpoint=..., which is missing"),
+    ],
+    ids=["relative", "number", "alone"],
+)
+def test_what_cannot_be_is_refused(given, why):
+    with pytest.raises(OptionError) as told:
+        sky.Compute(**given)
+    assert told.value.message.startswith(why)

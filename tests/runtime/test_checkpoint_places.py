@@ -1,0 +1,123 @@
+"""Where checkpoints are: folders and buckets of S3, the latter played by moto's server."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from later import Later, needs
+from pools import request, values
+
+from skyward_nb.runtime.checkpoint_places import place_at
+
+boto3 = Later("boto3")
+moto_server = Later("moto.server")
+PARTS = [b"head", memoryview(bytearray(20_000_000)), b"", b"tail"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return place_at(str(tmp_path / "a" / "b"))
+
+
+def test_a_file_is_there_as_a_whole_and_is_private_to_who_reads_it(folder):
+    folder.write("key", "rank-0.names", PARTS, None)
+    data = folder.read("key", "rank-0.names")
+    assert bytes(data) == b"".join(PARTS)
+    data[0] = 0
+    assert bytes(folder.read("key", "rank-0.names")[:4]) == b"head"
+    assert folder.files() == {"key": ["rank-0.names"]}
+    folder.remove("key")
+    folder.remove("key")
+    assert folder.files() == {}
+
+
+def test_what_is_not_written_in_time_is_not_there(folder):
+    folder.write("key", "rank-0.names", [b"before"], None)
+    with pytest.raises(TimeoutError, match=r"0 B of 20 MB were written"):
+        folder.write("key", "rank-0.names", PARTS, time.time() - 1)
+    assert folder.files() == {"key": ["rank-0.names"]}
+    assert bytes(folder.read("key", "rank-0.names")) == b"before"
+
+
+def test_without_room_it_is_told(folder, monkeypatch):
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    with pytest.raises(OSError, match="has 1 kB free, and 20 MB are needed"):
+        folder.write("key", "rank-0.names", PARTS, None)
+
+
+@pytest.mark.parametrize("which", ["folder", "key", "file", "link"])
+def test_what_others_may_have_written_is_not_read(folder, tmp_path, which):
+    folder.write("key", "name", [b"x"], None)
+    own = tmp_path / "a" / "b"
+    path = {"folder": own, "key": own / "key"}.get(which, own / "key" / "name")
+    if which == "link":
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.chmod(0o722)
+    with pytest.raises(OSError, match=r"may have been written by others|symbolic links"):
+        folder.read("key", "name")
+
+
+# ── S3 ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """An empty bucket, and the variables by which ranks find it."""
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    env = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    boto3.client("s3").create_bucket(Bucket="kept")
+    yield env
+    server.stop()
+
+
+@needs("boto3", "moto", "flask")
+def test_a_bucket_has_the_same_files(bucket):
+    place = place_at("s3://kept/some/where")
+    assert place.files() == {}
+    place.write("key", "rank-0.names", PARTS, None)
+    place.write("key", "rank-0.json", [b"{}"], None)
+    data = place.read("key", "rank-0.names")
+    assert bytes(data) == b"".join(PARTS) and not data.readonly
+    with pytest.raises(TimeoutError, match="there was not time enough"):
+        place.write("late", "rank-0.names", PARTS, time.time() - 1)
+    assert place.files() == {"key": ["rank-0.json", "rank-0.names"]}
+    place.remove("key")
+    assert place.files() == {}
+    with pytest.raises(OSError, match=r"s3://other: .*NoSuchBucket.*instance_profile="):
+        place_at("s3://other").files()
+
+
+@needs("boto3", "moto", "flask")
+def test_a_pool_goes_on_from_a_bucket(bucket, make):
+    text = "import skyward_nb as sky\nx = [sky.rank()]\nsky.checkpoint()"
+    first = make(checkpoint="s3://kept/dir", env=bucket)
+    assert values(first, text)[0].startswith(f"s3://kept/dir/default/{first.pool_id}")
+    first.close()
+    second = make(checkpoint="s3://kept/dir", env=bucket, resume=True)
+    assert values(second, "x") == [[0], [1]]
+
+
+def test_without_boto3_it_is_named(monkeypatch, make):
+    pool = make(nodes=1, checkpoint="s3://kept/dir")
+    text = "import sys, skyward_nb as sky\nsys.modules['boto3'] = None\nsky.checkpoint()"
+    (end,) = pool.run(request(pool, text), lambda _: None).failed
+    assert end.failure.message == (
+        "s3://kept/dir/default needs the package boto3 on the ranks: add pip=boto3 to the pool's options"
+    )
+    assert os.environ.get("SKYWARD_KEPT_NAMES") is None
