@@ -33,10 +33,10 @@ as=
 said=$(mktemp) || exit 43
 trap 'rm -f "$said"' EXIT
 waited=0
-# apt waits for the locks of dpkg by itself, and not for those of its lists and its archives.
+# apt would wait for some of its locks by itself, each time anew; here all waits count as one.
 get() {
   while :; do
-    { $as env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -o DPkg::Lock::Timeout="$patience" -y -q "$@" >&3; } 3>&2 2>"$said"
+    { $as env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -o DPkg::Lock::Timeout=0 -y -q "$@" >&3; } 3>&2 2>"$said"
     code=$?
     [ "$code" = 0 ] || grep -q -e 'Could not get lock' -e 'Unable to lock' -e 'Unable to acquire' "$said" || break
     [ "$code" = 0 ] && break

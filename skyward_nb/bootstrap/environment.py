@@ -11,6 +11,7 @@ import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from skyward_nb.bootstrap import interpreter, package, uv, version_locks
 from skyward_nb.bootstrap.apt import LIST, install_packages
@@ -116,12 +117,12 @@ async def ready(
     tell: PhaseReporter,
     *,
     ours: package.Package | None = None,
-    before: Image | None = None,
+    before: str = "",
 ) -> Environment:
     """Make sure that a machine has the package and an environment for this image.
 
     Takes one round trip if nothing has changed. `ours` is the package, if it is packed already. Packages that
-    an environment for the image `before` has keep their versions, where that is possible. Raises
+    the environment of the digest `before` has keep their versions, where that is possible. Raises
     `OptionError` for an image that no machine can have, `HostNotReady` if this machine lacks a part and
     cannot get it, and `ShellGone`.
     """
@@ -148,14 +149,13 @@ class _NoHeaders(Exception):
     """A Python with headers is preferred, and uv cannot bring it."""
 
 
-def digest_for(facts: MachineFacts, image: Image) -> str:
-    """The digest of the environment that a machine has for an image; "" where that is an interpreter of its own."""
-    return "" if image.interpreter else _Wanted(facts, image).digest
-
-
-def python_of(facts: MachineFacts, digest: str) -> str:
-    """The path of the Python of an environment on a machine."""
-    return f"{_folder(facts, digest)}/bin/python"
+def digest_of(python: str) -> str:
+    """The digest of the environment of a Python, by its path; "" for one that uv did not make."""
+    match PurePosixPath(python).parts:
+        case (*_, "envs", digest, "bin", "python"):
+            return digest
+        case _:
+            return ""
 
 
 def _folder(facts: MachineFacts, digest: str) -> str:
@@ -197,7 +197,7 @@ async def _ready(
     tell("package", "", True)
     if wanted is None:
         return Environment(asked, code, "")
-    return Environment(python_of(facts, wanted.digest), code, wanted.digest)
+    return Environment(f"{wanted.final}/bin/python", code, wanted.digest)
 
 
 def check_machine(host: str, facts: MachineFacts, *, makes: bool = True) -> None:
@@ -225,10 +225,10 @@ def check_machine(host: str, facts: MachineFacts, *, makes: bool = True) -> None
 class _Wanted:
     """The environment to make: its Python, its packages, and their digest."""
 
-    def __init__(self, facts: MachineFacts, image: Image, before: Image | None = None) -> None:
+    def __init__(self, facts: MachineFacts, image: Image, before: str = "") -> None:
         self.requirements = requirements(image)
         self._image = image
-        self._before = digest_for(facts, before) if before else ""
+        self._before = before
         fitting = [tool for tool in facts.pythons if tool.version.startswith(f"{minor()}.")]
         is_compiled = facts.gpus and any(
             package_name(text) == "torch" for text in self.requirements

@@ -6,12 +6,33 @@ Resolved versions are kept on this machine, under the digest of what was asked f
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from contextlib import suppress
 from pathlib import Path
 
 import platformdirs
 
+from skyward_nb.bootstrap.remote_shell import Shell
+from skyward_nb.words.masking import masked_address
+
 _BEGIN = b"sky=packages\n"
+_LIMIT = 60.0
+_LIST = rb"""
+import json, re
+from importlib.metadata import distributions
+lines = set()
+for each in distributions():
+    name = re.sub("[-_.]+", "-", each.name).lower()
+    origin = json.loads(each.read_text("direct_url.json") or "{}")
+    commit = origin.get("vcs_info", {})
+    if commit:
+        lines.add(name + " @ " + commit["vcs"] + "+" + origin["url"] + "@" + commit["commit_id"])
+    else:
+        lines.add(name + " @ " + origin["url"] if origin else name + "==" + each.version)
+print("sky=packages", *sorted(lines), sep="\n")
+"""
+_COMMIT = re.compile(r".*@([0-9a-f]{8})[0-9a-f]{32}$")
 
 
 def known(digest: str) -> list[str]:
@@ -35,8 +56,15 @@ def keep(digest: str, out: bytes) -> None:
             new.replace(_folder() / digest)
 
 
+async def learn(shell: Shell, python: str, digest: str) -> None:
+    """Note the packages of an environment that was made from elsewhere, in the words of `uv pip freeze`."""
+    if not known(digest):
+        ran = await shell.run(f"exec {shlex.quote(python)} -I -", data=_LIST, limit=_LIMIT)
+        keep(digest, ran.out if not ran.code else b"")
+
+
 def news(before: list[str], now: list[str]) -> tuple[str, ...]:
-    """What is new among packages, each at its version: `einops 0.8.2`, `numpy 2.1 → 2.2`. Pure."""
+    """What is new among packages, each at its version: `einops 0.8.2`, `numpy 2.1 → 2.2`, `mine 1a2b3c4d`. Pure."""
     had, have = (dict(filter(None, map(_read, lines))) for lines in (before, now))
     return tuple(
         f"{name} {had[name]} → {version}" if name in had else f"{name} {version}".rstrip()
@@ -46,9 +74,13 @@ def news(before: list[str], now: list[str]) -> tuple[str, ...]:
 
 
 def _read(line: str) -> tuple[str, str] | None:
-    """The name and the version of a line of `uv pip freeze`; one from an address has no version."""
-    name, _, version = line.partition("==")
-    name = name.partition(" @ ")[0].strip()
+    """The name and the version of a line of `uv pip freeze`; from an address, its commit or its file stands for that."""
+    name, _, address = line.partition(" @ ")
+    last = masked_address(address).strip().partition("#")[0].rstrip("/").rpartition("/")[2]
+    version = _COMMIT.sub(r"\1", last)
+    if not address:
+        name, _, version = line.partition("==")
+    name = name.strip()
     return (name, version.strip()) if name and not line.startswith(("-", "#")) else None
 
 

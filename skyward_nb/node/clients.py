@@ -90,6 +90,7 @@ class Clients:
         offset = command.offset
         if offset is None:
             offset = self._runs.start_for_newcomer()
+        rank_python, rank_packages = self._ranks.environment
         line.say(
             Hello(
                 pid=os.getpid(),
@@ -102,6 +103,8 @@ class Clients:
                 runs=self._runs.last,
                 unseen=self._runs.unseen,
                 noticed=self._ranks.notice,
+                rank_python=rank_python,
+                rank_packages=rank_packages,
             )
         )
         self._outbox.follow(line, offset)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from skyward_nb.node.forge_messages import ModulesPreloaded, Order, PreloadModul
 from skyward_nb.node.forge_messages import send as send_message
 from skyward_nb.node.forge_start import start_forge
 from skyward_nb.system import processes
-from skyward_nb.system.package_path import environ_with
+from skyward_nb.system.package_path import environ_with, packages_here
 from skyward_nb.words.decoding import from_msgpack
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ class ForgeConnection:
         self._stores = stores
         self._pid = pid
         self._socket = control
+        self.python: str = sys.executable
+        """The Python of the forge and its ranks."""
+        self.packages: str = packages_here()
+        """Their folder of packages beside its own, or ""."""
         self._orders: deque[tuple[Order, tuple[IO[bytes] | socket.socket, ...]]] = deque()
         self._changing = asyncio.Lock()
         self._is_renewed = False
@@ -81,7 +86,9 @@ class ForgeConnection:
             arguments = [str(self._folder), *self._stores, *modules]
             try:
                 self._pid, self._socket = start_forge(arguments, python, environ_with(packages))
+                self.python, self.packages = python or sys.executable, packages
             except OSError:
+                self.python, self.packages = sys.executable, packages_here()
                 self._pid, self._socket = start_forge(arguments)
                 raise
             finally:

@@ -93,6 +93,11 @@ class LocalRanks:
             rank: connection.pid for rank, connection in self._by_rank.items() if connection.pid
         }
 
+    @property
+    def environment(self) -> tuple[str, str]:
+        """The Python of the ranks, and the folder of packages that they have beside its own, or ""."""
+        return self._forge.python, self._forge.packages
+
     def _here(self, ranks: Iterable[int]) -> list[int]:
         """The ranks among these that are not on another machine."""
         return [rank for rank in ranks if rank not in self._elsewhere]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skyward_nb.names.ledger import Ledger, SourceFinder
 from skyward_nb.notebook.pool_finder import ResolvedPool
-from skyward_nb.pool.installing import added_words
+from skyward_nb.pool.installing import dry_words
 from skyward_nb.pool.outcome import RunRequest, plan_of
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.show.display import RunDisplay, spell_result
@@ -32,9 +32,8 @@ def dry_run(
         notes.append(f"neither the notebook nor the ranks have: {', '.join(plan.absent)}")
     if pool is not None and not has_names:
         notes.insert(0, "ranks are gone: all would be started anew first")
-    if pool is not None and spec.image != pool.spec.image:
-        more = added_words(spec, pool.spec)
-        notes.insert(0, f"would be installed first, and ranks begin anew with it: {more}")
+    if pool is not None:
+        notes[:0] = dry_words(spec, pool.spec)
     if pool is None:
         place = f", in the place of {meant.replaced.spec}" if meant.replaced else ""
         notes[:0] = [f"a pool would be started first: {spec}{place}", *dry_lines(spec)]

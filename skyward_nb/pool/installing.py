@@ -11,9 +11,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from skyward_nb.bootstrap.requirements import image_of
+from skyward_nb.plugins.plugin_table import uses_of
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.link import Link
+from skyward_nb.protocol.commands import UseEnvironment
 from skyward_nb.providers.base import InstalledEnvironment, Installs, Machine, Tell
 from skyward_nb.words.errors import HostNotReady
 from skyward_nb.words.frameworks import lacking
@@ -68,6 +70,30 @@ def added_words(spec: PoolSpec, before: PoolSpec) -> str:
     return ",".join(words or spec.framework)
 
 
+def unused_words(spec: PoolSpec, before: PoolSpec) -> tuple[str, ...]:
+    """That packages are not used because what was asked for with them did not start, in words; () for none."""
+    more = [masked_address(each) for each in spec.image.pip if each not in before.image.pip]
+    if not more or uses_of(spec) == uses_of(before):
+        return ()
+    asked = f"pip={','.join(more)}"
+    return (
+        f"{asked} is not in use either: the pool is as before; {asked} without framework= adds it",
+    )
+
+
+def dry_words(spec: PoolSpec, before: PoolSpec) -> tuple[str, ...]:
+    """What a pool would install for this spec, in words; () for nothing."""
+    pip, apt = (
+        ", ".join(masked_address(each) for each in now if each not in had)
+        for now, had in ((spec.image.pip, before.image.pip), (spec.image.apt, before.image.apt))
+    )
+    where = "would be installed first; ranks stay as they are"
+    if not spec.is_elsewhere:
+        where = "would have to be on this machine, where apt= installs nothing"
+    words = [f"would be installed first, and ranks begin anew with it: {pip}"] if pip else []
+    return (*words, f"packages of Debian {where}: {apt}") if apt else tuple(words)
+
+
 def is_needed(context: PoolContext, spec: PoolSpec) -> bool:
     """Whether machines of a pool have to install something for this spec."""
     if context.provider.shares_files:
@@ -89,7 +115,7 @@ def install(context: PoolContext, spec: PoolSpec, watch: Watch) -> InstalledPack
     tell, hear = context.telling(watch)
     try:
         made = context.lines.wait_for(
-            _on_all([machine for _, machine in machines], spec, context.spec, tell),
+            _on_all([(machine, link.environment) for link, machine in machines], spec, tell),
             hear,
             f"the installation on pool {spec.name}",
         )
@@ -104,19 +130,25 @@ def install(context: PoolContext, spec: PoolSpec, watch: Watch) -> InstalledPack
 def use(context: PoolContext, installed: InstalledPackages) -> None:
     """Have agents fork the next ranks in these environments; the present ranks end."""
     for link, each in installed.environments.items():
-        context.lines.tell(link, each.use)
+        _tell(context, link, each.use)
 
 
 def use_earlier(context: PoolContext, installed: InstalledPackages) -> None:
     """Have agents fork the next ranks in the environments of before."""
     for link, each in installed.environments.items():
-        context.lines.tell(link, each.earlier)
+        _tell(context, link, each.earlier)
+
+
+def _tell(context: PoolContext, link: Link, order: UseEnvironment) -> None:
+    if not link.is_over:  # a machine in its place has the environment of its pool's spec
+        link.environment = order
+        context.lines.tell(link, order)
 
 
 async def _on_all(
-    machines: list[Machine], spec: PoolSpec, before: PoolSpec, tell: Tell
+    machines: list[tuple[Machine, UseEnvironment]], spec: PoolSpec, tell: Tell
 ) -> list[InstalledEnvironment]:
-    tasks = [asyncio.ensure_future(_on(each, spec, before, tell)) for each in machines]
+    tasks = [asyncio.ensure_future(_on(*each, spec, tell)) for each in machines]
     try:
         return await asyncio.gather(*tasks)
     finally:
@@ -126,8 +158,8 @@ async def _on_all(
 
 
 async def _on(
-    machine: Machine, spec: PoolSpec, before: PoolSpec, tell: Tell
+    machine: Machine, present: UseEnvironment, spec: PoolSpec, tell: Tell
 ) -> InstalledEnvironment:
     if not isinstance(machine, Installs):
         raise HostNotReady(machine.name, "nothing can be installed there while the pool is up")
-    return await machine.install(spec, before, tell)
+    return await machine.install(spec, present, tell)

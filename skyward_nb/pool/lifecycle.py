@@ -92,6 +92,13 @@ class Lifecycle:
         added = frozenset(use.name for use in plugins if use not in before[1])
         only_adds = all(use in plugins for use in before[1])
         installed, lost, is_whole = InstalledPackages(), list[str](), False
+        begins = ended = False
+
+        def end_present() -> None:
+            nonlocal lost, ended
+            lost, ended = context.ledger.names_made_on_ranks(), True
+            installing.use(context, installed)
+
         try:
             with self._renewal.beginning_anew() as was_ready:
                 is_whole = was_ready
@@ -108,14 +115,17 @@ class Lifecycle:
                 ):
                     state.has_begun(is_whole=True)
                 else:
-                    lost = context.ledger.names_made_on_ranks()
-                    installing.use(context, installed)
-                    self._renewal.begin(watch, was_ready=was_ready)
+                    begins = True
+                    self._renewal.begin(watch, was_ready=was_ready, end_present=end_present)
         except BaseException as error:
             if context.spec is not before[0]:
                 context.becomes(*before)
+            if ended:
                 installing.use_earlier(context, installed)
-            state.has_begun(is_whole=is_whole)
+                for words in installing.unused_words(spec, before[0]):
+                    error.add_note(words)
+            if not begins:
+                state.has_begun(is_whole=is_whole)
             for words in installing.lost_words(lost):
                 error.add_note(words)
             raise

@@ -207,10 +207,7 @@ class Lines:
                     self._lost(lost)
 
     def deliver(self, limit: float) -> None:
-        """Try for `limit` seconds to open cut lines again, so that commands arrive.
-
-        Raises what `pump` raises for a pool that is lost.
-        """
+        """Try for `limit` seconds to open cut lines again, so that commands arrive; raises as `pump`."""
         until = time.monotonic() + limit
         while self._cut.keys() & {each for each in self.links if not each.is_greeted}:
             if time.monotonic() > until:
@@ -268,11 +265,8 @@ class Lines:
             self._looked = time.monotonic()
             ready = self._board.ready(timeout)
             with self._lock:
-                try:
-                    found = self._board.read(ready)
-                    self._early += [each for each in found if type(each) is not RunBegan]
-                except LinkLost as lost:
-                    self._lost(lost)
+                found = self._read(ready)
+                self._early += [each for each in found if type(each) is not RunBegan]
         event = self._early.popleft() if self._early else None
         if not isinstance(event, _OF_THE_LINE):
             return event
@@ -281,6 +275,13 @@ class Lines:
         elif isinstance(event, AttachRefused):
             self.on_refused(spell_client(event.client))
         return None
+
+    def _read(self, ready: list[object]) -> list[Incoming]:
+        try:
+            return self._board.read(ready)
+        except LinkLost as lost:
+            self._lost(lost)
+            return []
 
     def heard_until(self) -> float | None:
         """The time (monotonic seconds) until which all events were given; None if some are kept."""
@@ -291,27 +292,24 @@ class Lines:
         self._early.extendleft(reversed(events))
 
     def wait_for(self, work: Coroutine[Any, Any, T], watch: Watch, name: str = "") -> T:
-        """The result of a coroutine on the loop thread; ticks and interrupts work meanwhile.
-
-        `name` says for people what it does.
-        """
+        """The result of a coroutine, which `name` says for people; cut lines are mended. Raises as `pump`."""
         going = LOOP.start(work, name)
         future = going.future
         future.add_done_callback(lambda _: self._board.nudge())
-        while not future.done():
-            ready = self._board.ready(_TICK)
-            with self._lock:
-                try:
-                    found = self._board.read(ready)
-                except LinkLost as lost:
-                    self._lost(lost)
-                    continue
-            for event in found:
-                if isinstance(event, SigInt):
-                    going.give_up()
+        self.begin_listening()
+        try:
+            while not future.done():
+                ready = self._board.ready(_TICK)
+                with self._lock:
+                    found = self._read(ready)
+                    self._early += [each for each in found if not isinstance(each, SigInt)]
+                if any(isinstance(each, SigInt) for each in found):
                     raise KeyboardInterrupt
-                self._early.append(event)
-            watch(None)
+                self.keep_up(watch)
+                watch(None)
+        except BaseException:
+            going.give_up()
+            raise
         return future.result()
 
     def keep_up(self, watch: Watch) -> None:
@@ -321,7 +319,7 @@ class Lines:
             if link.is_open:
                 with self._lock:
                     self._ask_if_silent(link, now, watch)
-            elif not link.is_over:
+            elif link in self._cut:
                 self._mend(link, now, watch)
 
     def _ask_if_silent(self, link: Link, now: float, watch: Watch) -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_args
 
 from msgspec.structs import replace
 
-from skyward_nb.protocol.commands import Attach, Command, Ping
+from skyward_nb.protocol.commands import Attach, Command, Ping, UseEnvironment
 from skyward_nb.protocol.events import (
     Aside,
     Display,
@@ -76,6 +76,8 @@ class Link:
         """Whether its machine has ended, so that the line is not opened again."""
         self.noticed: ReclaimNotice | None = None
         """The notice that its machine is reclaimed, if it came."""
+        self.environment: UseEnvironment = UseEnvironment()
+        """What the machine's ranks are forked in, as its agent said, or was told since."""
         self._client = client
         self._patience = patience
         self._socket: socket.socket | None = None
@@ -227,6 +229,7 @@ class Link:
         """Continue at the agent's offset, and send commands again that it did not get."""
         self.offset = hello.offset
         self.noticed = hello.noticed
+        self.environment = UseEnvironment(hello.rank_python, hello.rank_packages)
         self.is_greeted = True
         missing = self._said - hello.received
         again = list(self._kept)[-missing:] if missing > 0 else []

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.pool.closing import Closing
@@ -68,12 +68,19 @@ class Renewal:
             self.begin(watch, was_ready=was_ready)
 
     def begin(
-        self, watch: Watch, *, stubborn: bool = False, was_ready: bool = False, keeps: bool = False
+        self,
+        watch: Watch,
+        *,
+        stubborn: bool = False,
+        was_ready: bool = False,
+        keeps: bool = False,
+        end_present: Callable[[], None] = lambda: None,
     ) -> None:
         """Have ranks forked anew, with empty namespaces; the next run replaces ranks that are lost meanwhile.
 
-        Reclaimed machines are replaced first; if that fails, the ranks stay as they were. With `keeps`, a
-        rank that lives keeps the state of its models for `sky.rejoin`, and the new ones go on from a checkpoint.
+        Reclaimed machines are replaced first; if that fails, the ranks stay as they were, and `end_present` is not
+        called. With `keeps`, a rank that lives keeps the state of its models for `sky.rejoin`, and the new ones go
+        on from a checkpoint.
         """
         context, state, is_whole = self._context, self._state, False
         state.becomes(PoolPhase.BEGINNING)
@@ -88,6 +95,7 @@ class Renewal:
                     is_whole = was_ready and are_there and not self.replacing.ended
                     raise
             context.generations.kept = context.generations.keep_state(watch) if keeps else ""
+            end_present()
             state.begins_anew()
             self._sending.forget()
             is_whole = context.generations.begin(watch, stubborn=stubborn)

@@ -50,7 +50,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     Journal entries follow from `offset` on; the agent has `received` so many commands of this client.
     `places` and `pids` are those of the ranks of this `generation`, `runs` is the last run's number,
-    `unseen` the run that goes on or whose end no client has seen, `noticed` a notice of reclaim.
+    `unseen` the run that goes on or whose end no client has seen, `noticed` a notice of reclaim. `rank_python` is the program that ranks are, `rank_packages` the folder of packages that
+    they have beside its own.
     """
 
     pid: int
@@ -63,6 +64,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     runs: int = 0
     unseen: RunBegan | None = None
     noticed: ReclaimNotice | None = None
+    rank_python: str = ""
+    rank_packages: str = ""
 
 
 class AttachRefused(msgspec.Struct, frozen=True, tag=True):

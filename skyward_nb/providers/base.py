@@ -103,8 +103,10 @@ class InstalledEnvironment:
 class Installs(Protocol):
     """A machine that makes another environment while the pool is up."""
 
-    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> InstalledEnvironment:
-        """Make the environment that `spec` asks for; its ranks have that of the spec `before`, and keep it.
+    async def install(
+        self, spec: PoolSpec, present: UseEnvironment, tell: Tell
+    ) -> InstalledEnvironment:
+        """Make the environment that `spec` asks for; its ranks have the `present` one, and keep it.
 
         Raises a `SkyError`; nothing has changed then.
         """

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from skyward_nb.protocol.events import Phase, Step
+from skyward_nb.protocol.commands import UseEnvironment
 from skyward_nb.providers.base import (
     AgentGone,
     InstalledEnvironment,
@@ -33,7 +33,7 @@ from skyward_nb.providers.folders import (
     remove_folders,
     sweep,
 )
-from skyward_nb.providers.local import LocalMachine
+from skyward_nb.providers.local import LocalMachine, packages_of
 from skyward_nb.providers.orphans import is_ours
 from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.words.offers import Bill
@@ -50,7 +50,9 @@ class FakeMachine:
     `cut` closes both ends of its lines and refuses new ones; `freeze` stops them without closing.
     """
 
-    def __init__(self, pool: str, node: int, pool_id: str, number: int = 0) -> None:
+    def __init__(
+        self, pool: str, node: int, pool_id: str, number: int = 0, packages: str = ""
+    ) -> None:
         self.name: str = f"fake{node}{'+' * number}"
         self.nodes: tuple[int, ...] = (node,)
         self.delay: float = 0.0
@@ -58,7 +60,7 @@ class FakeMachine:
         self.number: int = number
         """The number of machines that it succeeds as this node."""
         self.folders: PoolFolders = pool_folders(_folder(pool_id, node, number))
-        self._here = LocalMachine(pool, self.nodes, self.folders)
+        self._here = LocalMachine(pool, self.nodes, self.folders, packages)
         self._store = RemoteStore(lambda: self.values(), name=self.name)
         self._lines: list[_FakeLine] = []
         self._is_cut = False
@@ -68,9 +70,11 @@ class FakeMachine:
         """Start the agent; raises `StartError` with its last words."""
         await self._here.start_agent(idle, ttl, preload)
 
-    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> InstalledEnvironment:
+    async def install(
+        self, spec: PoolSpec, present: UseEnvironment, tell: Tell
+    ) -> InstalledEnvironment:
         """Make the folder of packages that this Python lacks; raises `MissingDependency`."""
-        return await self._here.install(spec, before, tell)
+        return await self._here.install(spec, present, tell)
 
     async def connect(self) -> socket.socket:
         """Open a stream to the agent; raises `AgentGone`, or OSError while it is cut off."""
@@ -255,16 +259,15 @@ class FakeProvider:
     def check(self, spec: PoolSpec) -> None:
         """Accept every spec."""
 
-    async def acquire(
-        self, spec: PoolSpec, pool_id: str, tell: Callable[[Phase | Step], None]
-    ) -> tuple[FakeMachine, ...]:
+    async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[FakeMachine, ...]:
         """A machine for each node, with folders for the pool; raises `RuntimeFolderError`."""
         sweep()
+        packages = await packages_of(spec, tell, tuple(range(spec.nodes)))
         machines: list[FakeMachine] = []
         try:
             for node in range(spec.nodes):
                 make_folders(spec.name, f"{pool_id}-{node}")
-                machines.append(FakeMachine(spec.name, node, pool_id))
+                machines.append(FakeMachine(spec.name, node, pool_id, 0, packages))
         except BaseException:
             await asyncio.gather(*(machine.release() for machine in machines))
             raise
@@ -274,13 +277,14 @@ class FakeProvider:
         self, spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
     ) -> tuple[Machine, ...]:
         """Machines with new folders in place of the lost ones."""
+        packages = await packages_of(spec, tell, tuple(each.nodes[0] for each in lack.lost))
         machines: list[FakeMachine] = []
         try:
             for lost in lack.lost:
                 assert isinstance(lost, FakeMachine)
                 node, number = lost.nodes[0], lost.number + 1
                 make_folders(spec.name, _folder(pool_id, node, number))
-                machines.append(FakeMachine(spec.name, node, pool_id, number))
+                machines.append(FakeMachine(spec.name, node, pool_id, number, packages))
             await readied(machines)
         except BaseException:
             await asyncio.gather(*(machine.release() for machine in machines))

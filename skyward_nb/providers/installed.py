@@ -46,14 +46,19 @@ def _check_python(asked: str | None) -> None:
 def _check_interpreter(asked: str | None) -> None:
     if asked is None:
         return
-    path = Path(asked).expanduser()
-    # The links of two environments may lead to one interpreter.
-    if path.parent.resolve() / path.name not in _names_of(Path(sys.executable)):
+    if not is_this_python(asked):
         raise OptionError(
             "interpreter",
             f"interpreter={asked}: provider=local runs ranks with this Python, {sys.executable}. "
             "Leave it out (python= on a line), or start the notebook or script with that one.",
         )
+
+
+def is_this_python(asked: str) -> bool:
+    """Whether the program of this path is the Python that runs here."""
+    path = Path(asked).expanduser()
+    # The links of two environments may lead to one interpreter.
+    return path.parent.resolve() / path.name in _names_of(Path(sys.executable))
 
 
 def _names_of(python: Path) -> set[Path]:

@@ -89,19 +89,29 @@ class LocalMachine:
             raise StartError(self._pool, "its agent ended before it was ready", detail)
         ready.close()
 
-    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> InstalledEnvironment:
-        """Make the folder of packages that `spec` asks for and this Python lacks; raises `MissingDependency`."""
+    async def install(
+        self, spec: PoolSpec, present: UseEnvironment, tell: Tell
+    ) -> InstalledEnvironment:
+        """Make the folder of packages that `spec` asks for and this Python lacks; raises `MissingDependency`.
+
+        A pool of another Python is refused by `OptionError`: what that one lacks is not known here.
+        """
         from skyward_nb.bootstrap import version_locks
+        from skyward_nb.providers.installed import is_this_python
         from skyward_nb.providers.package_folder import packages_in
 
-        earlier = await _packages_of(before, lambda _: None, self.nodes)
-        packages = await _packages_of(spec, tell, self.nodes)
-        had, has = packages_in(earlier), packages_in(packages)
-        use, before_it = UseEnvironment("", packages), UseEnvironment("", earlier)
+        if not is_this_python(present.python):
+            raise OptionError(
+                "pip",
+                f"pool {self._pool!r} runs in {present.python}, and this notebook or script in {sys.executable}, "
+                "whose packages pip= goes by: add packages from one of that Python, or give a pool of this one "
+                "another name (name=)",
+            )
+        packages = await packages_of(spec, tell, self.nodes)
+        had, has = packages_in(present.folder), packages_in(packages)
         # Ranks may have by other packages what is asked for by name now.
-        return InstalledEnvironment(
-            before_it if had == has else use, before_it, version_locks.news(had, has)
-        )
+        use = present if had == has else UseEnvironment(present.python, packages)
+        return InstalledEnvironment(use, present, version_locks.news(had, has))
 
     async def connect(self) -> socket.socket:
         """Connect to the agent's unix socket; raises `AgentGone` if no agent holds its folder."""
@@ -233,7 +243,7 @@ class LocalProvider:
         """This machine, with folders for the pool; raises `RuntimeFolderError`, `MissingDependency`."""
         sweep()
         nodes = range(spec.nodes)
-        packages = await _packages_of(spec, tell, tuple(nodes))
+        packages = await packages_of(spec, tell, tuple(nodes))
         return (LocalMachine(spec.name, nodes, make_folders(spec.name, pool_id), packages),)
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[LocalMachine, ...]:
@@ -248,7 +258,7 @@ def _image_of(spec: PoolSpec) -> Image:
     return on_cpu(spec.image) if spec.simulate else spec.image
 
 
-async def _packages_of(spec: PoolSpec, tell: Tell, nodes: tuple[int, ...]) -> str:
+async def packages_of(spec: PoolSpec, tell: Tell, nodes: tuple[int, ...]) -> str:
     """The folder of packages that ranks of a pool have beside this Python's own, or ""."""
     if not spec.image.pip:
         return ""

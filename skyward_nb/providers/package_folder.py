@@ -23,6 +23,7 @@ from packaging.utils import canonicalize_name
 from skyward_nb.bootstrap import uv, version_locks
 from skyward_nb.bootstrap.setup_errors import last_words
 from skyward_nb.providers.installed import lacking
+from skyward_nb.system.package_path import PACKAGES
 from skyward_nb.words.errors import MissingDependency, OptionError
 from skyward_nb.words.image import Image
 from skyward_nb.words.masking import masked_address
@@ -33,8 +34,7 @@ _AT_ADDRESS = re.compile(r"^ \+ (\S+?)(?: @ |==\S+ \(from )", re.MULTILINE)
 """What uv says that it would install: of an address in one way, and in another one where that is in its cache."""
 _TO_REMOVE = re.compile(r"^ - \S", re.MULTILINE)
 _CONSTRAINTS = "constraints.txt"
-_LOCK = "packages.txt"
-"""The file in such a folder that lists its packages, each at its version."""
+_OF_PYTHON = sys.stdlib_module_names | {"test"}
 
 
 async def folder_for(image: Image, heard: Callable[[str], None]) -> str:
@@ -55,7 +55,7 @@ async def folder_for(image: Image, heard: Callable[[str], None]) -> str:
     root = _root()
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ours(root)
-    if (root / name / _LOCK).exists():
+    if (root / name / PACKAGES).exists():
         return str(root / name)
     new = Path(tempfile.mkdtemp(prefix=".new-", dir=root))
     try:
@@ -68,7 +68,7 @@ async def folder_for(image: Image, heard: Callable[[str], None]) -> str:
 
 def packages_in(folder: str) -> list[str]:
     """The packages of such a folder, each at its version."""
-    return (Path(folder) / _LOCK).read_text().splitlines() if folder else []
+    return (Path(folder) / PACKAGES).read_text().splitlines() if folder else []
 
 
 def _check_ours(root: Path) -> None:
@@ -88,7 +88,7 @@ def _put_in_place(new: Path, final: Path) -> None:
     try:
         new.replace(final)
     except OSError:
-        if (final / _LOCK).exists():
+        if (final / PACKAGES).exists():
             return  # another process was first, with the same
         # What a cleaner of caches has left: out of the way, as nobody else's is removed.
         old = Path(tempfile.mkdtemp(prefix=".old-", dir=final.parent))
@@ -132,7 +132,22 @@ async def _make(
     code, _, said = await _uv(into, variables, "\n".join(packages))
     if code:
         raise _refused(lacks, said)
-    (new / _LOCK).write_text("\n".join(map(masked_address, packages)))
+    _leave_out_shadows(new)
+    (new / PACKAGES).write_text("\n".join(map(masked_address, packages)))
+
+
+def _leave_out_shadows(folder: Path) -> None:
+    """Remove modules named like those of Python itself, which come first wherever a package is installed.
+
+    This folder is on PYTHONPATH, which comes before them.
+    """
+    for path in folder.iterdir():
+        if path.name.partition(".")[0] not in _OF_PYTHON:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _refused(lacks: Sequence[str], said: str) -> MissingDependency:

@@ -18,7 +18,7 @@ from bootstrap.homes import (
     there,
 )
 
-from skyward_nb.bootstrap.environment import ready
+from skyward_nb.bootstrap.environment import digest_of, ready
 from skyward_nb.bootstrap.machine_facts import probe
 from skyward_nb.bootstrap.uv import version as uv_version
 from skyward_nb.words.image import Image
@@ -87,9 +87,9 @@ def test_versions_of_the_environment_before_are_kept_where_they_fit(shell, tmp_p
     frozen = 'case "$*" in *freeze*) echo "iniconfig==1.0.0"; exit 0 ;; esac'
     facts = facts_of(shell, uvs=(fake_uv(tmp_path, frozen),))
     before = Image(pip=["iniconfig<2"])
-    make_ready(shell, before, facts)
+    digest = digest_of(make_ready(shell, before, facts)[0].python)
     (tmp_path / "calls").unlink()
-    asyncio.run(ready(shell, facts, before.having(pip=["six"]), Told(), before=before))
+    asyncio.run(ready(shell, facts, before.having(pip=["six"]), Told(), before=digest))
     asked = (tmp_path / "calls").read_text().splitlines()
     assert {"stdin: iniconfig==1.0.0", "stdin: iniconfig<2"} <= {*asked}
     assert any(line.startswith("stdin: six") for line in asked)

@@ -1,11 +1,16 @@
 """Packages for a pool of this machine that is up: what this Python lacks is put beside it, for ranks alone."""
 
+import asyncio
+import subprocess
+import sys
+import venv
 from importlib.metadata import version
 from importlib.util import find_spec
 
 import pytest
 from pools import found, values
 from providers.wheels import wheel
+from waiting import until
 
 import skyward_nb as sky
 from skyward_nb.options.specs import extended
@@ -13,6 +18,7 @@ from skyward_nb.pool import installing
 from skyward_nb.pool.installing import InstalledPackages
 from skyward_nb.protocol.commands import UseEnvironment
 from skyward_nb.providers.base import InstalledEnvironment
+from skyward_nb.providers.package_folder import packages_in
 from skyward_nb.words.errors import MissingDependency, StartError
 from skyward_nb.words.pool_options import PoolOptions
 
@@ -89,6 +95,95 @@ def test_an_installation_that_fails_leaves_the_pool_as_it_was(make):
             become(pool, package)
         assert says in " ".join(refused.value.__notes__[0].split())
         assert (values(pool, "x"), pool.pids, pool.spec) == ([1], pids, spec)
+
+
+def test_a_line_that_is_cut_is_mended_while_packages_are_installed(make, monkeypatch):
+    pool = make(provider="fake")
+    (machine, _), (link, _) = pool.context.generations.machines, pool.lines.links
+    install = machine.install
+
+    async def slowly(*given):
+        machine.cut()
+        await asyncio.to_thread(until, lambda: not link.is_open)
+        machine.mend()
+        await asyncio.to_thread(until, lambda: link.is_greeted)
+        return await install(*given)
+
+    monkeypatch.setattr(machine, "install", slowly)
+    become(pool, "sky-t-one")
+    assert values(pool, "import sky_t_one\nsky_t_one.VERSION") == ["1.0"] * 2
+
+
+OTHER = """
+import sys
+sys.path[:0] = {paths}
+from pools import found
+from skyward_nb.options.specs import extended
+from skyward_nb.words.pool_options import PoolOptions
+
+class Pool:
+    pool_id = {pool_id!r}
+
+pool = found(Pool)
+pool.attach(lambda _: None)
+try:
+    pool.become(extended(pool.spec, PoolOptions(pip=("sky-t-one",))), lambda _: None)
+except Exception as error:
+    print(error)
+pool.leave()
+"""
+
+
+def test_a_notebook_of_another_environment_adds_no_packages_to_a_pool_here(make, tmp_path):
+    """What its own Python has, ranks of the other one may lack."""
+    pool = make(nodes=1)
+    values(pool, "x = 1\nx")
+    pids = pool.pids
+    pool.leave()
+    other = tmp_path / "other"
+    venv.create(other, system_site_packages=False)
+    script = OTHER.format(paths=[path for path in sys.path if path], pool_id=pool.pool_id)
+    ran = subprocess.run(
+        [other / "bin/python", "-c", script], capture_output=True, text=True, timeout=120
+    )
+    says = f"runs in {sys.executable}, and this notebook or script in {other}/bin/python"
+    assert says in ran.stdout, ran.stderr
+    again = found(pool)
+    again.attach(lambda _: None)
+    assert (again.pids, values(again, "x"), again.spec.image.pip) == (pids, [1], ())
+    again.close()
+
+
+def test_packages_that_a_framework_does_not_start_with_are_told_to_be_unused(make, monkeypatch):
+    pool = make(nodes=1)
+    begin = pool.context.generations.begin
+    calls = iter([StartError("default", "rank 0: no such device")])
+
+    def fails_once(*given, **more):
+        for error in calls:
+            raise error
+        return begin(*given, **more)
+
+    monkeypatch.setattr(pool.context.generations, "begin", fails_once)
+    with pytest.raises(StartError) as raised:
+        become(pool, "sky-t-one", framework=("torch",))
+    (told,) = raised.value.__notes__
+    assert told == (
+        "pip=sky-t-one is not in use either: the pool is as before; pip=sky-t-one without framework= adds it"
+    )
+    pool.restart(lambda _: None)
+    assert values(pool, "1") == [1]
+    assert become(pool, "sky-t-one").installed.packages == ("sky-t-one 1.0",)
+    # Ranks begin anew in what their agent says that they have, whatever would be made for their spec now.
+    (link,) = pool.lines.links
+    present = link.environment
+    assert packages_in(present.folder) == ["sky-t-one==1.0"]
+    calls = iter([StartError("default", "rank 0: no such device")])
+    with pytest.raises(StartError):
+        become(pool, "sky-t-two", framework=("torch",))
+    assert link.environment == present
+    pool.restart(lambda _: None)
+    assert values(pool, "import sky_t_one\nsky_t_one.VERSION") == ["1.0"]
 
 
 @pytest.mark.extensive

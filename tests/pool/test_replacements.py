@@ -9,14 +9,17 @@ import time
 
 import pytest
 from pools import follow, found, request, values
+from providers.wheels import wheel
 from tiers import few
 from waiting import until
 
+from skyward_nb.options.specs import extended
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import ReclaimNotice, Step
 from skyward_nb.providers.fake import FakeMachine, FakeProvider
 from skyward_nb.words.errors import LaunchError, NotReplaced, PayloadError, PoolError, StartError
 from skyward_nb.words.offers import Bill
+from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
 np = pytest.importorskip("numpy")
@@ -356,6 +359,38 @@ def test_who_is_interrupted_when_another_machine_has_come_begins_anew_on_it(fake
     assert not pool.is_ready
     assert values(pool, "1") == [1, 1]
     assert names(pool) == [was[0], f"{was[1]}+"]
+
+
+def test_ranks_live_on_where_a_machine_cannot_be_replaced_for_new_packages(
+    make, monkeypatch, tmp_path
+):
+    """Packages are there, and a machine is to be replaced before ranks begin anew with them."""
+    monkeypatch.setenv("SKYWARD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "wheels"))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    wheel(tmp_path / "wheels", "sky-t-one", "1.0")
+    pool = make(provider="fake", on_preempt="replace")
+    values(pool, "made = 5\nmade")
+    pids, spec = pool.pids, pool.spec
+    noticed(pool, 1)
+    replaces = pool.context.provider.replace
+
+    async def replace(*_):
+        raise LaunchError(spec.name, [("c6i.large", "no capacity")])
+
+    monkeypatch.setattr(pool.context.provider, "replace", replace)
+    with pytest.raises(NotReplaced) as raised:
+        pool.become(extended(spec, PoolOptions(pip=("sky-t-one",))), lambda _: None)
+    assert "made" not in "".join(getattr(raised.value, "__notes__", ()))
+    assert (pool.spec, pool.pids, pool.is_ready) == (spec, pids, True)
+    pool.lines.links[1].noticed = None
+    assert values(pool, "made") == [5, 5]
+    # A machine that takes the place of one has them from its beginning.
+    noticed(pool, 1)
+    monkeypatch.setattr(pool.context.provider, "replace", replaces)
+    lost = pool.become(extended(spec, PoolOptions(pip=("sky-t-one",))), lambda _: None).lost
+    assert lost == ("made",)
+    assert values(pool, "import sky_t_one\nsky_t_one.VERSION") == ["1.0"] * 2
 
 
 def test_what_is_lost_is_told_to_the_next_one_where_a_cell_cannot_begin(fake):

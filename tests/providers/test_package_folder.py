@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from providers.wheels import wheel
 
+from skyward_nb.bootstrap import version_locks
 from skyward_nb.providers import package_folder
 from skyward_nb.providers.package_folder import folder_for, packages_in
 from skyward_nb.words.errors import OptionError
@@ -83,3 +87,55 @@ def test_a_folder_that_others_can_write_is_not_used(cache):
     (cache / "beside").chmod(0o777)
     with pytest.raises(OptionError, match="SKYWARD_CACHE_DIR"):
         made("sky-t-one")
+
+
+def test_no_module_of_a_package_hides_one_of_python(cache, tmp_path, monkeypatch):
+    """Ranks have the folder on PYTHONPATH, which comes before Python's own modules."""
+    more = ("enum.py", "asyncio/__init__.py", "test/__init__.py", "sky_t_two/enum.py")
+    wheel(tmp_path / "wheels", "sky-t-one", "1.0", more=more)
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "wheels"))
+    folder = made("sky-t-one")
+    look = "import asyncio, enum, sky_t_one; print(enum.Enum, asyncio.run, sky_t_one.VERSION)"
+    ran = subprocess.run(
+        [sys.executable, "-c", look],
+        env={**os.environ, "PYTHONPATH": folder},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.endswith(" 1.0\n")
+    assert (Path(folder) / "sky_t_two/enum.py").exists()
+
+
+def test_another_commit_of_a_repository_is_another_package(cache, tmp_path):
+    """Its version is the same."""
+    source = tmp_path / "source"
+    source.mkdir()
+    whole = wheel(tmp_path / "wheels", "sky-t-one", "1.0")
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "copies"\nbackend-path = ["."]\n'
+        '[project]\nname = "sky-t-one"\nversion = "1.0"\n'
+    )
+    (source / "copies.py").write_text(
+        "import shutil\n"
+        "def build_wheel(folder, settings=None, metadata=None):\n"
+        f"    return shutil.copy({str(whole)!r}, folder).rpartition('/')[2]\n"
+    )
+
+    def git(*words):
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        command = ["git", "-C", str(source), *who, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    git("init", "-q")
+    listed = []
+    for number in range(2):
+        (source / "note").write_text(str(number))
+        git("add", ".")
+        git("commit", "-q", "-m", "more")
+        commit = git("rev-parse", "HEAD")
+        listed.append(packages_in(made(f"sky-t-one @ git+file://{source}@{commit}")))
+        assert commit in listed[-1][0]
+    (told,) = version_locks.news(*listed)
+    commits = [lines[0].rpartition("@")[2][:8] for lines in listed]
+    assert told == f"sky-t-one {commits[0]} → {commits[1]}"

@@ -8,9 +8,9 @@ from bootstrap.homes import index_of_pip
 from pools import found, values
 from sshds import lacks
 
-from skyward_nb.bootstrap import requirements
+from skyward_nb.bootstrap import environment, requirements
 from skyward_nb.options.specs import extended
-from skyward_nb.words.errors import HostNotReady
+from skyward_nb.words.errors import HostNotReady, StartError
 from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import PoolOptions
 
@@ -71,3 +71,31 @@ def test_packages_are_installed_beside_what_is_there(uv_pool):
     assert again.become(with_pip(again, "six"), lambda _: None).notes == ()
     assert values(again, "import six\nsix.__name__") == ["six"]
     again.close()
+
+
+@pytest.mark.extensive
+def test_ranks_go_back_to_what_they_had_whatever_would_be_made_for_it_now(uv_pool, monkeypatch):
+    """As after another version of uv, of this package or of the driver, or where Python.h was lacking."""
+    pool = uv_pool
+    (had,) = values(pool, "import sys\nsys.prefix")
+    pool.leave()
+    pool = found(pool)
+    pool.attach(lambda _: None)
+    monkeypatch.setattr(environment, "_FORM", 2)
+    begin = pool.context.generations.begin
+    errors = iter([StartError("default", "rank 0: no such device")])
+
+    def fails_once(*given, **more):
+        for error in errors:
+            raise error
+        return begin(*given, **more)
+
+    monkeypatch.setattr(pool.context.generations, "begin", fails_once)
+    with pytest.raises(StartError):
+        pool.become(with_pip(pool, "six"), lambda _: None)
+    pool.restart(lambda _: None)
+    assert values(pool, "import sys\nsys.prefix") == [had]
+    words, *_ = pool.become(with_pip(pool, "six"), lambda _: None).notes
+    assert "six 1." in words and "iniconfig" not in words
+    assert values(pool, "import six, sys\nsys.prefix")[0] != had
+    pool.close()

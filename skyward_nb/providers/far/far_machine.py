@@ -16,6 +16,7 @@ import msgspec
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.remote_shell import ScriptResult, ShellGone
+from skyward_nb.protocol.commands import UseEnvironment
 from skyward_nb.providers.base import AgentGone, InstalledEnvironment, Tell
 from skyward_nb.providers.far.host_setup import installed
 from skyward_nb.providers.far.line_protocol import Line
@@ -129,10 +130,12 @@ class FarMachine:
                 stacklevel=2,
             )
 
-    async def install(self, spec: PoolSpec, before: PoolSpec, tell: Tell) -> InstalledEnvironment:
-        """Make the environment of `spec`, beside that of `before`; raises `HostNotReady`."""
+    async def install(
+        self, spec: PoolSpec, present: UseEnvironment, tell: Tell
+    ) -> InstalledEnvironment:
+        """Make the environment of `spec`, beside the `present` one; raises `HostNotReady`."""
         self._environment, installation = await installed(
-            self._line, self.nodes[0], spec, before, tell
+            self._line, self.nodes[0], spec, present, tell
         )
         return installation
 

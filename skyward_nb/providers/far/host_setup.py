@@ -14,8 +14,7 @@ from skyward_nb.bootstrap.cuda_builds import with_cuda
 from skyward_nb.bootstrap.environment import (
     Environment,
     PhaseReporter,
-    digest_for,
-    python_of,
+    digest_of,
     ready,
 )
 from skyward_nb.bootstrap.machine_facts import MachineFacts, probe, spell_gpus
@@ -120,9 +119,9 @@ async def _ready(
     spec: PoolSpec,
     ours: Package,
     tell: Tell,
-    before: Image | None = None,
+    before: str = "",
 ) -> Environment:
-    """Make one host ready, and report and note each phase; versions stay that it has for the image `before`."""
+    """Make one host ready, and report and note each phase; versions of the environment of the digest `before` stay."""
     line, image = healthy.line, _image_on(healthy.facts, spec)
     began: dict[str, float] = {}
     noted = partial(note, tell, line, nodes=(node,))
@@ -174,29 +173,27 @@ def _image_on(facts: MachineFacts, spec: PoolSpec) -> Image:
 
 
 async def installed(
-    line: Line, node: int, spec: PoolSpec, before: PoolSpec, tell: Tell
+    line: Line, node: int, spec: PoolSpec, present: UseEnvironment, tell: Tell
 ) -> tuple[Environment, InstalledEnvironment]:
-    """Make the environment of `spec` on a machine of a pool that is up; the ranks keep that of the spec `before`.
+    """Make the environment of `spec` on a machine of a pool that is up; the ranks keep the `present` one.
 
     Raises `HostNotReady`.
     """
+    earlier = digest_of(present.python)
     try:
         await line.reached()
         facts = await probe(line)
+        if earlier:
+            await version_locks.learn(line, present.python, earlier)
     except (ShellGone, OSError, TimeoutError) as gone:
         why = str(gone).removeprefix(f"{line.name}: ") or "it did not answer in time"
         raise HostNotReady(line.name, f"nothing was installed: {why}") from gone
-    had = _image_on(facts, before)
-    healthy = HealthyHost(line, facts)
-    made = await _ready(healthy, node, spec, Package(), tell, had)
-    earlier = digest_for(facts, had)
-    use = UseEnvironment(made.python)
-    before_it = UseEnvironment(python_of(facts, earlier)) if earlier else use
-    versions, now = version_locks.known(earlier), version_locks.known(made.digest)
-    # Ranks may have by other packages what is asked for by name now.
-    same = bool(now) and versions == now
-    news = version_locks.news(versions, now)
-    return made, InstalledEnvironment(before_it if same else use, before_it, news)
+    made = await _ready(HealthyHost(line, facts), node, spec, Package(), tell, earlier)
+    had, now = version_locks.known(earlier), version_locks.known(made.digest)
+    # Ranks may have by other packages what is asked for by name now; an interpreter of its own has what it has.
+    same = made.digest == earlier or (bool(now) and had == now)
+    use = present if same or not made.digest else UseEnvironment(made.python)
+    return made, InstalledEnvironment(use, present, version_locks.news(had, now))
 
 
 async def _mount(spec: PoolSpec, line: Line, told: PhaseReporter) -> None:
