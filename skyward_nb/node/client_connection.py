@@ -90,7 +90,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._clients.inspect(self, ranks)
             case _ if self.is_client and not isinstance(command, _UNCOUNTED):
                 self.received += 1
-                self._clients.obey(command, whole)
+                self._clients.take(command, whole)
             case _:
                 raise FrameError("its first command was neither Attach nor QueryStatus")
 

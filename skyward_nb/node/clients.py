@@ -7,12 +7,14 @@ import os
 import platform
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from skyward_nb.node.client_connection import ClientConnection
 from skyward_nb.node.lease import Lease
 from skyward_nb.node.local_ranks import LocalRanks
 from skyward_nb.node.outbox import Outbox
 from skyward_nb.node.run_record import RunRecord
-from skyward_nb.protocol.commands import Attach, Command
+from skyward_nb.protocol.commands import Attach, Command, Fork
 from skyward_nb.protocol.events import AgentStatus, AttachRefused, Hello
 from skyward_nb.protocol.message_parts import Client
 
@@ -38,6 +40,8 @@ class Clients:
         """Does what the client commands; `data` is the command's frame."""
         self._client: Client | None = None
         """The last one that attached, even if it has gone."""
+        self._forked_by: Client | None = None
+        """The client, without its key, that had the present ranks forked."""
         self._received = 0
         """Commands that came from it until it had gone."""
         self._visitors: set[ClientConnection] = set()
@@ -105,10 +109,17 @@ class Clients:
                 noticed=self._ranks.notice,
                 rank_python=rank_python,
                 rank_packages=rank_packages,
+                forked_by=self._forked_by,
             )
         )
         self._outbox.follow(line, offset)
         self._machine_lease.renew()
+
+    def take(self, command: Command, data: bytes) -> None:
+        """A command came from the client."""
+        if isinstance(command, Fork) and self._client is not None:
+            self._forked_by = replace(self._client, key="")
+        self.obey(command, data)
 
     def visit(self, line: ClientConnection) -> None:
         """Tell a visitor the agent's status."""

@@ -264,7 +264,7 @@ class PoolFinder:
         if (left := self._pools.left_over(meant.spec.name)) is not None:
             spec, notes = self._extended(left.entry.spec, asked, work)
             pool = self._pools.adopt(left, display)
-            display.change(notes=(_WENT_ON, *notes))
+            display.note(*([] if pool.lifecycle.forked_by_other else [_WENT_ON]), *notes)
             return ResolvedPool(pool, spec, notes)
         display.note(*namesakes(meant.spec.name, self._pools.others()))
         return meant

@@ -45,6 +45,8 @@ class LostPool:
 
     cut_off: Pool | None = None
     """The pool, where it was left as a machine could not be reached: it may be alive."""
+    names: tuple[str, ...] = ()
+    """The names that had been made on its ranks."""
 
     def check(self, spec: PoolSpec) -> None:
         """Raise `BudgetSpent` where this one is to come in its place, and may cost no more than it did."""
@@ -167,7 +169,8 @@ class Pools:
             del self._pools[name]
             cut_off = pool if pool.closing.is_cut_off else None
             how = self.displays(pool).untold.removesuffix(".")
-            self._lost[name] = LostPool(pool.spec, how, pool.context.over, cut_off)
+            made = tuple(pool.ledger.names_made_on_ranks()) if pool.generation else ()
+            self._lost[name] = LostPool(pool.spec, how, pool.context.over, cut_off, made)
             if pool.context.gone:
                 self._note_costs(name, pool, "is gone")
             return None
@@ -307,6 +310,10 @@ class Pools:
         display.change(title=f"Attaching to {left.entry.spec}", awaited=0)
         pool = self._found(left)
         pool.attach(display.watch)
+        if (who := pool.lifecycle.forked_by_other):
+            before = self._lost.get(pool.spec.name)
+            names = f" ({', '.join(before.names)})" if before and before.names else ""
+            display.note(f"ranks were begun anew by {who}: names from before{names} are gone")
         self._enter(pool)
         return pool
 

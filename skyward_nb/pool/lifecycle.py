@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from skyward_nb.names.ledger import Ledger, SourceFinder
 from skyward_nb.plugins.plugin_table import check_installed, uses_of
 from skyward_nb.pool import installing, registry
+from skyward_nb.pool.client_names import spell_client
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.generations import unseen_of
@@ -21,6 +22,7 @@ from skyward_nb.pool.run_executor import RunExecutor
 from skyward_nb.pool.state import Incoming
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.protocol.events import Event, Hello, Phase, RankLost, Step
+from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.base import AgentGone, MachineEnded, MachinesEnded, Tell
 from skyward_nb.words.errors import (
     HostError,
@@ -52,6 +54,8 @@ class Lifecycle:
         self._renewal = renewal
         self._runs = runs
         self._sources = sources
+        self.forked_by_other: str = ""
+        """In words, who had the ranks of an attached pool begin anew, if that was neither this client nor its notebook."""
 
     def start(self, watch: Watch) -> None:
         """Start the pool; raises a `SkyError`, or KeyboardInterrupt, and then leaves nothing behind."""
@@ -165,7 +169,9 @@ class Lifecycle:
         except BaseException:
             self._closing.leave()
             raise
-        state = context.state
+        state, first = context.state, max(hellos, key=lambda hello: hello.generation)
+        if first.generation > 1 and first.forked_by and not self._is_ours(first.forked_by):
+            self.forked_by_other = spell_client(first.forked_by)
         state.last_run = max(hello.runs for hello in hellos)
         context.ledger.adopt(state.last_run)
         state.has_begun(is_whole=context.generations.adopt(hellos))
@@ -177,6 +183,13 @@ class Lifecycle:
                     state.handle(event, context.pace.now())
                 else:
                     watch(event)
+
+    def _is_ours(self, client: Client) -> bool:
+        """Whether it is this process, or a kernel of the same notebook."""
+        own = self._context.client
+        is_notebooks = bool(own.notebook) and not own.program and not client.program
+        same = (client.pid, client.host, client.since) == (own.pid, own.host, own.since)
+        return same or (is_notebooks and client.notebook == own.notebook)
 
     def _check(self, spec: PoolSpec, plugins: tuple[PluginUse, ...]) -> None:
         """Raise what prevents a pool of this spec; remote machines have their own packages."""

@@ -51,7 +51,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     Journal entries follow from `offset` on; the agent has `received` so many commands of this client.
     `places` and `pids` are those of the ranks of this `generation`, `runs` is the last run's number,
     `unseen` the run that goes on or whose end no client has seen, `noticed` a notice of reclaim. `rank_python` is the program that ranks are, `rank_packages` the folder of packages that
-    they have beside its own.
+    they have beside its own, `forked_by` the client, without its key, that had them forked.
     """
 
     pid: int
@@ -66,6 +66,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     noticed: ReclaimNotice | None = None
     rank_python: str = ""
     rank_packages: str = ""
+    forked_by: Client | None = None
 
 
 class AttachRefused(msgspec.Struct, frozen=True, tag=True):

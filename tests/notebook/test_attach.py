@@ -8,6 +8,7 @@ import psutil
 import pytest
 from kernels import kernel, ready, wiped
 from leaks import gone_within, traces
+from providers.wheels import wheel
 from slow import LINES, running, said, until_it_is_seen, until_it_runs
 from tiers import few
 from waiting import until
@@ -96,6 +97,39 @@ def test_another_notebook_may_take_it_when_the_first_is_gone(notebook, other):
     assert other.run("%%sky_remote\nkept").result == "[0-1] 7"
     other.run("kept = 8")
     assert other.run("%%sky_remote\nkept").result == "[0-1] 8"
+
+
+CUT = """
+import gc, os, signal, socket
+from skyward_nb.pool.link import Link
+(link,) = [each for each in gc.get_objects() if isinstance(each, Link) and each.is_open]
+socket.socket(fileno=os.dup(link.fileno())).shutdown(socket.SHUT_RDWR)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+"""Cuts a notebook off, and stops it until another one has been there."""
+
+
+def test_a_notebook_is_told_that_another_one_had_ranks_begin_anew(notebook, other, tmp_path):
+    wheel(tmp_path / "wheels", "sky-t-one", "1.0")
+    notebook.run("%%sky_remote nodes=2\nkept = 7")
+    until_it_is_seen()
+    stopped = psutil.Process(notebook.pid)
+    going = notebook.begin(CUT)
+    until(lambda: stopped.status() == psutil.STATUS_STOPPED)
+    assert other.run("%sky attach").status == "ok"
+    other.run(
+        f"import os\nos.environ.update(UV_OFFLINE='1', UV_FIND_LINKS={str(tmp_path / 'wheels')!r}, "
+        f"SKYWARD_CACHE_DIR={str(tmp_path / 'cache')!r})"
+    )
+    assert "installed in" in other.run("%sky up pip=sky-t-one").picture
+    other.restart()
+    stopped.resume()
+    assert notebook.finish(going).status == "ok"
+    ran = notebook.run("%sky attach")
+    assert "ranks were begun anew by the kernel of other.ipynb" in ran.picture
+    assert "names from before (kept) are gone" in ran.picture
+    assert notebook.run("%%sky_remote\n'kept' in globals()").result == "[0-1] False"
+    assert notebook.run("%sky down").status == "ok"
 
 
 @pytest.mark.extensive
