@@ -24,7 +24,9 @@ from __future__ import annotations
 
 import os
 import struct
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import asyncssh
@@ -194,29 +196,84 @@ def read_config(
 
     Raises `asyncssh.ConfigParseError` for what OpenSSH would not take, and OSError.
     """
-    return _CommentedConfig.load(
-        None, list(files), False, False, False, own_name, user or (), host, port or ()
-    )
+    return _load(_CommentedConfig, files, own_name, user, host, port)
 
 
-def _without_comment(handler: Callable[..., None]) -> Callable[..., None]:
-    """A handler of a line that leaves out a comment after the value, as OpenSSH does (ssh_config(5))."""
+def login_options(
+    files: Sequence[str], own_name: str, user: str | None, host: str, port: int | None
+) -> dict[str, object]:
+    """The arguments of `asyncssh.connect` that give it the config of these files; raises as `read_config`.
 
-    def handle(config: SSHConfig, option: str, args: list[str]) -> None:
-        if at := next((at for at, word in enumerate(args) if at and word.startswith("#")), 0):
-            del args[at:]
-        handler(config, option, args)
+    asyncssh reads them itself where it can: only then does it see to `Match final` and CanonicalizeHostname.
+    """
+    try:
+        _load(SSHClientConfig, files, own_name, user, host, port)
+    except asyncssh.ConfigParseError:
+        own = asyncssh.SSHClientConnectionOptions(config=None)
+        cast(Any, own).config = read_config(files, own_name, user, host, port)
+        return {"options": own, "config": None}
+    return {"config": list(files)}
 
-    return handle
+
+def _load(
+    kind: type[SSHConfig],
+    files: Sequence[str],
+    own_name: str,
+    user: str | None,
+    host: str,
+    port: int | None,
+) -> SSHConfig:
+    return kind.load(None, list(files), False, False, False, own_name, user or (), host, port or ())
 
 
 class _CommentedConfig(SSHClientConfig):
-    """asyncssh's own takes comments only on lines of their own."""
+    """asyncssh's own takes comments only on lines of their own, and stumbles over an apostrophe in others."""
 
-    _handlers = {  # noqa: RUF012 - as in its parent
-        word: (option, _without_comment(handler))
-        for word, (option, handler) in cast(Any, SSHClientConfig)._handlers.items()
-    }
+    def parse(self, path: Path) -> None:
+        """Parse a config file without the comments behind its values."""
+        text = path.read_text()
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8") as plain:
+            plain.write("\n".join(map(_without_comment, text.splitlines())))
+            plain.flush()
+            super().parse(cast(Path, _Named(plain.name, path)))
+
+
+class _Named:
+    """A file that has the name of another one in messages."""
+
+    def __init__(self, place: str, name: Path) -> None:
+        self._place, self._name = place, name
+
+    def __fspath__(self) -> str:
+        return self._place
+
+    def __str__(self) -> str:
+        return str(self._name)
+
+
+_WHOLE = frozenset(cast(Any, SSHClientConfig)._no_split)
+"""The words whose value is the rest of the line, `#` included."""
+
+
+def _without_comment(line: str) -> str:
+    """A line without the comment after its value, which begins with a word's `#` (OpenSSH's `argv_split`)."""
+    keyword = line.replace("=", " ").split(maxsplit=1)[:1]
+    if not keyword or keyword[0].lower() in _WHOLE:
+        return line
+    quote, is_inside, escaped = "", False, False
+    for at, letter in enumerate(line):
+        if escaped:
+            escaped = False
+        elif letter == "\\":
+            is_inside = escaped = True
+        elif quote:
+            quote = "" if letter == quote else quote
+        elif letter == "#" and not is_inside:
+            return line[:at]
+        else:
+            quote = letter if letter in "\"'" else ""
+            is_inside = not letter.isspace()
+    return line
 
 
 def certificate_algorithms() -> list[bytes]:

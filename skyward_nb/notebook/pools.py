@@ -310,7 +310,7 @@ class Pools:
         display.change(title=f"Attaching to {left.entry.spec}", awaited=0)
         pool = self._found(left)
         pool.attach(display.watch)
-        if (who := pool.lifecycle.forked_by_other):
+        if who := pool.lifecycle.forked_by_other:
             before = self._lost.get(pool.spec.name)
             names = f" ({', '.join(before.names)})" if before and before.names else ""
             display.note(f"ranks were begun anew by {who}: names from before{names} are gone")

@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.providers.ssh.error_translation import fault_of, proxy_fault
 from skyward_nb.providers.ssh.settings import settings_for
@@ -69,9 +70,17 @@ def test_comments_behind_a_value_are_no_part_of_it(access, tmp_path):
     config = tmp_path / ".ssh/config"
     config.write_text(
         f"Host {HOST.name} # the big one, not elsewhere\n"
-        "  HostName 10.0.0.1 # in the rack\n  User ann\t# me\n  Port 2222 #x\n"
+        "  HostName 10.0.0.1 # it's in Bob's rack\n  User ann\t# don't\n  Port 2222 #x\n"
+        '# "isn\'t"\n\n  LogLevel = QUIET # the admin\'s "\n'
         '  IdentityFile "/keys/a#b" # hers\n'
         "Host elsewhere\n  User eve\n"
     )
     found = settings_for(SSHAccess(hosts=access.hosts, config=str(config)), HOST)
     assert (found.place.name, found.place.port, found.user) == ("10.0.0.1", 2222, "ann")
+    assert found.identities == ("/keys/a#b",)
+    config.write_text("Include more\n")
+    (tmp_path / ".ssh/more").write_text(
+        "Host *\n  ProxyCommand nc # %h\n  User ann\\'s # it's\n  Port 'x\n"
+    )
+    with pytest.raises(Unreachable, match=r"ssh/more line 4: No closing quotation"):
+        settings_for(SSHAccess(hosts=access.hosts, config=str(config)), HOST)

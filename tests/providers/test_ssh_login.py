@@ -375,6 +375,17 @@ def test_names_users_and_ports_of_config(server):
     assert log_in(asked) == server.user
 
 
+def test_comments_behind_values_of_config(server):
+    """OpenSSH takes them, an apostrophe in them included."""
+    server.say(
+        'Host gpu far # Bob\'s, that "old" one',
+        f"HostName {server.address} # it's here",
+        f"Port {server.port}\t#isn't it",
+        "ServerAliveInterval 15 # as the firewall hasn't much patience",
+    )
+    assert log_in(access(server, "gpu", port=None)) == server.user
+
+
 def test_ipv6(tmp_path):
     with sshd(tmp_path / "six", ListenAddress="::1") as server:
         assert log_in(access(server, "::1")) == server.user

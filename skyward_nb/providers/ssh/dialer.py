@@ -182,7 +182,6 @@ class Dialer:
         options: dict[str, Any] = {
             **settings.named,
             **way,
-            "config": list(settings.files),
             "client_factory": lambda: judge,
             "known_hosts": known,
             "server_host_key_algs": algorithms(known, settings.place),

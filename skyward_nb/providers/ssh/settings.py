@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from asyncssh import ConfigParseError
 
-from skyward_nb.compat.asyncssh_private import Config, read_config
+from skyward_nb.compat.asyncssh_private import Config, login_options, read_config
 from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.providers.ssh.host_keys import HostKeyAddress, known_files
 from skyward_nb.words.errors import OptionError
@@ -26,12 +26,11 @@ _STANDARD_PORT = 22
 class HostSettings:
     """The settings of a login to one host; `jumps` are the hosts on the way, the first one first.
 
-    `files` are the config files, `identities` the named private keys; `agent` is the socket of ssh-agent,
+    `identities` are the named private keys; `agent` is the socket of ssh-agent,
     if any, `proxy` the command that opens the connection.
     """
 
     host: Host
-    files: tuple[str, ...]
     place: HostKeyAddress
     user: str
     jumps: tuple[Host, ...] = ()
@@ -42,7 +41,7 @@ class HostSettings:
     is_named_only: bool = False
     """Whether only `identities` are tried (IdentitiesOnly)."""
     named: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Arguments of asyncssh from the spec and from the host as written."""
+    """Arguments of asyncssh: config, and what the spec and the host as written say."""
     says: frozenset[str] = frozenset()
     """Words of config that have a value."""
 
@@ -59,10 +58,10 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Hos
     own = _own_name(host)
     try:
         config = read_config(files, own, user, host.name, port)
+        named = login_options(files, own, user, host.name, port)
         jumps = _jumps(config, host)
     except (ConfigParseError, OSError, UnicodeError) as error:
         raise Unreachable(str(host), f"OpenSSH's config cannot be read: {error}") from error
-    named: dict[str, Any] = {}
     if user:
         named["username"] = user
     if port:
@@ -74,7 +73,6 @@ def settings_for(access: SSHAccess, host: Host, *, is_jump: bool = False) -> Hos
         named["client_keys"] = [path for path in paths if Path(path).is_file()]
     return HostSettings(
         host=host,
-        files=files,
         place=_place(access, config, host, user, port, key),
         user=str(config.get("User", own)),
         jumps=jumps,
