@@ -9,8 +9,8 @@ import contextlib
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from skyward_nb.bootstrap import interpreter, package, uv, version_locks
@@ -102,12 +102,14 @@ PhaseReporter = Callable[[str, str, bool], None]
 class Environment:
     """The Python of ranks on a machine, and the folder of this `package` for its `sys.path`.
 
-    `digest` is equal for environments of equal parts; "" for one that uv did not make.
+    `digest` is equal for environments of equal parts; "" for one that uv did not make. The agent and its ranks are
+    started with these `variables`.
     """
 
     python: str
     package: str
     digest: str
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 async def ready(
@@ -208,13 +210,13 @@ def check_machine(host: str, facts: MachineFacts, *, makes: bool = True) -> None
         raise HostNotReady(
             host,
             f"{facts.user} cannot make or write {facts.cache}, and must own it. Make it, "
-            "or set the variable SKYWARD_CACHE_DIR there to another folder.",
+            "or name another folder there: cache=/scratch/$USER, say.",
         )
     if "exec" in facts.lacks and makes:
         raise HostNotReady(
             host,
-            f"programs in {facts.cache} cannot be run (is it mounted noexec?). Set the variable "
-            "SKYWARD_CACHE_DIR there to a folder in which they can.",
+            f"programs in {facts.cache} cannot be run (is it mounted noexec?). Name a folder there in which "
+            "they can: cache=/scratch/$USER, say.",
         )
     if lacks := [each for each in facts.lacks if each != "exec"]:
         raise HostNotReady(
@@ -303,7 +305,8 @@ async def _made(
     python = wanted.python.path if wanted.python else ""
     words = {"final": wanted.final, "uv": tool, "python": python, "minor": minor()}
     given = "".join(f"{key}={shlex.quote(value)}\n" for key, value in words.items())
-    quiet = {"UV_NO_PROGRESS": "1", "UV_HTTP_RETRIES": "2", "NO_COLOR": "1", **wanted.variables}
+    quiet = {"UV_NO_PROGRESS": "1", "UV_HTTP_RETRIES": "2", "NO_COLOR": "1"}
+    quiet |= {**uv.own_folders(facts), **wanted.variables}
     rest = f"{given}{_WORKS}{LOCK}{_BUILD}"
 
     if python:

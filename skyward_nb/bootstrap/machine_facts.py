@@ -50,6 +50,8 @@ class MachineFacts:
     lacks: tuple[str, ...]
     headers: tuple[str, ...] = ()
     """The paths of the `pythons` that have Python.h, which extensions in C are compiled with."""
+    is_apart: bool = False
+    """Whether `cache` was asked for: what uv keeps belongs there, too."""
 
 
 PROBE = r"""
@@ -71,6 +73,7 @@ say home "$HOME"
 say shell "${SHELL:-}"
 cache=${SKYWARD_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/skyward_nb}
 say cache "$cache"
+[ -z "$apart" ] || say apart yes
 mkdir -p "$cache" 2>/dev/null
 [ -d "$cache" ] && [ -w "$cache" ] && [ -O "$cache" ] || say lacks cache
 trial=$cache/.run-$$-$(od -An -N8 -tx8 /dev/urandom 2>/dev/null | tr -d ' ')
@@ -123,7 +126,7 @@ for folder in $places; do
 done
 IFS=$old
 set +f
-for folder in "$HOME"/.local/share/uv/python/cpython-3* "$HOME"/.pyenv/versions/3.* \
+for folder in "$cache"/uv/python/cpython-3* "$HOME"/.local/share/uv/python/cpython-3* "$HOME"/.pyenv/versions/3.* \
   "$HOME"/miniforge3 "$HOME"/mambaforge "$HOME"/miniconda3 "$HOME"/anaconda3 /opt/conda; do
   python "$folder/bin/python3"
 done
@@ -132,14 +135,28 @@ say end facts
 """
 
 _LIMIT = 60.0
+_NO_SHELL = {
+    "allows sftp connections only": "its sshd lets this user transfer files, and run nothing (ForceCommand internal-sftp in "
+    "sshd_config): ask whoever runs it for a login that runs programs",
+    "account is currently not available": "this user has no login shell there (nologin in /etc/passwd): ask whoever runs it "
+    "for one, `sudo usermod --shell /bin/bash NAME`, or log in as another user, user=NAME",
+}
+"""What is said by what runs in the place of a shell, and what that means."""
 _GPU = re.compile(r"\d+\.[\d.]+, \S")
 _MOST_WORDS = 300
 
 
-async def probe(shell: Shell) -> MachineFacts:
-    """Ask a machine for its facts; raises `HostNotReady` without an answer, and `ShellGone`."""
+async def probe(shell: Shell, cache: str | None = None) -> MachineFacts:
+    """Ask a machine for its facts; raises `HostNotReady` without an answer, and `ShellGone`.
+
+    `cache` is the folder for environments, if one was asked for, as the shell there spells it.
+    """
+    apart = ""
+    if cache:
+        folder = f"$HOME{cache[1:]}" if cache.startswith("~/") else cache
+        apart = f'SKYWARD_CACHE_DIR="{folder}"\napart=yes\n'
     try:
-        ran = await shell.run(PROBE, limit=_LIMIT)
+        ran = await shell.run(f"apart=\n{apart}{PROBE}", limit=_LIMIT)
     except TimeoutError:
         raise HostNotReady(
             shell.name,
@@ -148,6 +165,10 @@ async def probe(shell: Shell) -> MachineFacts:
         ) from None
     facts = read_facts(ran.out)
     if facts is None:
+        said = f"{ran.out.decode(errors='replace')}{ran.err}"
+        for words, why in _NO_SHELL.items():
+            if words in said:
+                raise HostNotReady(shell.name, why, said.strip())
         raise HostNotReady(
             shell.name,
             "its /bin/sh did not say what machine it is. Logging in must give a shell that runs "
@@ -194,6 +215,7 @@ def read_facts(out: bytes) -> MachineFacts | None:
         disk_free=_number(word("disk")) * 1024,
         lacks=tuple(said.get("lacks", ())),
         headers=tuple(said.get("headers", ())),
+        is_apart=word("apart") == "yes",
     )
 
 

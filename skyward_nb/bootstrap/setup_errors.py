@@ -19,6 +19,7 @@ _UNREACHED = re.compile(
     r"operation timed out|request failed after|network is unreachable|certificate",
     re.IGNORECASE,
 )
+_TOO_MANY = re.compile(r"Too many open files|os error 24\b", re.IGNORECASE)
 _UNTRUSTED = re.compile(r"invalid peer certificate|certificate verify failed", re.IGNORECASE)
 _ADDRESS = re.compile(r"https?://[^\s)`'\"]+")
 _WRITTEN = re.compile(rb"^written=(\d+)", re.MULTILINE)
@@ -40,8 +41,7 @@ def check_room(host: str, facts: MachineFacts) -> None:
         raise HostNotReady(
             host,
             f"there is no room for an environment: {spell_size(facts.disk_free)} is free for "
-            f"{facts.cache}. Make room, or set the variable SKYWARD_CACHE_DIR there to a folder on "
-            "a larger disk.",
+            f"{facts.cache}. Make room, or name a folder there on a larger disk: cache=/scratch/$USER, say.",
         )
 
 
@@ -55,6 +55,13 @@ async def failure(
     detail = last_words(ran.err)
     if is_full(ran.err):
         return HostNotReady(shell.name, await _full(shell, facts, ran, what), detail)
+    if _TOO_MANY.search(ran.err):
+        text = (
+            f"{what}: it allows fewer open files than uv needs (`ulimit -n` there says how many). `nofile` in its "
+            "/etc/security/limits.conf, or LimitNOFILE= of its sshd, allows more; an environment that is there is "
+            'named by Image(interpreter="/path/to/python").'
+        )
+        return HostNotReady(shell.name, text, detail)
     if address := unreached_address(ran.err):
         words = untrusted if is_untrusted(ran.err) else unreached
         return HostNotReady(shell.name, words(address, what, no_way), detail)
@@ -66,7 +73,8 @@ async def failure(
 
 def unreached_address(err: str) -> str:
     """The address that an installer did not reach, from its output; "" if something else failed."""
-    found = _ADDRESS.search(err) if _UNREACHED.search(err) else None
+    is_unreached = _UNREACHED.search(err) and not _TOO_MANY.search(err)
+    found = _ADDRESS.search(err) if is_unreached else None
     return found.group() if found else ""
 
 
@@ -91,8 +99,8 @@ def untrusted(address: str, what: str, no_way: str = "") -> str:
     del no_way
     return (
         f"{what}: the certificate of {host_of(address)} is of no authority that it knows, as where a proxy "
-        "reads TLS. Name the file of that proxy's authority there, by "
-        'Image(env={"SSL_CERT_FILE": "/etc/ssl/certs/company.pem"}), or have it among those of the system.'
+        "reads TLS. ca=FILE names a file of this machine with the certificate of that proxy's authority, which it "
+        'trusts then; one that is there is named by Image(env={"SSL_CERT_FILE": "/etc/ssl/certs/company.pem"}).'
     )
 
 
@@ -127,6 +135,6 @@ async def _full(shell: Shell, facts: MachineFacts, ran: ScriptResult, what: str)
     return (
         f"{what}: the disk is full. {spell_size(free)} is free for {facts.cache} there{took}; the "
         f"unfinished one was removed. Make room (earlier environments take {spell_size(used)}: rm -r "
-        f"{shlex.quote(facts.cache)}; `uv cache clean`), or put {facts.cache} on a larger disk by a "
-        "symbolic link."
+        f"{shlex.quote(facts.cache)}; `uv cache clean`), or name a folder there on a larger disk: "
+        "cache=/scratch/$USER, say."
     )

@@ -80,6 +80,14 @@ def settings(asked: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def own_folders(facts: MachineFacts) -> dict[str, str]:
+    """Variables by which uv keeps all that it keeps in a folder that was asked for, and nothing in the home."""
+    if not facts.is_apart:
+        return {}
+    folders = {"UV_CACHE_DIR": "uv/cache", "UV_PYTHON_INSTALL_DIR": "uv/python"}
+    return {name: f"{facts.cache}/{folder}" for name, folder in folders.items()}
+
+
 def origins(variables: Mapping[str, str]) -> list[str]:
     """The sources of packages in these variables, without passwords."""
     return [

@@ -112,6 +112,8 @@ class Compute(WholePool):
         simulate: bool | Literal["cuda"] | None = None,
         trust: Literal["values"] | None = None,
         trust_local_users: bool | None = None,
+        cache: str | None = None,
+        ca: str | Path | None = None,
         quiet: bool = False,
     ) -> None:
         plugins = tuple(plugins) if isinstance(plugins, Iterable) else plugins  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -153,6 +155,8 @@ class Compute(WholePool):
             simulate=simulate,
             trust=trust,
             trust_local_users=trust_local_users,
+            cache=cache,
+            ca=ca,
             name=name,
         )
         self._spec = self._specs[0]

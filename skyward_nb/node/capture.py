@@ -9,10 +9,14 @@ import ctypes
 import fcntl
 import io
 import os
+import resource
 import sys
 from typing import Any
 
 from skyward_nb.node.uplink import Uplink
+
+_HIGH = 200
+"""The least number of a descriptor that is out of the way, where so many are allowed."""
 
 
 class _Buffer(io.FileIO):
@@ -99,7 +103,8 @@ class Capture:
 
 
 def out_of_the_way(descriptor: int) -> int:
-    """A copy of a descriptor above those that user code opens and closes by number."""
-    high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 200)
+    """A copy of a descriptor above those that user code opens and closes by number; the original is closed."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, min(_HIGH, most // 2))
     os.close(descriptor)
     return high

@@ -141,6 +141,8 @@ def _with_argument(asked: PoolOptions, argument: str, value: Any) -> PoolOptions
             value = _packages(argument, value)
         case "trust", _:  # the provider may have said which host keys
             value = (*(asked.trust or ()), *of_text(argument, option, as_text(argument, value)))
+        case "ca", os.PathLike():
+            value = of_text(argument, option, os.fspath(value))
         case _, timedelta():
             value = value.total_seconds()
         case _:

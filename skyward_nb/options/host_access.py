@@ -19,6 +19,10 @@ OF_ACCESS = ("hosts", "user", "port", "key", "config", "trust")
 """Options that are fields of `SSHAccess`."""
 
 
+OF_MACHINES = ("cache", "ca")
+"""Options about all machines that are not this one."""
+
+
 def access_options(asked: PoolOptions) -> list[str]:
     """Which of them are stated; `trust=values` is about all pools."""
     stated = [option for option in OF_ACCESS if option in asked.stated]
@@ -110,6 +114,39 @@ def access_of(base: SSHAccess | None, asked: PoolOptions) -> SSHAccess | None:
         config=config or access.config,
         trust=_host_keys(asked) or access.trust,
     )
+
+
+def certificates(option: str, text: str) -> str:
+    """The whole path of a file of certificates here, in the form that `openssl` calls PEM."""
+    path = _file(option, text)
+    try:
+        begins = b"-----BEGIN CERTIFICATE-----" in Path(path).read_bytes()
+    except OSError as error:
+        raise OptionError(option, f"{option}={text} cannot be read: {error.strerror}") from None
+    if not begins:
+        raise OptionError(
+            option,
+            f"{option}={text} has no certificate in text form (-----BEGIN CERTIFICATE-----): `openssl x509 "
+            f"-inform der -in {text} -out ca.pem` makes that of one in binary form",
+        )
+    return path
+
+
+def elsewhere_alone(options: PoolOptions) -> set[str]:
+    """The options that are of no use to these, as ranks are on this machine."""
+    is_here = options.provider in (UNSET, "local") and options.hosts is UNSET
+    return {*OF_MACHINES} if is_here else set()
+
+
+def check_elsewhere(spec: PoolSpec, asked: PoolOptions) -> None:
+    """Raise `OptionError` for options of machines elsewhere where ranks are on this one."""
+    given = [option for option in OF_MACHINES if option in asked.stated]
+    if given and not spec.is_elsewhere:
+        raise OptionError(
+            given[0],
+            f"{given[0]}= is about machines elsewhere: name hosts, hosts=gpu1,gpu2, or leave it out. What ranks "
+            "here have is what the notebook or script has; SKYWARD_CACHE_DIR and SSL_CERT_FILE in its environment hold",
+        )
 
 
 def _file(option: str, text: str) -> str:

@@ -47,7 +47,7 @@ _OF_ONE_SOURCE: dict[str, tuple[str, ...]] = {
     "options of Kubernetes": ("context", "namespace", "queue", "service_account"),
     "options of Ray": ("address", "resources", "waits"),
     "options of SkyPilot": ("infra",),
-    "options of several sources of nodes": ("cpus", "memory", "on_preempt"),
+    "options of several sources of nodes": ("cpus", "memory", "on_preempt", "cache", "ca"),
     "options of rented machines": ("spot", "max_cost", "max_hourly_cost", "confirm_above", "yes"),
     "options of AWS": (
         "region", "zones", "instance_type", "ami", "subnet", "security_group", "public_ip", "jump", "caller", "tags",

@@ -23,6 +23,7 @@ _MOST_NUMBERS = 10_000
 Reader = Callable[[str, str], Any]
 """Reads (option's name, text)."""
 
+_FAR_FOLDER = re.compile(r"(/|~/|\$[A-Za-z_])([\w./~@%+=:,-]|\$[A-Za-z_])*")
 _BETWEEN = re.compile(r"\s+|,(?=[A-Za-z])(?![^\[]*\])")
 
 
@@ -43,6 +44,17 @@ def flag(option: str, text: str) -> bool:
     if text.lower() in ("no", "false", "0"):
         return False
     raise OptionError(option, f"{option} is a flag: write it alone, or =no")
+
+
+def far_folder(option: str, text: str) -> str:
+    """A folder on a machine elsewhere; its shell knows `~/` and variables there."""
+    if not _FAR_FOLDER.fullmatch(text):
+        raise OptionError(
+            option,
+            f"{option}={text}: name a folder there by its whole path, as in {option}=/scratch/$USER, or "
+            f"{option}=~/big",
+        )
+    return text
 
 
 def simulation(option: str, text: str) -> Simulate:

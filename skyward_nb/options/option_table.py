@@ -11,6 +11,7 @@ from typing import Literal
 
 from skyward_nb.options import aws_readers
 from skyward_nb.options import option_readers as readers
+from skyward_nb.options.host_access import certificates
 from skyward_nb.options.synonyms import OPTION_HINTS
 from skyward_nb.words.accelerators import parse_accelerator
 from skyward_nb.words.catalogue import KINDS
@@ -87,6 +88,8 @@ OPTIONS: tuple[Option, ...] = (
     _pool("config", "FILE", "OpenSSH config to read instead of ~/.ssh/config"),
     _pool("trust", "known|first|values", "host keys: known or learnt (known); values: read no pickles",
           readers.trust, TRUST),
+    _pool("cache", "/scratch/$USER", "folder for environments on hosts (~/.cache/skyward_nb)", readers.far_folder),
+    _pool("ca", "FILE", "certificates that hosts trust, too: of a proxy that reads TLS", certificates),
     _flag("pool", "trust_local_users", "frameworks join hosts that other people may log in to"),
     _pool("login", "me@login", "login node of a Slurm cluster, reached by ssh (this machine)", readers.slurm_name),
     _pool("job", "current|ID", "a job of Slurm that runs, whose nodes are used", readers.job),

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from skyward_nb.options.aws_readers import RESERVED
-from skyward_nb.options.host_access import logins_alone
+from skyward_nb.options.host_access import elsewhere_alone, logins_alone
 from skyward_nb.options.kubernetes_options import kubernetes_options
 from skyward_nb.options.ray_options import ray_options
 from skyward_nb.options.skypilot_options import ALSO_OF_SKYPILOT, skypilot_options
@@ -61,6 +61,7 @@ def without_unused(options: PoolOptions, stated: PoolOptions) -> PoolOptions:
         unused |= {*skypilot_options(options)}
     if options.provider not in (UNSET, "ssh", "aws"):
         unused |= logins_alone(options)
+    unused |= elsewhere_alone(options)
     return options.without(unused - {*stated.stated})
 
 

@@ -88,6 +88,8 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     key: Stated[str] = UNSET
     config: Stated[str] = UNSET
     trust: Stated[tuple[str, ...]] = UNSET
+    cache: Stated[str] = UNSET
+    ca: Stated[str] = UNSET
     trust_local_users: Stated[bool] = UNSET
     aws: Stated[AWSAccess] = UNSET
     slurm: Stated[SlurmAccess] = UNSET

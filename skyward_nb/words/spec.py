@@ -35,7 +35,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     which cells and functions add those that they need where it `adds_frameworks`; `collective_timeout` None
     means the framework's own. `mig` is the profile of slices that ranks get instead of whole accelerators;
     `partition` makes the slices. `memory_limit` (bytes) and `cpu_limit` (processors) hold for each rank. `env` has variables beside those of the `image`; without `cluster`, each node
-    stands alone. With `trust_local_users`, frameworks join machines that other people may log in to; with
+    stands alone. Machines elsewhere have their environments in the folder `cache`, as its shell spells it, and trust
+    the certificates of this machine's file `ca`, too. With `trust_local_users`, frameworks join machines that other people may log in to; with
     `only_values`, values of ranks are read as numbers, text, arrays and tables alone. `ssh` has the hosts of
     provider=ssh, `slurm` the access of provider=slurm, `kubernetes` that of provider=kubernetes, `ray` that of provider=ray, `skypilot` that of provider=sky, `aws` that of provider=aws, whose machines have these `cpus` and GB of `memory` and cost
     at most `max_cost` dollars in all, and each `max_hourly_cost` an hour; above `confirm_above` dollars an hour
@@ -52,6 +53,8 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     kubernetes: KubernetesAccess | None = None
     ray: RayAccess | None = None
     skypilot: SkyPilotAccess | None = None
+    cache: str | None = None
+    ca: str | None = None
     trust_local_users: bool = False
     only_values: bool = False
     nodes: int = 1

@@ -162,3 +162,15 @@ def test_uv_that_cannot_be_had_is_told_with_what_to_do(tmp_path):
     assert f"uv {uv_version()}, which makes its environment, could not be fetched there" in text
     assert "musl 1.2.5" in text
     assert folders(tmp_path / "home/.cache/skyward_nb/uv") == []
+
+
+def test_too_few_open_files_are_told_and_nothing_else_is_tried(shell, tmp_path):
+    """In the words of uv with `ulimit -n 64`."""
+    words = (
+        "Request failed after 3 retries for url (https://pypi.org/simple/nbconvert/) "
+        "cause: Too many open files (os error 24) at path /tmp/.tmpQLa3bv/wheels-v8/.tmpdqDaLg"
+    )
+    body = f"""case "$1 $2" in "pip install") echo '{words}' >&2; exit 2 ;; esac"""
+    text = refused(shell, Image(), facts_of(shell, uvs=(fake_uv(tmp_path, body),)))
+    assert "it allows fewer open files than uv needs" in text
+    assert len(uv_calls(tmp_path, "pip install")) == 1

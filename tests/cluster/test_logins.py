@@ -103,13 +103,47 @@ def test_the_login_shell_does_not_matter(hosts, notebook, login):
         pytest.param("DisableForwarding yes", marks=pytest.mark.extensive),
     ],
 )
-def test_a_server_that_forwards_nothing_is_told_with_what_to_do(hosts, notebook, word):
+def test_a_server_that_forwards_nothing_is_reached_by_a_program_there(hosts, notebook, word):
+    town = hosts(2)
+    for host in town:
+        host.stop_sshd()
+        host.start_sshd(**dict([word.split()]))
+        host.file("/home/ann/.bashrc").write_text("echo welcome; printf 'to this machine'\n")
+    with notebook(town) as book:
+        assert book.values("socket.gethostname()") == town.names
+        book.here("large = os.urandom(5_000_000)")
+        assert book.values("len(large)") == [5_000_000] * 2
+        book.well("kept = large[:3_000_000]")
+        words = book.kernel.restart(by_kill=True)
+        ran = book.kernel.run(re.search(r"%sky attach pool=\S+", words)[0], 90)
+        assert ran.status == "ok", ran.traceback
+        assert book.kernel.run("%%sky_remote\nlen(kept)").result == "[0-1] 3000000"
+
+
+@pytest.mark.extensive
+def test_a_server_that_forwards_nothing_and_allows_one_session_is_told_with_what_to_do(
+    hosts, notebook
+):
     town = hosts(1)
     town[0].stop_sshd()
-    town[0].start_sshd(**dict([word.split()]))
+    town[0].start_sshd(AllowStreamLocalForwarding="no", MaxSessions=1)
     with notebook(town) as book:
         said = refused(book)
-        assert "gpu1" in said and "AllowStreamLocalForwarding" in said, said
+        assert "gpu1" in said and "AllowStreamLocalForwarding" in said and "MaxSessions" in said, (
+            said
+        )
+
+
+def test_a_login_that_runs_nothing_is_told(hosts, notebook):
+    town = hosts(1, login="/usr/sbin/nologin")
+    with notebook(town) as book:
+        said = refused(book)
+        assert "gpu1" in said and "no login shell" in said, said
+    town[0].stop_sshd()
+    town[0].start_sshd(ForceCommand="internal-sftp")
+    with notebook(town) as book:
+        said = refused(book)
+        assert "gpu1" in said and "transfer files, and run nothing" in said, said
 
 
 # ── keys ────────────────────────────────────────────────────────────────────────────────

@@ -58,6 +58,11 @@ def test_a_hostfile_that_begins_with_a_mark_of_its_encoding(tmp_path):
         ("hosts=a config=none", "config=none: there is no such file"),
         ("hosts=a,b,a", "a is listed twice"),
         ("hosts=own", "hosts=own is a file here: write hosts=@own"),
+        ("hosts=a ca=none", "ca=none: there is no such file"),
+        ("hosts=a ca=own", "ca=own has no certificate in text form"),
+        ("hosts=a cache=scratch", "cache=scratch: name a folder there by its whole path"),
+        ("hosts=a cache=/tmp/$(id)", "name a folder there by its whole path"),
+        ("cache=/scratch", "cache= is about machines elsewhere"),
     ],
 )
 def test_what_is_refused(line, says, tmp_path):
@@ -151,3 +156,19 @@ def test_a_pool_on_hosts_lives_on_for_longer_without_a_client():
     assert spec("hosts=gpu1", Default("idle", "1m", "a file")).idle == 60
     assert spec_of(spec("hosts=gpu1 idle=60s"), PoolOptions(nodes=1)).idle == 60
     assert spec_for("name", provider=sky.SSH(hosts=["gpu1"])).idle == 1800
+
+
+def test_where_environments_go_and_whom_hosts_trust(tmp_path, monkeypatch):
+    ca = tmp_path / "ca.pem"
+    ca.write_text("the company's\n-----BEGIN CERTIFICATE-----\n")
+    monkeypatch.chdir(tmp_path)
+    made = spec("hosts=a cache=/scratch/$USER/sky ca=ca.pem")
+    assert (made.cache, made.ca) == ("/scratch/$USER/sky", str(ca))
+    assert spec_for("cells", provider=sky.SSH(hosts=["a"]), cache="~/big", ca=ca).ca == str(ca)
+    check_fits(made, parse("cache=/scratch/$USER/sky ca=./ca.pem").pool)
+    with pytest.raises(PoolError, match=r"is up with cache=/scratch/\$USER/sky"):
+        check_fits(made, parse("cache=/elsewhere").pool)
+    # A default is for pools that have a use for it.
+    monkeypatch.setenv("SKYWARD_CACHE", "/scratch")
+    assert spec_for("cells").cache is None
+    assert spec_for("cells", provider=sky.SSH(hosts=["a"])).cache == "/scratch"

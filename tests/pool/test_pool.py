@@ -6,6 +6,8 @@ import gc
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -218,3 +220,21 @@ def test_a_rank_that_has_ended_a_run_is_not_killed_for_it(lend, tmp_path):
     assert not outcome.lost
     assert sorted(outcome.done) == [0, 1]
     assert pool.pids == pids
+
+
+FEW = """
+import sys
+sys.path[:0] = {paths}
+from pools import start, values
+pool = start(nodes=2)
+assert values(pool, "import os; os.system('true')") == [0, 0]
+pool.close()
+"""
+
+
+def test_a_pool_where_few_files_may_be_open(no_leaks):
+    """As on hosts whose administrator has set it so."""
+    script = FEW.format(paths=[path for path in sys.path if path])
+    command = ["/bin/sh", "-c", 'ulimit -n 64; exec "$@"', "sh", sys.executable, "-c", script]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr

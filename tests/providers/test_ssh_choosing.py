@@ -12,6 +12,7 @@ from pools import found, values
 from providers.ssh_hosts import RANK, kept_of, names, parts
 from sshds import lacks
 
+from skyward_nb.bootstrap.machine_facts import read_facts
 from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Phase, Step
 from skyward_nb.providers.far import host_selection, host_setup
@@ -59,10 +60,10 @@ def test_a_host_whose_probe_hangs_holds_up_no_others(ssh, tmp_path, monkeypatch)
     """As where a driver does: what hangs there would not end before the pool is up."""
     end, really = tmp_path / "end", host_selection.probe
 
-    async def probe(line):
+    async def probe(line, cache):
         if line.name == "bad":
             await line.run(f"trap '' TERM; while [ ! -e {end} ]; do sleep 0.1; done")
-        return await really(line)
+        return await really(line, cache)
 
     monkeypatch.setattr(host_selection, "probe", probe)
     try:
@@ -265,6 +266,11 @@ def rented(tmp_path):
     return _Rented(
         shell, tmp_path / "ready", lambda text: program(tmp_path / "path", "nvidia-smi", text)
     )
+
+
+def test_a_machine_with_gpus_gets_builds_for_its_driver():
+    facts = read_facts(b"sky=facts\ngpu=580.82.07, NVIDIA L4\nend=facts\n")
+    assert "jax[cuda13]" in " ".join(host_setup._image_on(facts, _spec("ssh")).pip)
 
 
 def test_the_driver_of_a_rented_machine_is_waited_for_and_its_tool_is_quoted(rented, monkeypatch):

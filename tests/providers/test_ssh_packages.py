@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import certifi
 import pytest
 from bootstrap.homes import index_of_pip
 from pools import found, values
@@ -19,18 +20,37 @@ IS_FOR_POOLS = True
 _WAYS = ("SSL_CERT_FILE", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy")
 
 
+def index_certificates():
+    """Those by which the index of packages is reached, if they are not the system's."""
+    named = os.environ.get("SSL_CERT_FILE")
+    return Path(named or certifi.where()).read_text()
+
+
 @pytest.fixture
-def uv_pool(ssh, monkeypatch, tmp_path):
+def uv_pool(uv_pool_of):
     """A pool on a host whose environment uv makes, of what ranks import and `iniconfig`; skips without an index."""
+    return uv_pool_of()
+
+
+@pytest.fixture
+def uv_pool_of(ssh, monkeypatch, tmp_path):
+    """The same with further options."""
     monkeypatch.setattr(requirements, "BESIDE", ())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "client"))
     ways = {name: value for name in _WAYS if (value := os.environ.get(name))}
-    try:
-        return ssh("one", image=Image(pip=["iniconfig<2"], env=index_of_pip() | ways))
-    except HostNotReady as fault:
-        if "cannot be reached" in str(fault) or "does not reach" in str(fault):
-            pytest.skip(f"no index of packages is reached: {fault}")
-        raise
+
+    def make_one(**options):
+        if "ca" in options:
+            ways.pop("SSL_CERT_FILE", None)
+        image = Image(pip=["iniconfig<2"], env=index_of_pip() | ways)
+        try:
+            return ssh("one", image=image, **options)
+        except HostNotReady as fault:
+            if "cannot be reached" in str(fault) or "does not reach" in str(fault):
+                pytest.skip(f"no index of packages is reached: {fault}")
+            raise
+
+    return make_one
 
 
 def with_pip(pool, *packages):
@@ -98,4 +118,31 @@ def test_ranks_go_back_to_what_they_had_whatever_would_be_made_for_it_now(uv_poo
     words, *_ = pool.become(with_pip(pool, "six"), lambda _: None).notes
     assert "six 1." in words and "iniconfig" not in words
     assert values(pool, "import six, sys\nsys.prefix")[0] != had
+    pool.close()
+
+
+@pytest.mark.extensive
+def test_all_that_is_made_for_a_pool_is_in_the_folder_that_is_named(
+    uv_pool_of, server, tmp_path, monkeypatch
+):
+    """On a host whose home has no room for it; ranks trust what `ca=` names, too."""
+    ca = tmp_path / "ca.pem"
+    ca.write_text("# of the company\n" + index_certificates())
+    folder = f"{tmp_path}/$USER/big"
+    pool = uv_pool_of(cache=folder, ca=str(ca))
+    look = "import os, ssl, sys\n(sys.prefix, os.environ['SKYWARD_CACHE_DIR'], os.environ['SSL_CERT_FILE'])"
+    ((prefix, cache, trusted),) = values(pool, look)
+    assert cache == folder.replace("$USER", server.user)
+    assert prefix.startswith(f"{cache}/envs/")
+    assert trusted.startswith(f"{cache}/ca/")
+    assert "# of the company" in Path(trusted).read_text()
+    assert any(Path(cache, "uv/cache").iterdir())
+    # Another client knows it, and adds packages there.
+    pool.leave()
+    pool = found(pool)
+    pool.attach(lambda _: None)
+    pool.become(with_pip(pool, "six"), lambda _: None)
+    ((after, cache_now, trusted_now),) = values(pool, f"import six\n{look}")
+    assert after.startswith(f"{cache}/envs/") and after != prefix
+    assert (cache_now, trusted_now) == (cache, trusted)
     pool.close()

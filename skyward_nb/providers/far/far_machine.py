@@ -305,7 +305,8 @@ class FarMachine:
         command = [self._environment.python, "-P", "-m", "skyward_nb.providers.host", *words]
         path = shlex.quote(self._environment.package)
         login = f'{login_environment.FOLDER}="$HOME" {login_environment.UMASK}="$login_umask"'
-        own = "".join(f"{key}={shlex.quote(value)} " for key, value in self.variables.items())
+        variables = {**self._environment.variables, **self.variables}
+        own = "".join(f"{key}={shlex.quote(value)} " for key, value in variables.items())
         # Nothing is imported from the folder `/`; the login's own folder may have modules.
         return f"cd /; {own}{login} PYTHONPATH={path} exec {shlex.join(command)}"
 

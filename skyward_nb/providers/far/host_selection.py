@@ -113,7 +113,7 @@ async def _healthy(spec: PoolSpec, line: Line, tell: Tell) -> MachineFacts:
     try:
         await line.connect()
         note(tell, line, "login", f"{line.place}, after {time.monotonic() - began:.2f} s")
-        facts = await probe(line)
+        facts = await probe(line, spec.cache)
         note(tell, line, "machine", "\n".join(described(facts)))
         if spec.provider == "aws" and _too_few_gpus(spec, facts):
             facts = await _with_driver(spec, line, facts, tell)
@@ -137,7 +137,7 @@ async def _with_driver(spec: PoolSpec, line: Line, facts: MachineFacts, tell: Te
     while (lack := _too_few_gpus(spec, facts)) and time.monotonic() < until:
         tell(Phase(f"waiting for the GPUs of {line.name}: {lack}"))
         await asyncio.sleep(_DRIVER_PAUSE)
-        facts = await probe(line)
+        facts = await probe(line, spec.cache)
         note(tell, line, "machine", spell_gpus(facts.gpus))
     return facts
 

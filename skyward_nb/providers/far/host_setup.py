@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from skyward_nb.bootstrap import version_locks
+from skyward_nb.bootstrap.certificates import trusting
 from skyward_nb.bootstrap.cuda_builds import with_cuda
 from skyward_nb.bootstrap.environment import (
     Environment,
@@ -140,7 +143,9 @@ async def _ready(
     lost = 0
     while True:
         try:
-            environment = await ready(line, healthy.facts, image, told, ours=ours, before=before)
+            trusts = await trusting(line, healthy.facts, spec.ca)
+            asked = replace(image, env={**trusts, **image.env})
+            environment = await ready(line, healthy.facts, asked, told, ours=ours, before=before)
             await _mount(spec, line, told)
         except HostNotReady as fault:
             noted("error", fault.message)
@@ -161,7 +166,8 @@ async def _ready(
             noted("login", f"{line.place}, again")
             tell(Phase(""))
         else:
-            return environment
+            apart = {"SKYWARD_CACHE_DIR": healthy.facts.cache} if spec.cache else {}
+            return dataclasses.replace(environment, variables={**apart, **trusts})
 
 
 def _image_on(facts: MachineFacts, spec: PoolSpec) -> Image:
@@ -182,7 +188,7 @@ async def installed(
     earlier = digest_of(present.python)
     try:
         await line.reached()
-        facts = await probe(line)
+        facts = await probe(line, spec.cache)
         if earlier:
             await version_locks.learn(line, present.python, earlier)
     except (ShellGone, OSError, TimeoutError) as gone:

@@ -35,12 +35,14 @@ from skyward_nb.providers.ssh.stream import BulkGate, forward
 from skyward_nb.providers.ssh.value_channel import ValueChannel, direct
 from skyward_nb.words.hosts import Host
 
-T = TypeVar("T")
+T = TypeVar("T", bound=socket.socket | ValueChannel)
 _AGAIN = 5.0
 _REFUSED = 30.0
 _MOST_REFUSED = 300.0
 _QUICK = 5.0
 _MARK_LIMIT = 10.0
+_LEAST_SESSIONS = 2
+"""Sessions beside those of streams: a script, and a channel for values."""
 
 
 class HostLine(ScriptShell):
@@ -51,7 +53,8 @@ class HostLine(ScriptShell):
     advice: str = (
         "sshd there does not let anybody reach it. The sshd_config there has to allow "
         "AllowTcpForwarding and AllowStreamLocalForwarding (at least `local`), and not "
-        "DisableForwarding; a key in authorized_keys must not be `restrict` or `no-port-forwarding`"
+        "DisableForwarding, or MaxSessions of 3 or more; a key in authorized_keys must not be `restrict` or "
+        "`no-port-forwarding`"
     )
 
     def __init__(self, host: Host, dialer: Dialer) -> None:
@@ -225,6 +228,37 @@ class HostLine(ScriptShell):
         return self._lanes
 
     async def _opened(
+        self, gate: BulkGate, opening: Callable[[BulkGate], Coroutine[Any, Any, T]]
+    ) -> T:
+        """What is opened: sshd forwards it, or, where it may forward nothing, a program there does."""
+        try:
+            return await self._opened_once(gate, opening)
+        except ConnectionRefusedError:
+            if gate.relays:
+                raise
+            gate.relays = True
+        opened = None
+        try:
+            opened = await self._opened_once(gate, opening)
+            await self._check_sessions(gate)
+        except BaseException:
+            gate.relays = False
+            if opened is not None:
+                opened.close()
+            raise
+        return opened
+
+    async def _check_sessions(self, gate: BulkGate) -> None:
+        """Raise `ConnectionRefusedError` where a stream by a program leaves no sessions for scripts and values."""
+        async with self._session, contextlib.AsyncExitStack() as opened:
+            try:
+                for _ in range(_LEAST_SESSIONS):
+                    session = await ScriptSession.open(self.name, gate.connection)
+                    opened.push_async_callback(session.close)
+            except ShellGone as gone:
+                raise ConnectionRefusedError(errno.ECONNREFUSED, str(gone)) from gone
+
+    async def _opened_once(
         self, gate: BulkGate, opening: Callable[[BulkGate], Coroutine[Any, Any, T]]
     ) -> T:
         try:

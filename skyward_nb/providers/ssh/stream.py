@@ -26,6 +26,7 @@ from skyward_nb.compat.asyncssh_private import (
 )
 from skyward_nb.protocol.commands import Heartbeat
 from skyward_nb.protocol.frames import frame
+from skyward_nb.providers.ssh.relayed_session import joined
 
 T = TypeVar("T")
 _CHUNK = 128 << 10
@@ -60,6 +61,8 @@ class BulkGate:
         transport_of(connection).set_write_buffer_limits(_MOST_UNSENT, _LEAST_UNSENT)
         self.is_tunnelled: bool = is_tunnelled(connection)
         self.sealer: GcmSealer | None = gcm_sealer(connection)
+        self.relays: bool = False
+        """Whether sockets are reached by programs there, as sshd forwards none."""
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Call `go_on` once the gate is open again."""
@@ -342,9 +345,7 @@ async def forward(gate: BulkGate, path: str) -> socket.socket:
 
     async def opened() -> None:
         try:
-            await gate.connection.create_unix_connection(
-                lambda: stream, path, window=_WINDOW, max_pktsize=_CHUNK
-            )
+            await joined(gate, stream, path, window=_WINDOW, most=_CHUNK)
         except BaseException:
             theirs.close()
             raise

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import asyncssh
 
+from skyward_nb.providers.ssh.relayed_session import joined
 from skyward_nb.providers.ssh.stream import BulkGate, ChannelSession, whole
 from skyward_nb.store.value_stream import StreamLost
 
@@ -292,9 +293,7 @@ async def direct(gate: BulkGate, path: str, gone: Callable[[], None]) -> ValueCh
     Raises `asyncssh.ChannelOpenError` if nothing listens there.
     """
     way = ValueChannel(gate, gone)
-    opening = gate.connection.create_unix_connection(
-        lambda: way, path, window=_WINDOW, max_pktsize=_PACKET
-    )
+    opening = joined(gate, way, path, window=_WINDOW, most=_PACKET)
     # If this is cancelled, the channel is closed once it is open.
     await whole(opening, lambda _: way.close())
     return way
