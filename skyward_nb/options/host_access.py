@@ -70,6 +70,7 @@ def with_hosts(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
 
     Raises `OptionError` for missing files, and for options that need hosts.
     """
+    check_elsewhere(spec, asked)
     if spec.provider != "ssh":
         given = access_options(asked) if asked.provider is UNSET else sorted(logins_alone(asked))
         if given and spec.provider != "aws":

@@ -15,7 +15,6 @@ from skyward_nb.options.host_access import (
     OF_ACCESS,
     access_of,
     access_options,
-    check_elsewhere,
     takes_values_alone,
     with_hosts,
 )
@@ -62,7 +61,6 @@ def spec_of(base: PoolSpec, asked: PoolOptions) -> PoolSpec:
     spec = with_slurm(with_hosts(replace(base, **_fields(asked)), asked), asked)
     spec = with_skypilot(with_ray(with_kubernetes(spec, asked), asked), asked)
     spec = with_rental(spec, asked)
-    check_elsewhere(spec, asked)
     spec = replace(spec, image=image_of(base.image, asked))
     if asked.idle is UNSET and spec.is_elsewhere and not base.is_elsewhere:
         spec = replace(spec, idle=IDLE_ELSEWHERE)

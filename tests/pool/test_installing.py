@@ -8,6 +8,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 
 import pytest
+from msgspec.structs import replace
 from pools import found, values
 from providers.wheels import wheel
 from waiting import until
@@ -15,12 +16,14 @@ from waiting import until
 import skyward_nb as sky
 from skyward_nb.options.specs import extended
 from skyward_nb.pool import installing
-from skyward_nb.pool.installing import InstalledPackages
+from skyward_nb.pool.installing import InstalledPackages, dry_words
 from skyward_nb.protocol.commands import UseEnvironment
 from skyward_nb.providers.base import InstalledEnvironment
 from skyward_nb.providers.package_folder import packages_in
 from skyward_nb.words.errors import MissingDependency, StartError
+from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.spec import PoolSpec
 
 
 @pytest.fixture(autouse=True)
@@ -219,3 +222,21 @@ def test_names_that_went_with_ranks_for_an_environment_that_does_not_start_are_t
     assert not pool.spec.image.pip
     pool.restart(lambda _: None)
     assert values(pool, "'x' in globals()") == [False]
+
+
+@pytest.mark.parametrize(
+    ("provider", "says"),
+    [
+        (
+            "local",
+            "packages of Debian would have to be on this machine, where apt= installs nothing: git",
+        ),
+        ("ssh", "packages of Debian would be installed first; ranks stay as they are: git"),
+    ],
+)
+def test_what_would_be_installed_is_said(provider, says):
+    before = PoolSpec(provider=provider, image=Image(pip=["a"], apt=["b"]))
+    after = replace(before, image=before.image.having(None, ["c"], ["git"]))
+    pip = "would be installed first, and ranks begin anew with it: c"
+    assert dry_words(after, before) == (pip, says)
+    assert dry_words(before, before) == ()
