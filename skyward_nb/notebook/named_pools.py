@@ -12,6 +12,9 @@ from skyward_nb.pool.pool import Pool
 from skyward_nb.reports.found_pools import FoundPool, choose, forget, forgotten, notebook_of
 from skyward_nb.words.errors import PoolError, SkyError
 
+_KNOWN_WITHIN = 5.0
+"""Seconds in which a line that is cut is open again, or its pool known to be another client's now."""
+
 
 def live_pool(session: Session, name: str) -> Pool:
     """The pool of this name that is up here; raises `PoolError` for none."""
@@ -67,7 +70,7 @@ def forgot(session: Session, name: str) -> bool:
 def is_here(session: Session, name: str | None) -> str:
     """In words that the pool to attach is this notebook's and up, if no other one can be meant; else ""."""
     pools = session.pools
-    mine = [pools[each] for each in pools if pools.live(each)]
+    mine = [pools[each] for each in pools if pools.live(each, _KNOWN_WITHIN)]
     mine = [pool for pool in mine if name in (None, pool.spec.name, pool.pool_id)]
     others = [left for left in pools.others() if name in (None, left.entry.spec.name)]
     if not mine or any(left.is_free for left in others):

@@ -157,14 +157,17 @@ class Pools:
         if (work := self.background.pop(name, None)) is not None:
             work.abandon(why, is_shown=is_shown)
 
-    def live(self, name: str) -> Pool | None:
-        """The pool of this name, if it is up; one that was lost is forgotten but for its spec."""
+    def live(self, name: str, patience: float = 0.0) -> Pool | None:
+        """The pool of this name, if it is up; one that was lost is forgotten but for its spec.
+
+        It is waited up to `patience` seconds until lines that are cut are open again, or known to be lost.
+        """
         pool = self._pools.get(name)
         if work := self.background.get(name):
             work.look()
         if pool is not None and not pool.closed:
             with contextlib.suppress(PoolError):
-                self.look(pool)
+                self.look(pool, patience)
         if pool is not None and pool.closed:
             del self._pools[name]
             cut_off = pool if pool.closing.is_cut_off else None
@@ -225,12 +228,12 @@ class Pools:
         displays.mark = self.every_cell.mark
         return displays
 
-    def look(self, pool: Pool) -> Mapping[int, RankLost]:
+    def look(self, pool: Pool, patience: float = 0.0) -> Mapping[int, RankLost]:
         """Handle events between cells; returns the lost ranks.
 
         Raises `PoolError` when the pool is.
         """
-        return self.displays(pool).look()
+        return self.displays(pool).look(patience)
 
     def left_over(self, name: str) -> FoundPool | None:
         """The pool of this name that an earlier kernel of this notebook has left alive, if any.

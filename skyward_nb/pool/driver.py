@@ -25,6 +25,8 @@ from skyward_nb.words.errors import PoolBusy
 _FOLLOWS = 0.1
 """Seconds after which a thread that does not listen looks into its inbox."""
 _CUT_LIMIT = 10.0
+_LOOK = 0.25
+"""Seconds of one look at lines that are cut."""
 
 RunWatch = Callable[[ActiveRun, Event | None], None]
 """Gets the events of a run; None when a tick of time has passed."""
@@ -196,15 +198,18 @@ class Driver:
 
     # ── listening between runs ──────────────────────────────────────────────────────────
 
-    def look(self, watch: Watch) -> dict[int, RankLost]:
+    def look(self, watch: Watch, patience: float = 0.0) -> dict[int, RankLost]:
         """Handle the events since the last cell; the ranks that are lost.
 
-        Raises `PoolError` if the pool is lost.
+        Waits up to `patience` seconds until lines that are cut are open again. Raises `PoolError` if the pool is lost.
         """
         self._context.check_open()
         if not self._state.runs:
             self._lines.begin_listening()  # nobody says anything between cells
             self.look_shortly(watch, 0)
+            until = time.monotonic() + patience
+            while self._lines.is_cut and (left := until - time.monotonic()) > 0:
+                self.look_shortly(watch, min(left, _LOOK))
         return self._state.losses
 
     def look_shortly(self, watch: Watch, seconds: float) -> bool:

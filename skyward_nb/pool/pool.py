@@ -146,9 +146,9 @@ class Pool:
 
     # ── runs ────────────────────────────────────────────────────────────────────────────
 
-    def look(self, watch: Watch) -> dict[int, RankLost]:
+    def look(self, watch: Watch, patience: float = 0.0) -> dict[int, RankLost]:
         """Handle the events since the last run; the ranks that are lost. Raises `PoolError`."""
-        return self.driver.look(watch)
+        return self.driver.look(watch, patience)
 
     def run(self, request: RunRequest, watch: RunObserver) -> RunOutcome:
         """Execute a run; returns however it ended.

@@ -180,14 +180,14 @@ class PoolDisplays:
 
     # ── between runs ────────────────────────────────────────────────────────────────────
 
-    def look(self) -> Mapping[int, RankLost]:
+    def look(self, patience: float = 0.0) -> Mapping[int, RankLost]:
         """Handle events between cells, which earlier runs show; returns the lost ranks.
 
-        Raises `PoolError` when the pool is gone. The listener may wait to show something, so the lock
+        Waits up to `patience` seconds for lines that are cut. Raises `PoolError` when the pool is gone. The listener may wait to show something, so the lock
         is held for each event alone.
         """
         try:
-            return self.pool.look(self._give_late)
+            return self.pool.look(self._give_late, patience)
         except PoolError as error:
             self.untold = self.pool.context.gone or error.message
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import psutil
 import pytest
@@ -123,9 +124,14 @@ def test_a_notebook_is_told_that_another_one_had_ranks_begin_anew(notebook, othe
     )
     assert "installed in" in other.run("%sky up pip=sky-t-one").picture
     other.restart()
+    (agent,) = [each for each in stopped.children() if "skyward_nb.node" in each.cmdline()]
+    agent.suspend()  # it answers late, as on a busy machine
     stopped.resume()
     assert notebook.finish(going).status == "ok"
+    timer = threading.Timer(1.0, agent.resume)
+    timer.start()
     ran = notebook.run("%sky attach")
+    timer.join()
     assert "ranks were begun anew by the kernel of other.ipynb" in ran.picture
     assert "names from before (kept) are gone" in ran.picture
     assert notebook.run("%%sky_remote\n'kept' in globals()").result == "[0-1] False"
