@@ -313,7 +313,8 @@ class LocalRanks:
         self.control(self.numbers, frame(notice))
         if not (self.keep_at_notice and self._by_rank):
             return
-        key, end = notice_key(self.places[0].job_id, self.generation), end_of_time(notice.at)
+        pool_id, end = self.places[0].job_id, end_of_time(notice.at)
+        key = notice_key(pool_id, self.generation, self._runs.last)
         self.keep_names(KeepNames(key, self.numbers, self._runs.last, end))
         wait = time_before_stop(time.time(), end)
         asyncio.get_running_loop().call_later(wait, self._stop_unattended)

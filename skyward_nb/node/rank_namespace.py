@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +24,7 @@ from skyward_nb.protocol.message_parts import Packed, Rejected, Variable
 from skyward_nb.runtime import checkpoint
 from skyward_nb.store.blobs import BlobStore, CorruptValue
 from skyward_nb.words.bounds import bounded
+from skyward_nb.words.checkpoints import VARIABLE
 from skyward_nb.words.errors import PayloadError
 
 _MISSING = object()
@@ -53,8 +55,8 @@ class RankNamespace:
         self._store = store
         self._finder = ProjectFinder()
         self._cells: dict[str, int] = {}
-        self._altered: set[str] = set()
-        """Names from the notebook whose containers were changed in place here."""
+        self._sent: Watched = {}
+        """Names from the notebook, where checkpoints may be taken, and whether what they name is as it came."""
         set_home(shell.user_ns)
         checkpoint.connect(checkpoint.RankNames(self._owners, self._modules, self._restored))
 
@@ -94,9 +96,15 @@ class RankNamespace:
                 else:
                     namespace[name] = value
             raise
-        self._cells.update(dict.fromkeys(before, 0))
-        self._altered.difference_update(before)
+        self._came(before)
         return call
+
+    def _came(self, names: Iterable[str]) -> None:
+        """Note that what these name is from the notebook."""
+        self._cells.update(dict.fromkeys(names, 0))
+        if VARIABLE in os.environ:
+            space = self._shell.user_ns
+            self._sent.update({name: _is_as_it_was(space.get(name, _MISSING)) for name in names})
 
     def _bind(self, parcel: Parcel, before: dict[str, object]) -> None:
         """Bind what is in a parcel at once, as the next one may need it; adds what there was to `before`."""
@@ -140,6 +148,8 @@ class RankNamespace:
         if command.opaque:
             assigned += [name for name in self._names() if name not in before]
         self._cells.update(dict.fromkeys(assigned, command.number))
+        for name in assigned:
+            self._sent.pop(name, None)  # it may hold the value
         for name, parcels in command.lets_go.items():
             if name in assigned or name not in namespace:
                 object_table.let_go(parcels)
@@ -151,9 +161,7 @@ class RankNamespace:
 
     def altered(self, prints: dict[str, object]) -> tuple[str, ...]:
         """The names whose containers have changed since."""
-        found = altered(prints, self._shell.user_ns) if prints else ()
-        self._altered.update(found)
-        return found
+        return altered(prints, self._shell.user_ns) if prints else ()
 
     def variables(self) -> tuple[Variable, ...]:
         """All names, with sizes."""
@@ -186,10 +194,19 @@ class RankNamespace:
     # ── checkpoints ─────────────────────────────────────────────────────────────────────
 
     def _owners(self) -> dict[str, bool]:
-        """All names; whether each was bound here, or changed in place, and not just sent by the notebook."""
+        """All names; whether each was bound here, or changed in place, and not just sent by the notebook.
+
+        That is so within a run, too.
+        """
+        space = self._shell.user_ns
         return {
-            name: self._cells.get(name, -1) != 0 or name in self._altered for name in self._names()
+            name: self._cells.get(name, -1) != 0 or not self._is_as_sent(name, space.get(name))
+            for name in self._names()
         }
+
+    def _is_as_sent(self, name: str, value: object) -> bool:
+        is_as_it_was = self._sent.get(name)
+        return is_as_it_was is None or is_as_it_was(value)
 
     def _modules(self) -> dict[str, str]:
         """Names of modules that can be imported elsewhere, with the modules' own."""
@@ -201,7 +218,15 @@ class RankNamespace:
 
     def _restored(self, own: tuple[str, ...], sent: tuple[str, ...]) -> None:
         """These names are from a checkpoint: the rank's own, and those that the notebook had sent."""
-        self._cells.update({**dict.fromkeys(own, -1), **dict.fromkeys(sent, 0)})
+        self._cells.update(dict.fromkeys(own, -1))
+        self._came(sent)
+
+
+def _is_as_it_was(value: object) -> Callable[[object], bool]:
+    """Whether an object is this one, and a container has what it has now."""
+    if prints := prints_of([""], {"": value}):
+        return lambda now: not altered(prints, {"": now}) and type(now) is type(value)
+    return _is_same(value, replaced=False)
 
 
 def _is_same(value: object, *, replaced: bool) -> Callable[[object], bool]:

@@ -54,12 +54,16 @@ class Resuming:
         """Whether ranks were begun anew, and have no names of a checkpoint yet."""
         self._due: dict[str, float] = {}
         """When a cell is stopped since a machine ends, by machine."""
+        self._since = 0
+        """The last generation that was begun without names: those from before it are not taken."""
         self._kept_in = 0
         """The generation whose ranks have kept their names."""
         self._told: list[str] = []
 
     def begun_anew(self, *, resumes: bool) -> None:
         """Note that ranks were begun anew, and whether they go on from a checkpoint."""
+        if not resumes:
+            self._since = self._context.state.generation
         self.is_due = resumes and bool(self._context.spec.checkpoint)
 
     def told_once(self) -> tuple[str, ...]:
@@ -119,7 +123,7 @@ class Resuming:
         known = [end for end in ends.values() if end is not None]
         now = time.time()
         until = max(min(known, default=now + _KEEP_LIMIT), now + _AT_LEAST)
-        key = notice_key(context.pool_id, state.generation)
+        key = notice_key(context.pool_id, state.generation, state.last_run)
         watch(Phase("keeping the names of all ranks"))
         gone = {*state.ended_ranks, *state.losses}
         asked = tuple(sorted(set(state.ranks) - gone))
@@ -167,10 +171,13 @@ class Resuming:
         spec, ledger = self._context.spec, self._context.ledger
         answers = self._asked(ask, "look()")
         seen = [from_json(each, list[SeenCheckpoint]) for _, each in sorted(answers.items())]
-        chosen = newest(seen, "" if spec.resume else self._context.pool_id)
+        pool_id, others = self._context.pool_id, spec.resume and not self._since
+        chosen = newest(seen, pool_id, since=self._since, or_others=others)
         if chosen is None:
             self.is_due = False
-            self._told.append(f"{spec.checkpoints} {_nothing(seen)}: ranks begin without names")
+            self._told.append(
+                f"{spec.checkpoints} {_nothing(seen, '' if others else pool_id)}: ranks begin without names"
+            )
             return frozenset()
         self._check(chosen)
         run = max(part.run for part in chosen.parts)
@@ -249,8 +256,11 @@ def _kept_words(parts: list[CheckpointPart], why: dict[int, str]) -> str:
     return f"names are not kept, the checkpoint before holds: {spell_list(lacking)}"
 
 
-def _nothing(seen: list[list[SeenCheckpoint]]) -> str:
-    """Why there is no checkpoint to go on from."""
+def _nothing(seen: list[list[SeenCheckpoint]], pool_id: str) -> str:
+    """Why there is no checkpoint to go on from, of this pool if one is given."""
+    seen = [
+        [each for each in found if each.parts and pool_id in ("", each.pool_id)] for found in seen
+    ]
     if not any(seen):
         return "has no checkpoint"
     together: dict[str, set[int]] = {}

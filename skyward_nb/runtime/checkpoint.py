@@ -5,9 +5,11 @@ What is in a checkpoint, and when it is taken, is in `words/checkpoints`; where 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ from skyward_nb.words.checkpoints import (
     NotKept,
     RestoredPart,
     SeenCheckpoint,
+    is_part,
     key_of,
     outdated,
 )
@@ -135,9 +138,17 @@ def write(key: str, run: int, until: float | None = None) -> CheckpointPart:
     place.write(key, f"rank-{part.rank}{PART}", [msgspec.json.encode(part)], until)
     _last = key, part
     if not part.rank:
-        for old in outdated(_seen(place)):
-            place.remove(old)
+        _tidy(place, part.pool_id)
     return part
+
+
+def _tidy(place: CheckpointPlace, pool_id: str) -> None:
+    """Remove older checkpoints of the pool; where that cannot be, it is told in the output, and they stay."""
+    try:
+        for old in outdated(_seen(place, pool_id), pool_id):
+            place.remove(old)
+    except OSError as error:
+        print(f"older checkpoints are not removed: {error}", file=sys.stderr)
 
 
 def names_kept(command: KeepNames, rank: int) -> NamesKept:
@@ -219,20 +230,20 @@ def look() -> str:
     return msgspec.json.encode(_seen(_place())).decode()
 
 
-def _seen(place: CheckpointPlace) -> list[SeenCheckpoint]:
+def _seen(place: CheckpointPlace, pool_id: str = "") -> list[SeenCheckpoint]:
+    """Checkpoints, also of halves without a part; of this pool if one is given. Other files are let alone."""
     there: list[SeenCheckpoint] = []
     for key, names in place.files().items():
+        seen = SeenCheckpoint(key, ())
+        if not seen.pool_id or pool_id not in ("", seen.pool_id):
+            continue
         parts: list[CheckpointPart] = []
         for name in names:
-            if name.endswith(PART):
-                try:
+            # What was removed meanwhile, or is no part of ours, makes no checkpoint whole.
+            with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
+                if is_part(key, name):
                     parts.append(from_json(bytes(place.read(key, name)), CheckpointPart))
-                except FileNotFoundError:
-                    """It was removed meanwhile."""
-                except msgspec.MsgspecError as error:
-                    raise OSError(f"{key}/{name} cannot be read: {error}") from None
-        if parts:
-            there.append(SeenCheckpoint(key, tuple(sorted(parts, key=lambda each: each.rank))))
+        there.append(SeenCheckpoint(key, tuple(sorted(parts, key=lambda each: each.rank))))
     return there
 
 

@@ -13,7 +13,8 @@ was about to be taken back. The design:
   `Part`: digest, size, names. A checkpoint is whole once all ranks' parts are there; what is half written is never
   taken. Files are written under another name first, and renamed; an object of S3 is there as a whole or not at all.
 - A key begins with the pool's id, generation and run, so all ranks know it without talking to one another.
-- The two newest whole checkpoints of a pool's name are kept; rank 0 removes older ones after its own part.
+- The two newest whole checkpoints of a pool are kept; rank 0 removes older ones after its own part. Those of other
+  pools stay. Which one of a pool is newer is in its keys; only between pools it is by their clocks.
 - A checkpoint is read only where its pickle's bytes have the digest of its part. It is a pickle, and runs code when
   it is read: it is taken from the place that the user named alone, and in a folder only where the files are the
   user's own and nobody else may write them (written 0600, in folders of 0700).
@@ -29,6 +30,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -44,9 +46,15 @@ VARIABLE = "SKYWARD_KEPT_NAMES"
 PART = ".json"
 """The end of the names of files that hold a `CheckpointPart`."""
 KEPT = 2
-"""How many whole checkpoints of a pool's name are kept."""
+"""How many whole checkpoints of a pool are kept."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]")
 """https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html"""
+_NOTICE = "notice"
+_KEY = re.compile(
+    rf"(?P<pool>.+)-g(?P<generation>\d{{4,}})-r(?P<run>\d{{6,}})-(?P<count>\d+|{_NOTICE})"
+)
+_PART_NAME = re.compile(rf"rank-\d+{re.escape(PART)}")
+_LAST_OF_RUN = sys.maxsize
 _MOST_NAMED = 5
 _LONGEST_NOTICE = 120.0
 """Seconds from a notice to the end of a machine, at most; clocks of machines differ."""
@@ -94,6 +102,21 @@ class SeenCheckpoint(msgspec.Struct, frozen=True):
     def at(self) -> float:
         """When its last part was written, in seconds since 1970."""
         return max((part.at for part in self.parts), default=0.0)
+
+    @property
+    def pool_id(self) -> str:
+        """The pool that wrote it; "" if the key is of another form."""
+        found = _KEY.fullmatch(self.key)
+        return found["pool"] if found else ""
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Its place among those of its pool, by generation, run, and count in that: clocks of machines differ."""
+        found = _KEY.fullmatch(self.key)
+        if found is None:
+            return 0, 0, 0
+        count = _LAST_OF_RUN if found["count"] == _NOTICE else int(found["count"])
+        return int(found["generation"]), int(found["run"]), count
 
     @property
     def is_whole(self) -> bool:
@@ -152,9 +175,14 @@ def key_of(pool_id: str, generation: int, run: int, count: int) -> str:
     return f"{pool_id}-g{generation:04d}-r{run:06d}-{count}"
 
 
-def notice_key(pool_id: str, generation: int) -> str:
-    """The name of the checkpoint that ranks of a generation write when a machine of theirs is reclaimed."""
-    return f"{pool_id}-g{generation:04d}-notice"
+def notice_key(pool_id: str, generation: int, run: int) -> str:
+    """The name of the checkpoint that ranks write after a run, since a machine of theirs is reclaimed."""
+    return f"{pool_id}-g{generation:04d}-r{run:06d}-{_NOTICE}"
+
+
+def is_part(key: str, name: str) -> bool:
+    """Whether a file is a rank's part of a checkpoint, by its names; the place may have others."""
+    return _KEY.fullmatch(key) is not None and _PART_NAME.fullmatch(name) is not None
 
 
 def end_of_time(at: str) -> float | None:
@@ -170,24 +198,38 @@ def time_before_stop(now: float, end: float | None) -> float:
     return 0.0 if end is None else max(0.0, min(end - now, _LONGEST_NOTICE) / 2)
 
 
-def newest(seen: Sequence[Sequence[SeenCheckpoint]], pool_id: str = "") -> SeenCheckpoint | None:
-    """The newest checkpoint that is whole for all who look, of this pool if one is given."""
+def newest(
+    seen: Sequence[Sequence[SeenCheckpoint]],
+    pool_id: str,
+    *,
+    since: int = 0,
+    or_others: bool = False,
+) -> SeenCheckpoint | None:
+    """The newest checkpoint of this pool that is whole for all who look, of this generation or later.
+
+    With `or_others`, where there is none, the newest of the pool that wrote last.
+    """
     if not seen:
         return None
     whole = [{each.key: each for each in found if each.is_whole} for found in seen]
     keys = set(whole[0]).intersection(*whole[1:])
-    here = [whole[0][key] for key in keys]
-    mine = [each for each in here if not pool_id or each.parts[0].pool_id == pool_id]
-    return max(mine, key=lambda each: each.at, default=None)
+    of_pools: dict[str, SeenCheckpoint] = {}
+    for each in sorted((whole[0][key] for key in keys), key=lambda each: each.order):
+        of_pools[each.pool_id] = each
+    own = of_pools.pop(pool_id, None)
+    if own is not None and own.order[0] >= since:
+        return own
+    return max(of_pools.values(), key=lambda each: each.at, default=None) if or_others else None
 
 
-def outdated(found: Sequence[SeenCheckpoint]) -> list[str]:
-    """The keys of what is not kept: older whole ones, and what is half written and older than a whole one."""
-    whole = sorted((each for each in found if each.is_whole), key=lambda each: -each.at)
+def outdated(found: Sequence[SeenCheckpoint], pool_id: str) -> list[str]:
+    """The keys of this pool's checkpoints that are not kept: older whole ones, and older halves; never others'."""
+    mine = sorted((each for each in found if each.pool_id == pool_id), key=lambda each: each.order)
+    whole = [each for each in mine if each.is_whole]
     if not whole:
         return []
-    halves = [each for each in found if not each.is_whole and each.at < whole[0].at]
-    return [each.key for each in [*whole[KEPT:], *halves]]
+    kept = {each.key for each in whole[-KEPT:]}
+    return [each.key for each in mine if each.key not in kept and each.order < whole[-1].order]
 
 
 def spell_time(at: float) -> str:

@@ -8,11 +8,13 @@ import signal
 from pathlib import Path
 
 import pytest
+from later import Later
 from pools import follow, found, request, values
 from waiting import until
 
 from skyward_nb.words.errors import PoolError
 
+np = Later("numpy")
 MADE = """
 import math
 import skyward_nb as sky
@@ -89,6 +91,30 @@ def test_ranks_in_the_place_of_one_that_died_go_on_from_the_last_checkpoint(make
     assert ran(pool, "total").failed, "a person has asked for ranks without names"
 
 
+def test_a_cell_that_takes_checkpoints_in_its_loop_keeps_what_it_has_changed_so_far(make, place):
+    sent = {"epoch": 0, "losses": [], "best": {"loss": [9]}, "w": np.zeros(2), "rate": 0.1}
+    sent |= {"noted": [], "shape": (1, 2)}
+    pool = make(nodes=1, checkpoint=place)
+    ran(
+        pool,
+        "def note():\n    global shape\n    noted.append(epoch)\n    shape = (*shape, 3)",
+        sent,
+    )
+    outcome = ran(
+        pool,
+        "import os, skyward_nb as sky\n"
+        "while epoch < 3:\n"
+        "    epoch += 1; w += 1; losses.append(epoch); best['loss'].append(rate); note(); sky.checkpoint()\n"
+        "os._exit(1)",
+        sent,
+    )
+    assert outcome.lost
+    text = "epoch, losses, best, w.tolist(), noted, shape, rate"
+    (found,) = values(pool, text, {**sent, "rate": 0.2})
+    lists = [1, 2, 3], {"loss": [9, 0.1, 0.1, 0.1]}, [3.0, 3.0], [1, 2, 3]
+    assert found == (3, *lists, (1, 2, 3, 3, 3), 0.2)
+
+
 def test_functions_and_classes_are_the_notebooks_own_where_it_has_them(make, place):
     first = make(nodes=1, checkpoint=place)
     ran(first, "def grown(x): return x + 1\nimport skyward_nb as sky\nlevel = grown(1)")
@@ -127,6 +153,46 @@ def test_what_is_half_written_damaged_or_of_others_is_never_taken(make, place):
         ran(pool, "x")
     data.chmod(0o600)
     assert values(pool, "x") == [2, 2]
+
+
+def test_pools_of_one_name_leave_each_others_checkpoints_alone(make, place):
+    one, other = make(nodes=1, checkpoint=place, resume=True), make(nodes=1, checkpoint=place)
+    text = "import skyward_nb as sky\nx = {}\n[sky.checkpoint() for _ in range({})]"
+    values(one, text.format(1, 1))
+    values(other, text.format(2, 4))
+    killed(one, 0)
+    assert values(one, "x") == [1], "its own, though another pool's is newer"
+
+
+def test_clocks_that_differ_and_files_of_others_matter_not(make, place):
+    folder = Path(place, "default", "project")
+    folder.mkdir(parents=True)
+    folder.parent.chmod(0o700)
+    (folder / "package.json").write_text("{}")
+    pool = make(checkpoint=place)
+    text = "import skyward_nb as sky, time\nif sky.rank() == 0:\n    time.time = lambda _now=time.time: _now() - 300"
+    ran(pool, text)
+    half = Path(place, "default", f"{pool.pool_id}-g0001-r000001-1")
+    half.mkdir(mode=0o700)
+    (half / "part-rank-1.names-1").write_bytes(b"x")
+    at = [values(pool, f"x = {number}\nsky.checkpoint()")[0] for number in range(4)]
+    assert Path(at[-1], "rank-0.json").exists() and Path(at[-1], "rank-1.json").exists()
+    assert folder.exists() and not half.exists()
+    killed(pool, 0)
+    assert values(pool, "x") == [3, 3]
+
+
+def test_after_a_restart_names_from_before_it_do_not_come_back(make, place):
+    pool = make(nodes=1, checkpoint=place, resume=True)
+    values(pool, "import skyward_nb as sky\nx = 'bad'\nsky.checkpoint()")
+    pool.restart(lambda _: None)
+    ran(pool, "y = 1")
+    killed(pool, 0)
+    outcome = ran(pool, "x")
+    assert outcome.failed and outcome.pool_lost[0].endswith("ranks begin without names")
+    values(pool, "import skyward_nb as sky\nx = 'good'\nsky.checkpoint()")
+    killed(pool, 0)
+    assert values(pool, "x") == ["good"]
 
 
 def test_the_two_newest_are_kept(make, place):
@@ -182,7 +248,7 @@ def test_idle_ranks_keep_their_names_at_notice_though_nobody_listens(announced, 
     notice()
     until(lambda: len(list(Path(place).rglob("rank-?.json"))) == 2)
     (key,) = keys(place)
-    assert key == f"{pool.pool_id}-g0001-notice"
+    assert key == f"{pool.pool_id}-g0001-r000001-notice"
     # Whoever comes next is told, and so are ranks that are begun anew.
     outcome = ran(pool, "y = x + 1")
     (told,) = outcome.pool_lost

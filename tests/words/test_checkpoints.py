@@ -12,6 +12,7 @@ from skyward_nb.words.checkpoints import (
     SeenCheckpoint,
     StoppedAtNotice,
     end_of_time,
+    is_part,
     key_of,
     newest,
     notice_key,
@@ -63,36 +64,51 @@ def seen(key, *parts):
     return SeenCheckpoint(key, parts)
 
 
-OLD = seen("old", part(0, 1.0), part(1, 2.0))
-OTHER = seen("other", part(0, 5.0, pool="p-2"), part(1, 5.0, pool="p-2"))
-HALF = seen("half", part(0, 9.0))
-EMPTY = seen("empty", part(0, 8.0, names=()), part(1, 8.0, names=()))
+def whole(run, at, *, pool="p-1", generation=1, count=1):
+    return seen(key_of(pool, generation, run, count), *(part(n, at, pool=pool) for n in (0, 1)))
+
+
+HALF_KEY = key_of("p-1", 1, 9, 1)
+OLD = whole(1, 2.0)
+NEW = whole(2, 1.0)  # by a clock that is behind
+OTHER = whole(7, 5.0, pool="p-2")
+THIRD = whole(1, 6.0, pool="p-3")
+HALF = seen(HALF_KEY, part(0, 9.0))
+BEGUN = seen(key_of("p-1", 1, 1, 2))
+EMPTY = seen(key_of("p-1", 1, 8, 1), part(0, 8.0, names=()), part(1, 8.0, names=()))
+NOTICED = seen(notice_key("p-1", 1, 2), part(0, 3.0), part(1, 3.0))
+ALL = [OLD, NEW, OTHER, THIRD, HALF, BEGUN, EMPTY]
 
 
 @pytest.mark.parametrize(
-    ("found", "pool", "key"),
+    ("found", "more", "chosen"),
     [
-        ([[OLD, OTHER, HALF, EMPTY]] * 2, "", "other"),
-        ([[OLD, OTHER, HALF, EMPTY]] * 2, "p-1", "old"),
-        ([[OLD, OTHER], [OLD]], "", "old"),
-        ([[HALF], [seen("half", part(1, 9.0))]], "", None),
-        ([[OTHER]], "p-1", None),
-        ([[], []], "", None),
-        ([], "", None),
+        ([ALL] * 2, {}, NEW),
+        ([[*ALL, NOTICED]] * 2, {}, NOTICED),
+        ([ALL] * 2, {"or_others": True}, NEW),
+        ([[OLD, NEW, OTHER], [OLD]], {}, OLD),
+        ([[HALF], [seen(HALF_KEY, part(1, 9.0))]], {}, None),
+        ([[OTHER, THIRD]], {}, None),
+        ([[OTHER, THIRD]], {"or_others": True}, THIRD),
+        ([[OLD, OTHER]], {"since": 2}, None),
+        ([[OLD, whole(3, 1.0, generation=2)]], {"since": 2}, whole(3, 1.0, generation=2)),
+        ([[], []], {}, None),
+        ([], {}, None),
     ],
-    ids=["newest", "own", "seen by all", "not one folder", "of others", "none", "nobody"],
-)
-def test_the_newest_that_all_see_whole(found, pool, key):
-    chosen = newest(found, pool)
-    assert (chosen and chosen.key) == key
+    ids=[
+        "newest by run", "at notice", "own before others'", "seen by all", "not one folder", "others'", "of who wrote last",
+        "before a restart", "since a restart", "none", "nobody",
+    ],
+)  # fmt: skip
+def test_the_newest_that_all_see_whole(found, more, chosen):
+    assert newest(found, "p-1", **more) == chosen
 
 
-def test_what_is_not_kept():
-    newer = seen("newer", part(0, 6.0), part(1, 6.0))
-    began = seen("began", part(0, 7.0))
-    stale = seen("stale", part(1, 3.0))
-    assert outdated([OLD, OTHER, newer, began, stale]) == ["old", "stale"]
-    assert outdated([began, stale]) == []
+def test_what_is_not_kept_is_a_pools_own_and_older():
+    newest_own = whole(10, 0.0)
+    found = [OLD, NEW, newest_own, OTHER, THIRD, BEGUN, seen(key_of("p-1", 1, 11, 1), part(0, 0.0))]
+    assert outdated(found, "p-1") == [OLD.key, BEGUN.key]
+    assert outdated([HALF, BEGUN, OTHER], "p-1") == []
 
 
 def test_contents_in_words():
@@ -103,9 +119,21 @@ def test_contents_in_words():
     assert spell_contents([part(0, 1.0, left_out=many)]).endswith("n4 (socket) and 2 more")
 
 
-def test_keys_sort_by_generation_and_run():
-    keys = [key_of("p", 1, 2, 1), key_of("p", 1, 10, 1), notice_key("p", 1), key_of("p", 2, 3, 1)]
-    assert keys == sorted(keys, key=lambda key: (key[:7], "notice" in key, key))
+def test_checkpoints_of_a_pool_are_in_order_by_their_keys():
+    keys = [
+        key_of("p-g0009-r000009-9", 1, 2, 9), key_of("p-g0009-r000009-9", 1, 2, 10), notice_key("p-g0009-r000009-9", 1, 2),
+        key_of("p-g0009-r000009-9", 1, 10, 1), key_of("p-g0009-r000009-9", 2, 3, 1),
+        key_of("p-g0009-r000009-9", 10_000, 1_000_000, 1),
+    ]  # fmt: skip
+    found = [seen(key) for key in keys]
+    assert sorted(reversed(found), key=lambda each: each.order) == found
+    assert {each.pool_id for each in found} == {"p-g0009-r000009-9"}
+    assert seen("package").pool_id == "" and not seen("package").is_whole
+    assert is_part(keys[0], "rank-0.json") and not is_part(keys[0], "package.json")
+    assert not is_part("package", "rank-0.json")
+
+
+def test_the_end_of_a_machine_is_read():
     assert end_of_time("2026-11-22T10:00:00Z") == 1795341600
     assert end_of_time("soon") is None
 
