@@ -83,6 +83,8 @@ class Ledger:
         """Parcels with lower numbers were sent by a client that is gone."""
         self._earlier: dict[str, _Entry] = {}
         """What ranks had that are gone, whose names a checkpoint may have."""
+        self._unmarked: dict[str, tuple[int, ...]] = {}
+        """Names of a checkpoint, with ranks, that are theirs until what the notebook has then changes: no run was since."""
 
     # ── before a run ────────────────────────────────────────────────────────────────────
 
@@ -105,6 +107,7 @@ class Ledger:
         before `sent` is called.
         """
         reads = tuple(reads)
+        self._mark_resumed(namespace)
         if not reads and not imports and not definitions and not files:
             return Plan(modules=self._modules.changed((), ranks))
 
@@ -325,10 +328,10 @@ class Ledger:
         earlier = self._earlier.items()
         return tuple(sorted(name for name, entry in earlier if entry.sent_in > run))
 
-    def resumed(self, names: Mapping[str, Collection[int]], namespace: Mapping[str, Any]) -> None:
+    def resumed(self, names: Mapping[str, Collection[int]]) -> None:
         """Note the names, with ranks, that these have from a checkpoint, and had made or may have changed.
 
-        Each is theirs until the notebook's content changes: since it was sent to the ranks before, else since now.
+        Each is theirs until the notebook's content changes: since it was sent to the ranks before, else since the next run.
         """
         for name, ranks in names.items():
             self.found(name, ranks)
@@ -338,15 +341,23 @@ class Ledger:
                 entry.sent_in = earlier.sent_in
                 there = {rank: mark for rank, mark in earlier.marks.items() if rank in ranks}
                 entry.marks = {rank: ContentMark(mark.content) for rank, mark in there.items()}
-            elif name in namespace:
-                entry.marks = dict.fromkeys(ranks, self._new_mark(name, namespace[name]))
+            else:
+                self._unmarked[name] = tuple(ranks)
         self._earlier = {}
+
+    def _mark_resumed(self, namespace: Mapping[str, Any]) -> None:
+        """Mark names of a checkpoint with what the notebook has at the first run; questions have no namespace."""
+        if self._unmarked and namespace:
+            unmarked, self._unmarked = self._unmarked, {}
+            for name in unmarked.keys() & namespace.keys():
+                mark = self._new_mark(name, namespace[name])
+                self._entries[name].marks = dict.fromkeys(unmarked[name], mark)
 
     def forget(self, *, resumes: bool = False) -> None:
         """Note that ranks begin anew and have nothing; with `resumes`, they may get names of a checkpoint."""
         names = {name: each for name, each in self._entries.items() if not is_label(name)}
         self._earlier = {**self._earlier, **names} if resumes else {}
-        self._known = NameCache()
+        self._known, self._unmarked = NameCache(), {}
         for each in (self.altered, self._entries, self._parcels, self._unused, self._gone):
             each.clear()
         for given in (self._imported, self._files, self._modules):

@@ -45,6 +45,10 @@ class ProjectFinder(MetaPathFinder, Loader):
                 )
                 raise
 
+    def tops(self) -> tuple[str, ...]:
+        """The top-level modules whose sources came."""
+        return tuple(sorted({name.partition(".")[0] for name in self._files}))
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:

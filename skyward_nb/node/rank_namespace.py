@@ -58,7 +58,9 @@ class RankNamespace:
         self._sent: Watched = {}
         """Names from the notebook, where checkpoints may be taken, and whether what they name is as it came."""
         set_home(shell.user_ns)
-        checkpoint.connect(checkpoint.RankNames(self._owners, self._modules, self._restored))
+        checkpoint.connect(
+            checkpoint.RankNames(self._owners, self._modules, self._finder.tops, self._restored)
+        )
 
     def take_path(self, path: tuple[str, ...]) -> None:
         """Find modules in the folders of the notebook's `sys.path`, too."""

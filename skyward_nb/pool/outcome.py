@@ -52,6 +52,8 @@ class RunRequest:
     lists_names: bool = False
     aside: bool = False
     """It is not a person's cell, and leaves no trace in the namespaces of ranks."""
+    modules: frozenset[str] = frozenset()
+    """Modules of the project that it needs beside those that the cell imports."""
     debug: DebugPlan | None = None
     """What a front end's debugger asks for; None: none is on."""
     folder: WorkingFolder | None = None
@@ -283,12 +285,12 @@ def plan_of(
             tell=tell,
         )
     reads = request.push
-    tokens, imports = frozenset[str](), frozenset[str]()
+    tokens, imports = frozenset[str](), request.modules
     if cell is not None:
         reads = cell.names.reads if reads is None else reads
         parts = [code_names(part) for part in (cell.body, cell.last) if part is not None]
         tokens = frozenset[str]().union(*(part.tokens for part in parts))
-        imports = cell.names.imports
+        imports |= cell.names.imports
     return ledger.plan(
         reads or (), request.namespace, request.ranks, tokens=tokens, imports=imports, tell=tell
     )

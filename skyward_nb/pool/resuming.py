@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool.context import PoolContext
@@ -166,7 +166,7 @@ class Resuming:
 
     # ── given ───────────────────────────────────────────────────────────────────────────
 
-    def resume(self, ask: Ask, namespace: Mapping[str, Any]) -> frozenset[str]:
+    def resume(self, ask: Ask) -> frozenset[str]:
         """Give ranks their names of the newest checkpoint; which names these are. Raises `PoolError`."""
         spec, ledger = self._context.spec, self._context.ledger
         answers = self._asked(ask, "look()")
@@ -183,7 +183,8 @@ class Resuming:
         run = max(part.run for part in chosen.parts)
         is_own = chosen.parts[0].pool_id == self._context.pool_id
         skipped = ledger.newer_than(run) if is_own else ()
-        answers = self._asked(ask, f"restore({chosen.key!r}, {skipped!r})")
+        needed = frozenset(module for part in chosen.parts for module in part.needs)
+        answers = self._asked(ask, f"restore({chosen.key!r}, {skipped!r})", needed)
         restored = {rank: from_json(each, RestoredPart) for rank, each in answers.items()}
         with self._context.lock:
             own = {name for part in restored.values() for name in part.own}
@@ -191,8 +192,7 @@ class Resuming:
                 {
                     name: [rank for rank, part in restored.items() if name in part.own]
                     for name in own
-                },
-                namespace,
+                }
             )
         self.is_due = False
         lacking = {each.name: each.why for part in restored.values() for each in part.lacking}
@@ -203,11 +203,12 @@ class Resuming:
         self._told.append(told)
         return frozenset(name for part in restored.values() for name in part.names)
 
-    def _asked(self, ask: Ask, call: str) -> dict[int, str]:
-        """The answers of all ranks; raises `PoolError` with what one raised."""
+    def _asked(self, ask: Ask, call: str, modules: frozenset[str] = frozenset()) -> dict[int, str]:
+        """The answers of all ranks, which get these modules of the project; raises `PoolError` with what one raised."""
         context = self._context
         ranks, card = context.state.ranks, RunCard()
-        outcome = ask(RunRequest.question("checkpoint", call, ranks, card))
+        question = RunRequest.question("checkpoint", call, ranks, card)
+        outcome = ask(replace(question, modules=modules))
         spec = context.spec
         for end in outcome.failed:
             if end.failure is not None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable, Collection
 
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.driver import Driver, RunWatch
@@ -83,7 +81,7 @@ class RunExecutor:
                     run = self._begin(request, watch, calm, (losses, names_lost))
                     if run is not None:
                         return run
-                    given = self.resume(watch, request.namespace)
+                    given = self.resume(watch)
                     names_lost[:] = [name for name in names_lost if name not in given]
                     continue
                 except MachineLost as lost:
@@ -149,9 +147,7 @@ class RunExecutor:
             self._driver.add(run)
         return run
 
-    def resume(
-        self, watch: Watch, namespace: Mapping[str, Any] = MappingProxyType({})
-    ) -> frozenset[str]:
+    def resume(self, watch: Watch) -> frozenset[str]:
         """Give ranks that were begun anew the names of a checkpoint, if they are due; which. Raises `PoolError`."""
         if not self._resuming.is_due:
             return frozenset()
@@ -166,7 +162,7 @@ class RunExecutor:
             return outcome
 
         watch(Phase("taking the names of a checkpoint"))
-        given = self._resuming.resume(ask, namespace)
+        given = self._resuming.resume(ask)
         watch(Phase(""))
         return given
 

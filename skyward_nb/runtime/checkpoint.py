@@ -52,11 +52,13 @@ class RankNames:
     """What this rank's namespace tells of its names, and is told.
 
     `owners` has the names that code bound or the notebook sent, each with whether the rank bound it, or changed it in
-    place; `modules` are names of modules; `restored` notes names of a checkpoint: the rank's own, and those sent.
+    place; `modules` are names of modules, `needed` modules of the project that came; `restored` notes names of a
+    checkpoint: the rank's own, and those sent.
     """
 
     owners: Callable[[], Mapping[str, bool]]
     modules: Callable[[], Mapping[str, str]]
+    needed: Callable[[], tuple[str, ...]]
     restored: Callable[[tuple[str, ...], tuple[str, ...]], None]
 
 
@@ -131,6 +133,7 @@ def write(key: str, run: int, until: float | None = None) -> CheckpointPart:
         names=names,
         own=tuple(name for name in names if made[name] or not _is_plain(values[name])),
         modules=dict(_names.modules()),
+        needs=_names.needed(),
         left_out=left_out,
         states=states,
     )
@@ -170,10 +173,14 @@ def _world_size(info: InstanceInfo) -> int:
 def _packed(
     values: dict[str, Any],
 ) -> tuple[Bundle, tuple[str, ...], tuple[str, ...], tuple[NotKept, ...]]:
-    """One pickle of values and states by name; which these are, and what cannot be pickled."""
-    whole, states = "the names of this rank", dict[str, Any]()
+    """One pickle of values and states by name; which these are, and what cannot be pickled.
+
+    States of a checkpoint whose names were not made again go on.
+    """
+    whole = "the names of this rank"
+    states = {name: each for name, each in sharded_states.kept.items() if name not in home()}
     try:
-        return pack(whole, (values, states)), tuple(values), (), ()
+        return pack(whole, (values, states)), tuple(values), tuple(states), ()
     except PayloadError:
         """One of them at least."""
     good: dict[str, Any] = {}

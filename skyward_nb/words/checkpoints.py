@@ -87,6 +87,8 @@ class CheckpointPart(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
     modules: dict[str, str] = {}
+    needs: tuple[str, ...] = ()
+    """Modules of the project that the rank had from the notebook, at the top."""
     left_out: tuple[NotKept, ...] = ()
     states: tuple[str, ...] = ()
     """Names of which the state alone is in the pickle."""

@@ -433,7 +433,7 @@ def test_what_ranks_have_from_a_checkpoint_is_theirs_as_if_they_had_lived(ledger
     ns["rate"] = 2  # after it was sent: the checkpoint's is older
     ledger.forget(resumes=True)
     assert ledger.newer_than(2) == ("late",)
-    ledger.resumed({"model": ALL, "rate": ALL, "made": (1,)}, ns)
+    ledger.resumed({"model": ALL, "rate": ALL, "made": (1,)})
     assert send(ledger, ["model", "rate", "late", "made"], ns) == (
         {"rate": None, "late": None},
         {"model": "kept on ranks", "rate": "sent", "late": "sent", "made": "kept on ranks"},
@@ -445,10 +445,12 @@ def test_what_ranks_have_from_a_checkpoint_is_theirs_as_if_they_had_lived(ledger
 
 def test_what_new_ranks_have_from_a_checkpoint_is_theirs_until_the_notebooks_changes(ledger):
     ns = {"model": [1]}
-    ledger.resumed({"model": ALL}, ns)
+    ledger.resumed({"model": ALL, "made": ALL})
+    send(ledger, [], {})  # a question of ours
     assert send(ledger, ["model"], ns) == ({}, {"model": "kept on ranks"})
-    ns["model"] = [2]
-    assert send(ledger, ["model"], ns) == ({"model": None}, {"model": "sent"})
+    ns |= {"model": [2], "made": 3}
+    names = ["model", "made"]
+    assert send(ledger, names, ns) == (dict.fromkeys(names), dict.fromkeys(names, "sent"))
 
 
 def test_without_checkpoints_nothing_is_remembered_of_ranks_that_are_gone(ledger):

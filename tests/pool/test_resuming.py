@@ -115,6 +115,56 @@ def test_a_cell_that_takes_checkpoints_in_its_loop_keeps_what_it_has_changed_so_
     assert found == (3, *lists, (1, 2, 3, 3, 3), 0.2)
 
 
+def test_names_that_ranks_changed_are_theirs_in_a_new_pool_until_the_notebook_changes_them(
+    make, place
+):
+    sent = {"total": 0, "rows": [1], "rate": 0.1}
+    first = make(nodes=1, checkpoint=place)
+    ran(first, "total += 5\nrows.append(2)\nrate", sent)
+    values(first, "import skyward_nb as sky\nsky.checkpoint()")
+    first.close()
+    second = make(nodes=1, checkpoint=place, resume=True)
+    assert values(second, "total, rows, rate", {**sent, "rate": 0.2}) == [(5, [1, 2], 0.2)]
+    assert values(second, "total, rows", {**sent, "total": 7}) == [(7, [1, 2])]
+
+
+@pytest.mark.parametrize("provider", ["local", "fake"])
+def test_modules_of_the_project_come_with_the_names_that_need_them(
+    make, place, tmp_path, monkeypatch, provider
+):
+    (tmp_path / "kept_model.py").write_text(
+        "import kept_layers\nclass M:\n    def __init__(self): self.layer = kept_layers.L()\n"
+    )
+    (tmp_path / "kept_layers.py").write_text("class L: width = 3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    options = {"nodes": 1, "checkpoint": place, "provider": provider}
+    first = make(**options)
+    values(first, "import kept_model, skyward_nb as sky\nm = kept_model.M()\nsky.checkpoint()")
+    killed(first, 0)
+    assert values(first, "m.layer.width") == [3]
+    first.close()
+    assert values(make(**options, resume=True), "m.layer.width, kept_model.M is type(m)") == [
+        (3, True)
+    ]
+
+
+def test_states_that_were_not_taken_yet_are_in_the_next_checkpoint_too(make, place):
+    pool = make(nodes=1, checkpoint=place)
+    body = """
+class M:
+    def __init__(self): self.opened = (each for each in [1])
+    def state_dict(self): return {'w': 1}
+    def load_state_dict(self, state): pass
+m, x = M(), 1
+"""
+    ran(pool, body)
+    for _ in range(2):
+        values(pool, "import skyward_nb as sky\nsky.checkpoint()")
+        killed(pool, 0)
+        (told,) = ran(pool, "x").pool_lost
+        assert "of m the state alone" in told
+
+
 def test_functions_and_classes_are_the_notebooks_own_where_it_has_them(make, place):
     first = make(nodes=1, checkpoint=place)
     ran(first, "def grown(x): return x + 1\nimport skyward_nb as sky\nlevel = grown(1)")
