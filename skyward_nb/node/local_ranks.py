@@ -69,6 +69,8 @@ class LocalRanks:
         self._sampler = Sampler()
         self._memory = MemoryWatch(lambda: self.pids, self._end_for_memory)
         self.generation: int = 0
+        self._interrupted = 0
+        """The last run that was interrupted."""
         self.notice: ReclaimNotice | None = None
         """The notice that the machine is reclaimed, if it came."""
         self.keep_at_notice: bool = False
@@ -262,6 +264,7 @@ class LocalRanks:
     def interrupt(self, command: Interrupt, data: bytes) -> None:
         """Interrupt ranks by a message that names the run, and signals that have them look at it."""
         ranks = tuple(self._here(command.ranks))
+        self._interrupted = command.run
         self._outbox.tell(RunInterrupted(command.run, command.by_person, ranks))
         for connection in self._connections(ranks):
             connection.let_end()
@@ -317,14 +320,25 @@ class LocalRanks:
         key = notice_key(pool_id, self.generation, self._runs.last)
         self.keep_names(KeepNames(key, self.numbers, self._runs.last, end))
         wait = time_before_stop(time.time(), end)
-        asyncio.get_running_loop().call_later(wait, self._stop_unattended)
+        loop, later = asyncio.get_running_loop(), max(wait / 2, _PATIENCE)
+        loop.call_later(
+            wait, lambda: loop.call_later(later, self._stop_unattended, self._stop_unattended())
+        )
 
-    def _stop_unattended(self) -> None:
-        """Stop the pool's cell, so that ranks keep their names, where no client does and all ranks are here."""
-        running = self._runs.running
-        if running and self._runs.is_cell and not self._elsewhere and self._outbox.line is None:
-            order = Interrupt(self._runs.last, running, patience=_PATIENCE)
-            self.interrupt(order, frame(order))
+    def _stop_unattended(self, unstopped: int | None = None) -> int:
+        """Stop the pool's cell, so that ranks keep their names, where no client does and all ranks are here.
+
+        Returns a run that was left to the client which is connected; that may be asleep, so it is asked `unstopped` again.
+        """
+        running, run = self._runs.running, self._runs.last
+        is_ours = running and self._runs.is_cell and not self._elsewhere
+        if not is_ours or self._interrupted == run or unstopped not in (None, run):
+            return 0
+        if unstopped is None and self._outbox.line is not None:
+            return run
+        order = Interrupt(run, running, patience=_PATIENCE)
+        self.interrupt(order, frame(order))
+        return 0
 
     # ── state of ranks ──────────────────────────────────────────────────────────────────
 

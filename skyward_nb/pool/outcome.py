@@ -187,6 +187,8 @@ class ActiveRun:
     """Digests of the values in the store that it uses."""
     folder: WorkingFolder | None = None
     fewest: int = 0
+    is_work: bool = True
+    """Whether it is a person's cell or call; see `RunRequest`."""
     inbox: deque[Event] = field(default_factory=deque[Event])
     """Events that the thread that waits for the run has yet to read."""
 

@@ -41,6 +41,7 @@ Ask = Callable[[RunRequest], RunOutcome]
 """Runs a request to its end."""
 _KEEP_LIMIT = 60.0
 """Seconds that ranks may take to keep their names where a notice does not say when their machine ends."""
+_INTERRUPTED = "interrupted"
 _AT_LEAST = 10.0
 """Seconds that they have in any case: the clock here may be another one than the machine's."""
 
@@ -56,8 +57,11 @@ class Resuming:
         """When a cell is stopped since a machine ends, by machine."""
         self._since = 0
         """The last generation that was begun without names: those from before it are not taken."""
-        self._kept_in = 0
-        """The generation whose ranks have kept their names."""
+        self.last_work: int = 0
+        """The last run that may have changed names."""
+        self._kept = 0, 0
+        """The generation whose ranks have kept their names, and after which of such runs."""
+        self._kept_words = ""
         self._told: list[str] = []
 
     def begun_anew(self, *, resumes: bool) -> None:
@@ -78,9 +82,8 @@ class Resuming:
     # ── kept ────────────────────────────────────────────────────────────────────────────
 
     def _ends(self) -> dict[str, float | None]:
-        """The machines that are about to be reclaimed, or are, with their ends; none once ranks have kept their names."""
-        is_over = self.is_due or self._kept_in == self._context.state.generation
-        if is_over or not self._context.spec.checkpoint:
+        """The machines that are about to be reclaimed, or are, with their ends; none where ranks have no names."""
+        if self.is_due or not self._context.spec.checkpoint:
             return {}
         return {
             link.machine: end_of_time(link.noticed.at)
@@ -90,12 +93,18 @@ class Resuming:
 
     @property
     def is_to_keep(self) -> bool:
-        """Whether a machine is about to be reclaimed, and ranks have not kept their names."""
-        return bool(self._ends())
+        """Whether a machine is about to be reclaimed, and ranks have not kept their names since the last run."""
+        is_kept = self._kept == (self._context.state.generation, self.last_work)
+        return not is_kept and bool(self._ends())
 
     def look(self, run: ActiveRun) -> None:
-        """Have a cell stop where a machine of the pool is about to be reclaimed, and half of the time is over."""
-        if run.state.is_call or run.state.is_stopping or not (ends := self._ends()):
+        """Have a cell stop where a machine of the pool is about to be reclaimed, and half of the time is over.
+
+        Cells that are run after that are not stopped.
+        """
+        is_ours = run.state.is_call or not run.is_work
+        was_stopped = self._kept[0] == self._context.state.generation
+        if is_ours or was_stopped or run.state.is_stopping or not (ends := self._ends()):
             return
         now = time.time()
         for machine, end in ends.items():
@@ -112,14 +121,16 @@ class Resuming:
         ended = any(end.interrupted for end in state.done.values())
         return ended and not asked and self.is_to_keep
 
-    def keep(self, watch: Watch) -> None:
-        """Have all ranks that live keep their names, once, where a machine is about to be reclaimed; no run goes on.
+    def keep(self, watch: Watch) -> bool:
+        """Have all ranks that live keep their names where a machine is about to be reclaimed; no run goes on.
 
+        Returns whether a person has interrupted that.
         Those of that machine do so by themselves as soon as they are in no run, as nobody may listen then.
         """
         context, state = self._context, self._context.state
-        if not (ends := self._ends()):
-            return
+        if not self.is_to_keep:
+            return False
+        ends = self._ends()
         known = [end for end in ends.values() if end is not None]
         now = time.time()
         until = max(min(known, default=now + _KEEP_LIMIT), now + _AT_LEAST)
@@ -130,22 +141,28 @@ class Resuming:
         if gone:
             until = now + _KEEP_LIMIT  # that machine is gone, and the others stay
         context.lines.send(KeepNames(key, asked, state.last_run, until))
-        parts, why = self._answers(key, asked, until, watch)
+        parts, why, was_interrupted = self._answers(key, asked, until, watch)
         watch(Phase(""))
-        self._kept_in = state.generation
-        if why or not gone:  # else what they go on from is told
-            self._told.append(_kept_words(parts, why))
+        self._kept = state.generation, self.last_work
+        are_names = any(part.names or part.states for part in parts)
+        if why or (are_names and not gone):  # else what they go on from is told
+            self._told = [each for each in self._told if each != self._kept_words]
+            self._kept_words = _kept_words(parts, why)
+            self._told.append(self._kept_words)
+        return was_interrupted
 
     def _answers(
         self, key: str, asked: tuple[int, ...], until: float, watch: Watch
-    ) -> tuple[list[CheckpointPart], dict[int, str]]:
-        """What these ranks have kept, and of the others why they have not."""
+    ) -> tuple[list[CheckpointPart], dict[int, str], bool]:
+        """What these ranks have kept, of the others why they have not, and whether a person has interrupted that."""
         parts: dict[int, CheckpointPart] = {}
         why: dict[int, str] = {}
         others: list[Incoming] = []
+        late = "it did not answer in time"
         limit = time.monotonic() + max(0.0, until - time.time())
         for event in self._context.lines.pump(lambda _: watch(None), limit, interrupts=True):
             if isinstance(event, SigInt):
+                late = _INTERRUPTED
                 break
             if isinstance(event, NamesKept) and event.key == key:
                 if event.part is not None:
@@ -159,10 +176,8 @@ class Resuming:
             if {*parts, *why} >= {*asked}:
                 break
         self._context.lines.put_back(others)
-        late = "it did not answer in time"
-        return list(parts.values()), {
-            rank: why.get(rank, late) for rank in asked if rank not in parts
-        }
+        lacking = {rank: why.get(rank, late) for rank in asked if rank not in parts}
+        return list(parts.values()), lacking, late is _INTERRUPTED
 
     # ── given ───────────────────────────────────────────────────────────────────────────
 
@@ -184,7 +199,12 @@ class Resuming:
         is_own = chosen.parts[0].pool_id == self._context.pool_id
         skipped = ledger.newer_than(run) if is_own else ()
         needed = frozenset(module for part in chosen.parts for module in part.needs)
-        answers = self._asked(ask, f"restore({chosen.key!r}, {skipped!r})", needed)
+        older = newest(
+            [[each for each in found if each.key != chosen.key] for found in seen],
+            pool_id, since=self._since, or_others=others,
+        )  # fmt: skip
+        advice = self._advice(chosen, older)
+        answers = self._asked(ask, f"restore({chosen.key!r}, {skipped!r})", needed, advice)
         restored = {rank: from_json(each, RestoredPart) for rank, each in answers.items()}
         with self._context.lock:
             own = {name for part in restored.values() for name in part.own}
@@ -203,8 +223,11 @@ class Resuming:
         self._told.append(told)
         return frozenset(name for part in restored.values() for name in part.names)
 
-    def _asked(self, ask: Ask, call: str, modules: frozenset[str] = frozenset()) -> dict[int, str]:
+    def _asked(
+        self, ask: Ask, call: str, modules: frozenset[str] = frozenset(), advice: str = ""
+    ) -> dict[int, str]:
         """The answers of all ranks, which get these modules of the project; raises `PoolError` with what one raised."""
+        advice = advice or self._advice()
         context = self._context
         ranks, card = context.state.ranks, RunCard()
         question = RunRequest.question("checkpoint", call, ranks, card)
@@ -215,8 +238,7 @@ class Resuming:
                 raise PoolError(
                     spec.name,
                     f"names of the checkpoint in {spec.checkpoints} cannot be had: rank {end.rank}: "
-                    f"{end.failure.type_name}: {end.failure.message}. `%sky restart`, or a new pool without resume, "
-                    "begins without them",
+                    f"{end.failure.type_name}: {end.failure.message}. {advice}",
                 )
         answers: dict[int, str] = {}
         for rank in ranks:
@@ -228,6 +250,20 @@ class Resuming:
             store = context.stores.of((rank,))
             answers[rank] = str(unpack(end.value, store, only_values=spec.only_values))
         return answers
+
+    def _advice(
+        self, chosen: SeenCheckpoint | None = None, older: SeenCheckpoint | None = None
+    ) -> str:
+        """What to do where names cannot be had: a pool whose first ranks cannot have them ends."""
+        is_first = self._context.state.generation == 1
+        how = "A pool without resume" if is_first else "`%sky restart`"
+        if chosen is None or older is None:
+            return f"{how} begins without them"
+        place = self._context.spec.checkpoints
+        return (
+            f"To go on from the one before, of {spell_time(older.at)}, remove {place}/{chosen.key} and run again; "
+            f"{how[0].lower()}{how[1:]} begins without names"
+        )
 
     def _check(self, chosen: SeenCheckpoint) -> None:
         """Raise `PoolError` where these ranks cannot take it."""

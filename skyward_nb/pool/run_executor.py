@@ -73,7 +73,9 @@ class RunExecutor:
                 before = self._state.generation
                 if request.call is None and request.is_work and self._resuming.is_to_keep:
                     with self._driver.turn(), self._context.lines.interrupts():
-                        self._resuming.keep(watch)
+                        was_interrupted = self._resuming.keep(watch)
+                    if was_interrupted:
+                        raise KeyboardInterrupt
                 lost_now, names_lost_now = self._renewal.made_whole(request, watch)
                 losses |= lost_now
                 names_lost += names_lost_now
@@ -141,7 +143,10 @@ class RunExecutor:
                 in_store=digests_in_store(request.call, plan),
                 folder=request.folder,
                 fewest=request.fewest,
+                is_work=request.is_work,
             )
+            if request.is_work:
+                self._resuming.last_work = run.number
             context.lines.send(sending.command(request, plan, parcels, call, limit))
             context.ledger.sent(plan, request.ranks, run.number)
             self._driver.add(run)
@@ -231,6 +236,7 @@ class RunExecutor:
             # The client before may have begun another generation since, as after a death.
             state = self._state_of(began.run, began.ranks, began.generation, card, left)
             run = ActiveRun(state, limit=card.limit, folder=self._folder_of(card))
+            self._resuming.last_work = run.number
             self._driver.add(run)
             why = "never began: the client that began it was gone before this rank heard of it"
             lacking = [RankLost(began.generation, rank, why) for rank in self.never_begun]

@@ -12,6 +12,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -66,6 +67,8 @@ _names: RankNames | None = None
 _in_run: tuple[int, int] = (0, 0)
 """The last run in which a checkpoint was made, and how many were."""
 _last: tuple[str, CheckpointPart] | None = None
+_hard: AbstractSet[str] = frozenset()
+"""Names that could not be pickled the last time: they are asked first, as else all are, one by one."""
 
 
 def connect(names: RankNames) -> None:
@@ -158,7 +161,7 @@ def names_kept(command: KeepNames, rank: int) -> NamesKept:
     """Write this rank's part of a checkpoint, as it is asked; what a user's objects raise meanwhile is told."""
     try:
         return NamesKept(command.key, rank, write(command.key, command.run, command.until))
-    except Exception as error:  # noqa: BLE001 - a user's objects may raise anything as they are packed
+    except BaseException as error:  # noqa: BLE001 - a user's objects may raise anything as they are packed
         return NamesKept(command.key, rank, why=bounded(f"{type(error).__name__}: {error}"))
 
 
@@ -177,28 +180,40 @@ def _packed(
 
     States of a checkpoint whose names were not made again go on.
     """
+    global _hard
+    kept = {name: each for name, each in sharded_states.kept.items() if name not in home()}
     whole = "the names of this rank"
-    states = {name: each for name, each in sharded_states.kept.items() if name not in home()}
+    good, states, left_out = _apart(values, _hard)
     try:
-        return pack(whole, (values, states)), tuple(values), tuple(states), ()
+        bundle = pack(whole, (good, kept | states))
     except PayloadError:
-        """One of them at least."""
-    good: dict[str, Any] = {}
+        """One at least that was not asked."""
+        good, states, left_out = _apart(values, values.keys())
+        bundle = pack(whole, (good, kept | states))
+    _hard = values.keys() - good.keys()
+    return bundle, tuple(good), tuple(kept | states), left_out
+
+
+def _apart(
+    values: dict[str, Any], asked: AbstractSet[str]
+) -> tuple[dict[str, Any], dict[str, Any], tuple[NotKept, ...]]:
+    """Values without those that cannot be pickled of the ones asked for; of these the states, and what has none."""
+    good, states, left_out = dict(values), dict[str, Any](), list[NotKept]()
     of_object: dict[int, Any] = {}
-    left_out: list[NotKept] = []
     for name, value in values.items():
+        if name not in asked:
+            continue
         try:
             pack(name, value)
-            good[name] = value
         except PayloadError as error:
+            del good[name]
             if (number := id(value)) not in of_object:
                 of_object[number] = _picklable_state(name, value)
             if of_object[number] is not None:
                 states[name] = of_object[number]  # one state for all names of the object
             else:
                 left_out.append(NotKept(name, bounded(error.type_name)))
-    bundle = pack(whole, (good, states))
-    return bundle, tuple(good), tuple(states), tuple(left_out)
+    return good, states, tuple(left_out)
 
 
 def _picklable_state(name: str, value: object) -> Any:

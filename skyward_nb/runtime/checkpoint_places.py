@@ -101,11 +101,17 @@ class _SharedFolder:
         _check_ours(self._folder)
         _check_ours(self._folder / key)
         path = self._folder / key / name
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-            _check_stat(path, os.fstat(file.fileno()))
-            if not os.fstat(file.fileno()).st_size:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0) as file:
+            found = os.fstat(file.fileno())
+            _check_stat(path, found)
+            if not found.st_size:
                 return memoryview(bytearray())
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+            # Not the file itself: it may be removed, or cut, while arrays lie there.
+            data = memoryview(mmap.mmap(-1, found.st_size, flags=mmap.MAP_PRIVATE))
+            at = 0
+            while at < len(data) and (count := file.readinto(data[at:])):
+                at += count
+            return data[:at]
 
     def files(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}

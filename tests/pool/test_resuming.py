@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 from later import Later
-from pools import follow, found, request, values
+from pools import request, values
 from waiting import until
 
 from skyward_nb.words.errors import PoolError
@@ -245,6 +246,58 @@ def test_after_a_restart_names_from_before_it_do_not_come_back(make, place):
     assert values(pool, "x") == ["good"]
 
 
+def test_a_damaged_checkpoint_is_told_with_the_one_before_it(make, place):
+    pool = make(nodes=1, checkpoint=place)
+    values(pool, "import skyward_nb as sky\nx = 1\nsky.checkpoint()")
+    (at,) = values(pool, "x = 2\nsky.checkpoint()")
+    Path(at, "rank-0.names").write_bytes(b"?")
+    killed(pool, 0)
+    with pytest.raises(PoolError) as told:
+        ran(pool, "x")
+    assert "To go on from the one before, of " in told.value.message
+    assert told.value.message.endswith(
+        f"remove {at} and run again; `%sky restart` begins without names"
+    )
+    with pytest.raises(PoolError, match="a pool without resume begins without names"):
+        make(nodes=1, checkpoint=place, resume=True)
+    shutil.rmtree(at)
+    assert values(pool, "x") == [1]
+
+
+def test_names_left_out_before_are_asked_first(make, place):
+    pool = make(nodes=1, checkpoint=place)
+    text = """
+import skyward_nb as sky
+class Counted:
+    packed = 0
+    def __reduce__(self):
+        Counted.packed += 1
+        return int, ()
+counted, opened = Counted(), (each for each in [1])
+found = []
+for _ in range(3):
+    sky.checkpoint()
+    found.append(Counted.packed)
+    Counted.packed = 0
+opened = 5
+sky.checkpoint()
+found
+"""
+    ((first, *later),) = values(pool, text)
+    assert later == [1, 1] and first > 1
+    killed(pool, 0)
+    assert values(pool, "opened") == [5]
+
+
+def test_only_other_pools_checkpoints_are_none_of_ones_own(make, place):
+    other, pool = make(checkpoint=place), make(checkpoint=place)
+    values(other, "import skyward_nb as sky\nx = 1\nsky.checkpoint()")
+    ran(pool, "x = 2")
+    killed(pool, 0)
+    (told,) = ran(pool, "1").pool_lost
+    assert told == f"{place}{BEGINS_WITHOUT}"
+
+
 def test_the_two_newest_are_kept(make, place):
     pool = make(checkpoint=place)
     made = values(pool, "import skyward_nb as sky\nx = 1\n[sky.checkpoint() for _ in range(4)]")[0]
@@ -274,118 +327,3 @@ def test_a_checkpoint_is_of_all_ranks(make, place):
     )
     (end,) = outcome.failed
     assert "names of all 2 ranks, and this runs on 1" in end.failure.message
-
-
-# ── at notice ───────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def announced(make, place, monkeypatch):
-    """Makes a pool of this machine, and has its agent hear that the machine ends, as Slurm tells it."""
-
-    def made(seconds, **options):
-        monkeypatch.setenv("SKYWARD_NOTICES", f"signal:{seconds}")
-        pool = make(checkpoint=place, **options)
-        agent = pool.context.generations.machines[0]._agent.pid
-        return pool, lambda: os.kill(agent, signal.SIGUSR2)
-
-    return made
-
-
-def test_idle_ranks_keep_their_names_at_notice_though_nobody_listens(announced, place):
-    pool, notice = announced(60)
-    ran(pool, "x = 5")
-    notice()
-    until(lambda: len(list(Path(place).rglob("rank-?.json"))) == 2)
-    (key,) = keys(place)
-    assert key == f"{pool.pool_id}-g0001-r000001-notice"
-    # Whoever comes next is told, and so are ranks that are begun anew.
-    outcome = ran(pool, "y = x + 1")
-    (told,) = outcome.pool_lost
-    assert told.startswith("names are kept in the checkpoint of ") and "(1 name, " in told
-    killed(pool, 0)
-    assert values(pool, "x, 'y' in globals()") == [(5, False)] * 2
-
-
-def test_a_cell_is_stopped_while_there_is_time_and_ranks_keep_their_names(announced, place):
-    pool, notice = announced(8)
-    begun = []
-
-    def watch(event):
-        if not begun and getattr(event, "text", "") == "begun\n":
-            begun.append(event)
-            notice()
-
-    text = """
-import time, skyward_nb as sky
-print('begun')
-for count in range(10_000):
-    time.sleep(0.01)
-"""
-    outcome = ran(pool, text, watch=watch)
-    assert outcome.reclaimed and not outcome.interrupted and not outcome.failed
-    (told,) = outcome.pool_lost
-    assert told.startswith("names are kept in the checkpoint of ")
-    counts = values(pool, "count")
-    assert all(0 < count < 5_000 for count in counts)
-    killed(pool, 1)
-    assert values(pool, "count") == counts
-
-
-def test_a_cell_that_goes_on_without_a_client_is_stopped_by_the_agent(announced, make, place):
-    pool, notice = announced(6)
-    text = "import time\nfor count in range(100_000):\n    time.sleep(0.01)"
-    pool.begin(request(pool, text), lambda _: None)
-    pool.leave()
-    notice()
-    until(lambda: len(list(Path(place).rglob("*-notice/rank-?.json"))) == 2)
-    again = found(pool)
-    again.attach(lambda _: None)
-    outcome = follow(again, lambda _: None)
-    assert outcome.reclaimed and outcome.done[0].interrupted
-    assert outcome.pool_lost[-1].startswith("names are kept in the checkpoint of ")
-    again.close()
-    assert all(0 < count < 50_000 for count in values(make(checkpoint=place, resume=True), "count"))
-
-
-@pytest.fixture
-def elsewhere(make, place, monkeypatch):
-    """A pool of two machines that are elsewhere, and share a folder; the second one is about to be taken back."""
-    monkeypatch.setenv("SKYWARD_NOTICES", "signal:12")
-    pool = make(provider="fake", on_preempt="replace", checkpoint=place)
-    machine = pool.context.generations.machines[1]
-    agent = machine._here._agent.pid
-    return pool, machine, lambda: os.kill(agent, signal.SIGUSR2)
-
-
-def test_another_machine_goes_on_where_the_one_was_that_was_taken_back(elsewhere, place):
-    pool, machine, notice = elsewhere
-    ran(pool, "import skyward_nb as sky\nx = [sky.rank()]")
-    notice()
-    until(lambda: len(list(Path(place).rglob("rank-1.json"))) == 1)
-    machine.take_back()
-    until(lambda: pool.look(lambda _: None))
-    outcome = ran(pool, "x.append(sky.rank())")
-    assert outcome.names_lost == [] and not outcome.failed
-    replaced, resumed = outcome.pool_lost
-    assert replaced.startswith("fake1+ in place of node 1 (fake1)")
-    assert resumed.startswith("goes on from the checkpoint of ") and "(1 name, " in resumed
-    assert values(pool, "x") == [[0, 0], [1, 1]]
-
-
-def test_all_machines_keep_the_same_moment_where_one_is_announced_in_a_cell(elsewhere):
-    pool, _, notice = elsewhere
-    begun = []
-
-    def watch(event):
-        if not begun and getattr(event, "text", "") == "begun\n":
-            begun.append(event)
-            notice()
-
-    text = "import time\nprint('begun')\nfor count in range(100_000):\n    time.sleep(0.01)"
-    outcome = ran(pool, text, watch=watch)
-    assert outcome.reclaimed and not outcome.failed
-    assert any(each.startswith("names are kept in the checkpoint") for each in outcome.pool_lost)
-    outcome = ran(pool, "count")
-    assert outcome.pool_lost[-1].startswith("goes on from the checkpoint of ")
-    assert pool.context.generations.machines[1].name == "fake1+"

@@ -25,6 +25,9 @@ def test_a_file_is_there_as_a_whole_and_is_private_to_who_reads_it(folder):
     folder.write("key", "rank-0.names", PARTS, None)
     data = folder.read("key", "rank-0.names")
     assert bytes(data) == b"".join(PARTS)
+    os.truncate(next(folder._folder.rglob("rank-0.names")), 0)
+    assert bytes(data) == b"".join(PARTS), "the file may go"
+    folder.write("key", "rank-0.names", PARTS, None)
     data[0] = 0
     assert bytes(folder.read("key", "rank-0.names")[:4]) == b"head"
     assert folder.files() == {"key": ["rank-0.names"]}
