@@ -66,6 +66,7 @@ class Lifecycle:
                 with context.lines.interrupts():
                     self._connect(watch)
                     self._renewal.begin(watch, keeps=context.spec.resume)
+                self._runs.probe(watch)
                 self._runs.resume(watch)
             except AgentGone as gone:
                 idle = f"no client came for idle={context.spec.idle:g} s"

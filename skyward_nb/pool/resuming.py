@@ -179,6 +179,27 @@ class Resuming:
         lacking = {rank: why.get(rank, late) for rank in asked if rank not in parts}
         return list(parts.values()), lacking, late is _INTERRUPTED
 
+    def probe(self, ask: Ask) -> None:
+        """Tell where the ranks of a new pool cannot write to the place, or see different ones; raises if the pool ends."""
+        spec, unseen = self._context.spec, dict[int, list[int]]()
+        if not spec.checkpoint:
+            return
+        words = f"names cannot be kept in {spec.checkpoints}: "
+        try:
+            self._asked(ask, "probe()", words=words)
+            for rank, answer in self._asked(ask, "probed()").items():
+                unseen[rank] = from_json(answer, list[int])
+            self._asked(ask, "unprobed()")
+        except PoolError as error:
+            if self._context.state.has_ended:
+                raise
+            self._told.append(error.message)
+        if missing := [(rank, ranks) for rank, ranks in unseen.items() if ranks]:
+            rank, ranks = missing[0]
+            self._told.append(
+                f"{words}it is not one place for all machines: rank {rank} does not see what {count_ranks(ranks)} wrote"
+            )
+
     # ── given ───────────────────────────────────────────────────────────────────────────
 
     def resume(self, ask: Ask) -> frozenset[str]:
@@ -224,21 +245,28 @@ class Resuming:
         return frozenset(name for part in restored.values() for name in part.names)
 
     def _asked(
-        self, ask: Ask, call: str, modules: frozenset[str] = frozenset(), advice: str = ""
+        self,
+        ask: Ask,
+        call: str,
+        modules: frozenset[str] = frozenset(),
+        advice: str = "",
+        words: str = "",
     ) -> dict[int, str]:
         """The answers of all ranks, which get these modules of the project; raises `PoolError` with what one raised."""
-        advice = advice or self._advice()
+        if not words:
+            words = f"names of the checkpoint in {self._context.spec.checkpoints} cannot be had: "
+            advice = advice or self._advice()
         context = self._context
         ranks, card = context.state.ranks, RunCard()
         question = RunRequest.question("checkpoint", call, ranks, card)
         outcome = ask(replace(question, modules=modules))
         spec = context.spec
-        for end in outcome.failed:
+        for end in sorted(outcome.failed, key=lambda each: each.rank):
             if end.failure is not None:
                 raise PoolError(
                     spec.name,
-                    f"names of the checkpoint in {spec.checkpoints} cannot be had: rank {end.rank}: "
-                    f"{end.failure.type_name}: {end.failure.message}. {advice}",
+                    f"{words}rank {end.rank}: {end.failure.type_name}: {end.failure.message}"
+                    + (advice and f". {advice}"),
                 )
         answers: dict[int, str] = {}
         for rank in ranks:

@@ -156,6 +156,17 @@ class RunExecutor:
         """Give ranks that were begun anew the names of a checkpoint, if they are due; which. Raises `PoolError`."""
         if not self._resuming.is_due:
             return frozenset()
+        watch(Phase("taking the names of a checkpoint"))
+        given = self._resuming.resume(self._asking(watch))
+        watch(Phase(""))
+        return given
+
+    def probe(self, watch: Watch) -> None:
+        """Have the ranks of a new pool try the place of checkpoints; what is wrong with it is told."""
+        self._resuming.probe(self._asking(watch))
+
+    def _asking(self, watch: Watch) -> Callable[[RunRequest], RunOutcome]:
+        """What runs a question, and leaves what there is to tell to the next run."""
 
         def tick(event: object) -> None:
             watch(event if isinstance(event, Phase) else None)
@@ -166,10 +177,7 @@ class RunExecutor:
             self._resuming.tell_later(outcome.pool_lost)
             return outcome
 
-        watch(Phase("taking the names of a checkpoint"))
-        given = self._resuming.resume(ask)
-        watch(Phase(""))
-        return given
+        return ask
 
     def _state_of(
         self,

@@ -244,6 +244,36 @@ def _is_plain(value: object) -> bool:
     return True
 
 
+# ── whether the place will do ───────────────────────────────────────────────────────────
+
+
+def probe() -> str:
+    """Write a file of this rank there, and nothing else; raises OSError."""
+    _place().write(*_probe(instance_info().pool_rank), [b"."], None)
+    return ""
+
+
+def probed() -> str:
+    """The ranks whose files are not seen here, as JSON."""
+    unseen: list[int] = []
+    for rank in range(_world_size(instance_info())):
+        try:
+            _place().read(*_probe(rank))
+        except OSError:
+            unseen.append(rank)
+    return msgspec.json.encode(unseen).decode()
+
+
+def unprobed() -> str:
+    """Remove these files."""
+    _place().remove(_probe(0)[0])
+    return ""
+
+
+def _probe(rank: int) -> tuple[str, str]:
+    return f"{instance_info().job_id}-probe", f"rank-{rank}.probe"
+
+
 # ── for ranks that are begun anew ───────────────────────────────────────────────────────
 
 

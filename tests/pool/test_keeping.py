@@ -45,13 +45,31 @@ def announced(make, place, monkeypatch):
     return made
 
 
+def test_a_place_that_will_not_do_is_told_at_once(make, place):
+    Path(place, "default").mkdir(parents=True)
+    Path(place, "default").chmod(0o777)
+    pool = make(checkpoint=place)
+    (told,) = ran(pool, "1").pool_lost
+    assert told.startswith(f"names cannot be kept in {place}/default: rank 0: PermissionError: ")
+    Path(place, "default").chmod(0o700)
+    ran(
+        pool, "import os, skyward_nb as sky\nif sky.rank(): os.environ['SKYWARD_KEPT_NAMES'] += '2'"
+    )
+    pool.runs.probe(lambda _: None)
+    assert ran(pool, "1").pool_lost == (
+        f"names cannot be kept in {place}/default: it is not one place for all machines: rank 0 does not see what "
+        "rank 1 wrote",
+    )
+    assert keys(place) == []
+
+
 def test_idle_ranks_keep_their_names_at_notice_though_nobody_listens(announced, place):
     pool, notice = announced(60)
     ran(pool, "x = 5")
     notice()
     until(lambda: len(list(Path(place).rglob("rank-?.json"))) == 2)
     (key,) = keys(place)
-    assert key == f"{pool.pool_id}-g0001-r000001-notice"
+    assert key == f"{pool.pool_id}-g0001-r000004-notice"
     # Whoever comes next is told, and so are ranks that are begun anew.
     outcome = ran(pool, "y = x + 1")
     (told,) = outcome.pool_lost
@@ -138,6 +156,16 @@ for count in range(10_000):
     assert all(0 < count < 5_000 for count in counts)
     killed(pool, 1)
     assert values(pool, "count") == counts
+
+
+def test_a_cell_whose_client_is_asleep_is_stopped_by_the_agent(announced, place):
+    pool, notice = announced(6)
+    text = "import time\nfor count in range(100_000):\n    time.sleep(0.01)"
+    run = pool.begin(request(pool, text), lambda _: None)
+    notice()
+    until(lambda: len(list(Path(place).rglob("*-notice/rank-?.json"))) == 2)
+    outcome = pool.runs.finish(run, lambda _: None)
+    assert outcome.reclaimed and not outcome.interrupted
 
 
 def test_a_cell_that_goes_on_without_a_client_is_stopped_by_the_agent(announced, make, place):
