@@ -109,7 +109,7 @@ while True:
     outcome, _ = ran(pool, text, when_begun(lambda: was.notice(seconds=16)))
     assert outcome.reclaimed and not outcome.failed, outcome
     # When the pool began, machines did not reach the bucket yet.
-    (tried, coming, kept) = outcome.pool_lost
+    (coming, tried, kept) = outcome.pool_lost
     assert tried.startswith("names cannot be kept in s3://kept/of/me/default: rank 0: OSError: ")
     assert coming.endswith("the next run gets another machine in its place")
     assert kept.startswith("names are kept in the checkpoint of "), kept
