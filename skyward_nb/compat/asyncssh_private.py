@@ -22,6 +22,7 @@ Seen with asyncssh 2.24.0 and 2.24.1.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import tempfile
@@ -204,13 +205,18 @@ def login_options(
 ) -> dict[str, object]:
     """The arguments of `asyncssh.connect` that give it the config of these files; raises as `read_config`.
 
-    asyncssh reads them itself where it can: only then does it see to `Match final` and CanonicalizeHostname.
+    asyncssh reads them itself where it reads them as OpenSSH does: only then does it see to `Match final` and
+    CanonicalizeHostname. The words of a comment behind a value it takes as more of the line's values.
     """
-    try:
-        _load(SSHClientConfig, files, own_name, user, host, port)
-    except asyncssh.ConfigParseError:
+    ours = read_config(files, own_name, user, host, port)
+    assert isinstance(ours, _CommentedConfig)
+    if ours.has_comments:
+        with contextlib.suppress(asyncssh.ConfigParseError):
+            theirs = _load(SSHClientConfig, files, own_name, user, host, port)
+            if not ours.has_misleading and theirs.get_options(False) == ours.get_options(False):
+                return {"config": list(files)}
         own = asyncssh.SSHClientConnectionOptions(config=None)
-        cast(Any, own).config = read_config(files, own_name, user, host, port)
+        cast(Any, own).config = ours
         return {"options": own, "config": None}
     return {"config": list(files)}
 
@@ -229,11 +235,25 @@ def _load(
 class _CommentedConfig(SSHClientConfig):
     """asyncssh's own takes comments only on lines of their own, and stumbles over an apostrophe in others."""
 
+    has_comments: bool = False
+    """Whether there was one behind a value."""
+    has_misleading: bool = False
+    """Whether one was where its words would choose other lines."""
+
     def parse(self, path: Path) -> None:
         """Parse a config file without the comments behind its values."""
-        text = path.read_text()
+        lines = path.read_text().split("\n")
+        bare = [_without_comment(line) for line in lines]
+        changed = [
+            line for line, had in zip(bare, lines, strict=True) if line.strip() and line != had
+        ]
+        if not changed:
+            super().parse(path)
+            return
+        self.has_comments = True
+        self.has_misleading |= any(_keyword(line) in _CHOOSING for line in changed)
         with tempfile.NamedTemporaryFile("w", encoding="utf-8") as plain:
-            plain.write("\n".join(map(_without_comment, text.splitlines())))
+            plain.write("\n".join(bare))
             plain.flush()
             super().parse(cast(Path, _Named(plain.name, path)))
 
@@ -251,14 +271,19 @@ class _Named:
         return str(self._name)
 
 
+_CHOOSING = frozenset(("host", "match", "include"))
 _WHOLE = frozenset(cast(Any, SSHClientConfig)._no_split)
 """The words whose value is the rest of the line, `#` included."""
 
 
+def _keyword(line: str) -> str:
+    """The word that a line begins with, in small letters."""
+    return next(iter(line.replace("=", " ").split(maxsplit=1)), "").lower()
+
+
 def _without_comment(line: str) -> str:
     """A line without the comment after its value, which begins with a word's `#` (OpenSSH's `argv_split`)."""
-    keyword = line.replace("=", " ").split(maxsplit=1)[:1]
-    if not keyword or keyword[0].lower() in _WHOLE:
+    if _keyword(line) in _WHOLE:
         return line
     quote, is_inside, escaped = "", False, False
     for at, letter in enumerate(line):

@@ -7,6 +7,7 @@ anything else is sent, so that a value that was dropped is gone when it is asked
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import threading
 from collections import deque
@@ -18,15 +19,18 @@ from skyward_nb.store.value_messages import ANSWERS, Answer, DropValues, TrimSto
 from skyward_nb.store.value_stream import ValueStream
 
 MOST_STREAMS = 16
+_TICK = 0.1
+"""Seconds between two looks for a stream that is given back."""
 AgentStream = ValueStream[Answer]
 
 
 class StreamPool:
-    """Streams that `connect` opens, each used by one thread at a time."""
+    """Streams that `connect` opens, each used by one thread at a time; it raises EBUSY where there may be no more."""
 
     def __init__(self, connect: Callable[[], socket.socket | ByteStream]) -> None:
         self._connect = connect
         self._lock = threading.Lock()
+        self._given_back = threading.Condition(self._lock)
         self._order = threading.Lock()
         """Held while a queued message is sent, or its answer taken."""
         self._idle: list[AgentStream] = []
@@ -56,10 +60,9 @@ class StreamPool:
             while (owing := self._owing()) is not None:
                 with contextlib.suppress(OSError), self._lent(owing, tick):
                     owing.settle()
-            stream = self._rested()
+            stream = self._rested() or self._connected(tick)
             if not self._unsent:
-                return stream or ValueStream(self._connect(), ANSWERS)
-            stream = stream or ValueStream(self._connect(), ANSWERS)
+                return stream
             stream.tick = tick
             try:
                 while self._unsent:
@@ -70,6 +73,20 @@ class StreamPool:
                 self._abandon(stream)
                 raise
             return stream
+
+    def _connected(self, tick: Callable[[], None]) -> AgentStream:
+        """A new stream; where there may be no more (EBUSY), the next one that another thread gives back."""
+        while True:
+            try:
+                return ValueStream(self._connect(), ANSWERS)
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+            tick()
+            with self._given_back:
+                self._given_back.wait_for(lambda: self._idle, _TICK)
+            if (stream := self._rested()) is not None:
+                return stream
 
     def _abandon(self, stream: AgentStream) -> None:
         """Close a stream; queued messages whose answer was not taken are sent again, before what comes next."""
@@ -99,6 +116,7 @@ class StreamPool:
         with self._lock:
             if not self._is_closed and len(self._idle) < MOST_STREAMS:
                 self._idle.append(stream)
+                self._given_back.notify()
                 return
         stream.close()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import tempfile
 
+import asyncssh
 import pytest
 
 from skyward_nb.providers.far.login_errors import Unreachable
@@ -84,3 +86,28 @@ def test_comments_behind_a_value_are_no_part_of_it(access, tmp_path):
     )
     with pytest.raises(Unreachable, match=r"ssh/more line 4: No closing quotation"):
         settings_for(SSHAccess(hosts=access.hosts, config=str(config)), HOST)
+
+
+@pytest.mark.parametrize("behind", ["", "# not elsewhere", "# elsewhere's not"])
+def test_a_comment_on_a_line_that_chooses_hosts_chooses_none(access, tmp_path, behind, monkeypatch):
+    config = tmp_path / "config"
+    config.write_text(
+        f"# all\nHost gpu {behind}\n  HostName 10.0.0.1\n\n  # one\nHost elsewhere\n  HostName 10.0.0.2\n"
+    )
+    if not behind:  # such a file is read as it is
+        monkeypatch.setattr(tempfile, "NamedTemporaryFile", None)
+    found = settings_for(SSHAccess(hosts=access.hosts, config=str(config)), Host(name="elsewhere"))
+    assert found.place.name == "10.0.0.2"
+    named = asyncssh.SSHClientConnectionOptions(**found.named, host="elsewhere")
+    assert named.host == "10.0.0.2"
+    assert ("options" in found.named) is bool(behind)
+
+
+def test_comments_that_change_nothing_for_a_host_leave_its_config_to_asyncssh(access, tmp_path):
+    config = tmp_path / "config"
+    config.write_text(
+        "Host gpu\n  Port 22 # ours\nHost elsewhere\n  HostName 10.0.0.2\nMatch final\n  User eve\n"
+    )
+    read = SSHAccess(hosts=access.hosts, config=str(config))
+    assert settings_for(read, Host(name="elsewhere")).named["config"] == [str(config)]
+    assert "options" in settings_for(read, Host(name="gpu")).named

@@ -49,7 +49,10 @@ class Line(Shell, Protocol):
         ...
 
     async def way(self, path: str, over: int | None = None) -> socket.socket | ByteStream:
-        """A channel for values to a unix socket there; arguments and errors are those of `stream`."""
+        """A channel for values to a unix socket there; arguments and errors are those of `stream`.
+
+        EBUSY says that there may be no more of them at the same time.
+        """
         ...
 
     async def close(self) -> None:

@@ -1,6 +1,7 @@
 """The line to one host: one SSH connection, made anew when it is lost, with its scripts and streams.
 
-Scripts run in sessions, one at a time, as sshd may allow no more (MaxSessions); streams need no session.
+Scripts run in sessions, one at a time, as sshd may allow no more (MaxSessions): only one that takes long has
+others beside it, where sshd allows that. Streams need no session, but where sshd forwards none.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from skyward_nb.providers.ssh.value_channel import ValueChannel, direct
 from skyward_nb.words.hosts import Host
 
 T = TypeVar("T", bound=socket.socket | ValueChannel)
+Opening = Callable[[BulkGate, bool], Coroutine[Any, Any, T]]
+"""Opens something over a connection, relayed by a program there or not."""
 _AGAIN = 5.0
 _REFUSED = 30.0
 _MOST_REFUSED = 300.0
@@ -200,19 +203,28 @@ class HostLine(ScriptShell):
         connection, cannot be used now.
         """
         lanes = await self._there(over)
-        return await self._opened(lanes.first, lambda gate: forward(gate, path))
+        return await self._opened(
+            lanes.first, lambda gate, relayed: forward(gate, path, relayed=relayed)
+        )
 
     async def way(self, path: str, over: int | None = None) -> ValueChannel:
         """A channel for values to a unix socket there; arguments and errors are those of `stream`.
 
-        To a far host, several channels use several connections.
+        To a far host, several channels use several connections. Where programs there reach sockets, each is
+        a session: there is one channel at a time, and the next one gets EBUSY.
         """
         lanes = await self._there(over)
         seat = lanes.take()
+
+        async def opening(gate: BulkGate, relayed: bool) -> ValueChannel:
+            if relayed and seat.number:
+                raise OSError(errno.EBUSY, "there is a channel for values, and sessions for one")
+            return await direct(gate, path, seat.leave, relayed=relayed)
+
         try:
             gate = await lanes.gate(seat, path)
             began = time.monotonic()
-            way = await self._opened(gate, lambda gate: direct(gate, path, seat.leave))
+            way = await self._opened(gate, opening)
         except BaseException:
             seat.leave()
             raise
@@ -227,42 +239,52 @@ class HostLine(ScriptShell):
         assert self._lanes is not None
         return self._lanes
 
-    async def _opened(
-        self, gate: BulkGate, opening: Callable[[BulkGate], Coroutine[Any, Any, T]]
-    ) -> T:
+    async def _opened(self, gate: BulkGate, opening: Opening[T]) -> T:
         """What is opened: sshd forwards it, or, where it may forward nothing, a program there does."""
+        relays = gate.relays
         try:
-            return await self._opened_once(gate, opening)
+            opened = await self._opened_once(gate, opening, relayed=bool(relays))
         except ConnectionRefusedError:
-            if gate.relays:
+            if relays is not None:
+                raise
+        else:
+            if relays is None:
+                gate.relays = False
+            return opened
+        async with gate.finding_out:
+            if gate.relays is False:
+                # It forwarded another one meanwhile: nobody listens at this one.
+                return await self._opened_once(gate, opening, relayed=False)
+            opened = await self._opened_once(gate, opening, relayed=True)
+            try:
+                if gate.relays is None:
+                    await self._check_sessions(gate)
+            except BaseException:
+                opened.close()
                 raise
             gate.relays = True
-        opened = None
-        try:
-            opened = await self._opened_once(gate, opening)
-            await self._check_sessions(gate)
-        except BaseException:
-            gate.relays = False
-            if opened is not None:
-                opened.close()
-            raise
-        return opened
+            return opened
 
     async def _check_sessions(self, gate: BulkGate) -> None:
         """Raise `ConnectionRefusedError` where a stream by a program leaves no sessions for scripts and values."""
-        async with self._session, contextlib.AsyncExitStack() as opened:
+        least = _LEAST_SESSIONS
+        async with contextlib.AsyncExitStack() as opened:
             try:
-                for _ in range(_LEAST_SESSIONS):
-                    session = await ScriptSession.open(self.name, gate.connection)
-                    opened.push_async_callback(session.close)
+                async with asyncio.timeout(0):
+                    await opened.enter_async_context(self._session)
+            except TimeoutError:
+                least -= 1  # that of a script, which may take an hour
+            try:
+                async with asyncio.timeout(LOGIN_LIMIT):
+                    for _ in range(least):
+                        session = await ScriptSession.open(self.name, gate.connection)
+                        opened.push_async_callback(session.close)
             except ShellGone as gone:
                 raise ConnectionRefusedError(errno.ECONNREFUSED, str(gone)) from gone
 
-    async def _opened_once(
-        self, gate: BulkGate, opening: Callable[[BulkGate], Coroutine[Any, Any, T]]
-    ) -> T:
+    async def _opened_once(self, gate: BulkGate, opening: Opening[T], *, relayed: bool) -> T:
         try:
-            return await gate.patiently(opening(gate))
+            return await gate.patiently(opening(gate, relayed))
         except TimeoutError as late:
             if gate is self._gate:
                 self.drop()
@@ -304,18 +326,36 @@ class HostLine(ScriptShell):
         told: Callable[[int], None],
     ) -> ScriptResult:
         connection = await self._ready()
-        async with asyncio.timeout(limit), self._session:
-            if connection is not self._connection:
-                # The script before this one aborted it.
-                connection = await self._ready()
-            session = await ScriptSession.open(self.name, connection)
+        async with asyncio.timeout(limit), contextlib.AsyncExitStack() as turn:
+            session = await self._session_beside(turn, connection)
+            is_beside = session is not None
+            if session is None:
+                if connection is not self._connection:
+                    # The script before this one aborted it.
+                    connection = await self._ready()
+                session = await ScriptSession.open(self.name, connection)
             try:
                 return await session.run(script, parts, heard, told)
             except (asyncssh.Error, ConnectionError) as error:
                 raise ShellGone(f"{self.name}: the line was lost: {error}") from error
             finally:
-                if not await session.close() and self._connection is connection:
+                has_ended = await session.close() or is_beside
+                if not has_ended and self._connection is connection:
                     self.drop()
+
+    async def _session_beside(
+        self, turn: contextlib.AsyncExitStack, connection: asyncssh.SSHClientConnection
+    ) -> ScriptSession | None:
+        """A session beside that of a script that takes long, if sshd allows it; else None, once it is one's turn."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_QUICK):
+                await turn.enter_async_context(self._session)
+            return None
+        if connection is self._connection:
+            with contextlib.suppress(ShellGone):
+                return await ScriptSession.open(self.name, connection)
+        await turn.enter_async_context(self._session)
+        return None
 
     async def _ready(self) -> asyncssh.SSHClientConnection:
         try:

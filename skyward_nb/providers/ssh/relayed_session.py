@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import shlex
-from typing import Protocol
 
 import asyncssh
 
@@ -19,28 +18,30 @@ _CONNECT_FAILED = 2
 """SSH_OPEN_CONNECT_FAILED (RFC 4254, section 5.1)."""
 
 
-class Gate(Protocol):
-    """A connection, and whether it `relays`."""
-
-    connection: asyncssh.SSHClientConnection
-    relays: bool
-
-
 async def joined(
-    gate: Gate, session: asyncssh.SSHUNIXSession[bytes], path: str, *, window: int, most: int
+    connection: asyncssh.SSHClientConnection,
+    session: asyncssh.SSHUNIXSession[bytes],
+    path: str,
+    *,
+    relayed: bool,
+    window: int,
+    most: int,
 ) -> None:
-    """Join a session to the unix socket at `path` on the host; raises `asyncssh.ChannelOpenError` if nothing listens."""
-    if not gate.relays:
-        await gate.connection.create_unix_connection(
+    """Join a session to the unix socket at `path` on the host, `relayed` by a program there or forwarded by sshd.
+
+    Raises `asyncssh.ChannelOpenError` if nothing listens.
+    """
+    if not relayed:
+        await connection.create_unix_connection(
             lambda: session, path, window=window, max_pktsize=most
         )
         return
     command = shlex.join(["/bin/sh", "-c", _JOIN, RELAY, *posixpath.split(path)])
-    relayed = _RelayedSession(session)
-    channel, _ = await gate.connection.create_session(
-        lambda: relayed, command, encoding=None, window=window, max_pktsize=most
+    passing = _RelayedSession(session)
+    channel, _ = await connection.create_session(
+        lambda: passing, command, encoding=None, window=window, max_pktsize=most
     )
-    if not await relayed.is_joined:
+    if not await passing.is_joined:
         channel.close()
         raise asyncssh.ChannelOpenError(_CONNECT_FAILED, "nobody listens there")
 

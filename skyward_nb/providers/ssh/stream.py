@@ -61,8 +61,9 @@ class BulkGate:
         transport_of(connection).set_write_buffer_limits(_MOST_UNSENT, _LEAST_UNSENT)
         self.is_tunnelled: bool = is_tunnelled(connection)
         self.sealer: GcmSealer | None = gcm_sealer(connection)
-        self.relays: bool = False
-        """Whether sockets are reached by programs there, as sshd forwards none."""
+        self.relays: bool | None = None
+        """Whether sockets are reached by programs there, as sshd forwards none; None: nobody knows yet."""
+        self.finding_out: asyncio.Lock = asyncio.Lock()
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Call `go_on` once the gate is open again."""
@@ -332,7 +333,7 @@ async def whole(opening: Awaitable[T], undo: Callable[[T], object] = lambda _: N
         raise
 
 
-async def forward(gate: BulkGate, path: str) -> socket.socket:
+async def forward(gate: BulkGate, path: str, *, relayed: bool) -> socket.socket:
     """A stream of frames to the unix socket at `path` on the host.
 
     Raises `asyncssh.ChannelOpenError` if nothing listens there.
@@ -345,7 +346,9 @@ async def forward(gate: BulkGate, path: str) -> socket.socket:
 
     async def opened() -> None:
         try:
-            await joined(gate, stream, path, window=_WINDOW, most=_CHUNK)
+            await joined(
+                gate.connection, stream, path, relayed=relayed, window=_WINDOW, most=_CHUNK
+            )
         except BaseException:
             theirs.close()
             raise

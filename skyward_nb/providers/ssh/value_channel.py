@@ -287,13 +287,15 @@ class ValueChannel(ChannelSession):
             """The loop has ended, and all lines with it."""
 
 
-async def direct(gate: BulkGate, path: str, gone: Callable[[], None]) -> ValueChannel:
+async def direct(
+    gate: BulkGate, path: str, gone: Callable[[], None], *, relayed: bool
+) -> ValueChannel:
     """A channel for values to the unix socket at `path` on the host; `gone` is called at its end.
 
     Raises `asyncssh.ChannelOpenError` if nothing listens there.
     """
     way = ValueChannel(gate, gone)
-    opening = joined(gate, way, path, window=_WINDOW, most=_PACKET)
+    opening = joined(gate.connection, way, path, relayed=relayed, window=_WINDOW, most=_PACKET)
     # If this is cancelled, the channel is closed once it is open.
     await whole(opening, lambda _: way.close())
     return way
