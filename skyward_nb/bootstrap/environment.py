@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -151,10 +152,13 @@ class _NoHeaders(Exception):
     """A Python with headers is preferred, and uv cannot bring it."""
 
 
+_DIGEST = re.compile(r"[0-9a-f]{16}")
+
+
 def digest_of(python: str) -> str:
     """The digest of the environment of a Python, by its path; "" for one that uv did not make."""
     match PurePosixPath(python).parts:
-        case (*_, "envs", digest, "bin", "python"):
+        case (*_, "envs", digest, "bin", "python") if _DIGEST.fullmatch(digest):
             return digest
         case _:
             return ""
@@ -211,6 +215,13 @@ def check_machine(host: str, facts: MachineFacts, *, makes: bool = True) -> None
             host,
             f"{facts.user} cannot make or write {facts.cache}, and must own it. Make it, "
             "or name another folder there: cache=/scratch/$USER, say.",
+        )
+    if "privacy" in facts.lacks:
+        raise HostNotReady(
+            host,
+            f"others may write to {facts.cache} there, and could put programs in it that run as {facts.user}. Type "
+            f"`chmod go-w {shlex.quote(facts.cache)}` there, or chmod +t if they have to write, and name a new folder "
+            f"in it, which is made for {facts.user} alone: cache={facts.cache}/skyward_nb",
         )
     if "exec" in facts.lacks and makes:
         raise HostNotReady(

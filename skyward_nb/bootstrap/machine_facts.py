@@ -25,6 +25,7 @@ class Tool:
 class MachineFacts:
     """Facts of a machine; sizes in bytes.
 
+    `lacks` are programs, and `cache`, `privacy` or `exec` where that folder cannot be used.
     `libc` is, for example, `glibc 2.36`; `cache` the user's folder for environments, if it could be made;
     `pythons` are CPythons and `uvs` copies of uv, in the order of PATH; `gpus` are NVIDIA's names of GPUs,
     `driver` the version of their driver, `gpu_trouble` the words of nvidia-smi where it found none.
@@ -72,11 +73,22 @@ say uid "$(id -u)"
 say home "$HOME"
 say shell "${SHELL:-}"
 cache=${SKYWARD_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/skyward_nb}
-say cache "$cache"
-[ -z "$apart" ] || say apart yes
 mkdir -p "$cache" 2>/dev/null
-[ -d "$cache" ] && [ -w "$cache" ] && [ -O "$cache" ] || say lacks cache
-trial=$cache/.run-$$-$(od -An -N8 -tx8 /dev/urandom 2>/dev/null | tr -d ' ')
+if [ -n "$apart" ]; then
+  say apart yes
+  real=$(cd "$cache" 2>/dev/null && pwd -P) && cache=$real
+fi
+say cache "$cache"
+own=/dev/null
+if [ -d "$cache" ] && [ -w "$cache" ] && [ -O "$cache" ]; then
+  case $(ls -ld "$cache/." 2>/dev/null) in
+  ?????w* | ????????w*) say lacks privacy ;;
+  *) own=$cache ;;
+  esac
+else
+  say lacks cache
+fi
+trial=$own/.run-$$-$(od -An -N8 -tx8 /dev/urandom 2>/dev/null | tr -d ' ')
 if printf '#!/bin/sh\nexit 0\n' 2>/dev/null >"$trial"; then
   { chmod 700 "$trial" && "$trial"; } >/dev/null 2>&1 || say lacks exec
   rm -f "$trial"
@@ -110,7 +122,7 @@ uv() {
   found=${found#uv }
   say uv "${found%% *} $1"
 }
-for each in "$cache"/uv/*/uv; do uv "$each"; done
+for each in "$own"/uv/*/uv; do uv "$each"; done
 places=$PATH:$HOME/.local/bin:$HOME/.cargo/bin:/usr/local/bin:/usr/bin
 old=$IFS
 IFS=:
@@ -126,7 +138,7 @@ for folder in $places; do
 done
 IFS=$old
 set +f
-for folder in "$cache"/uv/python/cpython-3* "$HOME"/.local/share/uv/python/cpython-3* "$HOME"/.pyenv/versions/3.* \
+for folder in "$own"/uv/python/cpython-3* "$HOME"/.local/share/uv/python/cpython-3* "$HOME"/.pyenv/versions/3.* \
   "$HOME"/miniforge3 "$HOME"/mambaforge "$HOME"/miniconda3 "$HOME"/anaconda3 /opt/conda; do
   python "$folder/bin/python3"
 done
@@ -144,6 +156,8 @@ _NO_SHELL = {
 """What is said by what runs in the place of a shell, and what that means."""
 _GPU = re.compile(r"\d+\.[\d.]+, \S")
 _MOST_WORDS = 300
+_NAME = re.compile(r"\$(\w+)", re.ASCII)
+_UNSET = re.compile(r"^sky=unset (\w+)$", re.MULTILINE)
 
 
 async def probe(shell: Shell, cache: str | None = None) -> MachineFacts:
@@ -151,12 +165,8 @@ async def probe(shell: Shell, cache: str | None = None) -> MachineFacts:
 
     `cache` is the folder for environments, if one was asked for, as the shell there spells it.
     """
-    apart = ""
-    if cache:
-        folder = f"$HOME{cache[1:]}" if cache.startswith("~/") else cache
-        apart = f'SKYWARD_CACHE_DIR="{folder}"\napart=yes\n'
     try:
-        ran = await shell.run(f"apart=\n{apart}{PROBE}", limit=_LIMIT)
+        ran = await shell.run(f"apart=\n{_asked(cache) if cache else ''}{PROBE}", limit=_LIMIT)
     except TimeoutError:
         raise HostNotReady(
             shell.name,
@@ -165,6 +175,9 @@ async def probe(shell: Shell, cache: str | None = None) -> MachineFacts:
         ) from None
     facts = read_facts(ran.out)
     if facts is None:
+        if unset := _UNSET.search(ran.out.decode(errors="replace")):
+            why = f"cache={cache}: {unset[1]} is not set there in a shell without login: name the folder by its path"
+            raise HostNotReady(shell.name, why)
         said = f"{ran.out.decode(errors='replace')}{ran.err}"
         for words, why in _NO_SHELL.items():
             if words in said:
@@ -177,6 +190,17 @@ async def probe(shell: Shell, cache: str | None = None) -> MachineFacts:
             "\n".join([ran.out.decode(errors="replace").strip(), ran.err.strip()]).strip(),
         )
     return facts
+
+
+def _asked(cache: str) -> str:
+    """The beginning of a script that sets the folder that was asked for; it ends where a variable of it is not set."""
+    folder = f"$HOME{cache[1:]}" if cache.startswith("~/") else cache
+    checks = (
+        f"[ -n \"${{{name}:-}}\" ] || {{ printf '\\nsky=unset {name}\\n'; exit; }}\n"
+        for name in _NAME.findall(folder)
+    )
+    own = '[ -n "${USER:-}" ] || USER=$(id -un 2>/dev/null)'
+    return f'{own}\n{"".join(checks)}SKYWARD_CACHE_DIR="{folder}"\napart=yes\n'
 
 
 def read_facts(out: bytes) -> MachineFacts | None:

@@ -159,6 +159,7 @@ class Agent:
                 self._stop_listening()  # machines have found each other by now
                 self._outbox.tell(self._ports.reserve(command))
             case commands.UseEnvironment():
+                self._ranks.ordered = command
                 self._begin_task(self._spawner.use(command))
             case commands.Fork():
                 self._begin_task(self._spawner.spawn(command))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -30,6 +31,7 @@ from skyward_nb.protocol.commands import (
     Reform,
     Reserve,
     Run,
+    UseEnvironment,
 )
 from skyward_nb.protocol.events import (
     NamesKept,
@@ -73,6 +75,8 @@ class LocalRanks:
         """The last run that was interrupted."""
         self.notice: ReclaimNotice | None = None
         """The notice that the machine is reclaimed, if it came."""
+        self.ordered: UseEnvironment | None = None
+        """What the next ranks are to be forked in, while the forge is renewed for it."""
         self.keep_at_notice: bool = False
         """Whether ranks keep their names then."""
 
@@ -97,7 +101,9 @@ class LocalRanks:
 
     @property
     def environment(self) -> tuple[str, str]:
-        """The Python of the ranks, and the folder of packages that they have beside its own, or ""."""
+        """The Python of the ranks, or of those to come, and the folder of packages beside its own, or ""."""
+        if self.ordered is not None:
+            return self.ordered.python or sys.executable, self.ordered.folder
         return self._forge.python, self._forge.packages
 
     def _here(self, ranks: Iterable[int]) -> list[int]:

@@ -54,6 +54,9 @@ class RankSpawner:
                 await self._forge.renew(order.python, order.folder)
             except OSError as error:
                 self._unusable = f"{order.python} does not start: {error.strerror or error}"
+            finally:
+                if self._ranks.ordered is order:
+                    self._ranks.ordered = None
 
     async def spawn(self, order: Fork) -> None:
         """End the present ranks and fork these; a failure is sent as `RankRefused`."""

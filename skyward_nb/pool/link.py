@@ -84,7 +84,8 @@ class Link:
         self._frames = event_frames()
         self._buffer = memoryview(bytearray(_CHUNK))
         self._said = 0
-        self._kept: deque[bytes] = deque()
+        self._kept: deque[tuple[bytes, UseEnvironment | None]] = deque()
+        """Commands that the agent may not have got, and which of them order environments."""
         self._waiting = 0
 
     @property
@@ -118,14 +119,15 @@ class Link:
 
     def send_later(self, command: Command) -> None:
         """Send a command with the next one, or with `flush`."""
-        self._kept.append(frame(command))
+        order = command if isinstance(command, UseEnvironment) else None
+        self._kept.append((frame(command), order))
         self._said += 1
         self._waiting += 1
 
     def flush(self) -> None:
         """Send the waiting commands, if the line is open; raises `LinkLost`, and keeps them then."""
         if self.is_greeted and self._waiting:
-            data = b"".join(list(self._kept)[-self._waiting :])
+            data = b"".join(data for data, _ in list(self._kept)[-self._waiting :])
             self._waiting = 0
             self._write(data)
 
@@ -235,7 +237,9 @@ class Link:
         again = list(self._kept)[-missing:] if missing > 0 else []
         self._said = hello.received + len(again)
         self._waiting = 0
-        for data in again:
+        for _, order in again:
+            self.environment = order or self.environment
+        for data, _ in again:
             self._write(data)
 
     def _write(self, data: bytes) -> None:

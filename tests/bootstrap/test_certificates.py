@@ -115,3 +115,23 @@ def test_a_file_that_is_gone_is_named(tmp_path):
     with pytest.raises(HostNotReady, match=r"ca=/none\.pem cannot be read here: No such file"):
         asyncio.run(trusting(shell, facts, "/none.pem"))
     assert asyncio.run(trusting(shell, replace(facts, lacks=("cache",)), "/none.pem")) == {}
+
+
+def test_half_a_file_is_not_put_in_place(tmp_path):
+    """As of a line that is cut while the certificates are sent: their end is read, and the script goes on."""
+    shell = shell_at(tmp_path / "home")
+    facts = facts_of(shell)
+    ca, _ = authority(tmp_path)
+
+    class Cut:
+        name = shell.name
+
+        async def run(self, script, *, data=b"", **given):
+            return await shell.run(script, data=data[:-9], **given)
+
+    place = tmp_path / "home/.cache/skyward_nb/ca"
+    with pytest.raises(HostNotReady, match="could not be put there"):
+        asyncio.run(trusting(Cut(), facts, str(ca)))
+    assert [*place.iterdir()] == []
+    asyncio.run(trusting(shell, facts, str(ca)))
+    assert len([*place.iterdir()]) == 1

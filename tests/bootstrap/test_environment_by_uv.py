@@ -88,6 +88,7 @@ def test_versions_of_the_environment_before_are_kept_where_they_fit(shell, tmp_p
     facts = facts_of(shell, uvs=(fake_uv(tmp_path, frozen),))
     before = Image(pip=["iniconfig<2"])
     digest = digest_of(make_ready(shell, before, facts)[0].python)
+    assert digest and digest_of("/root/miniconda3/envs/torch/bin/python") == ""
     (tmp_path / "calls").unlink()
     asyncio.run(ready(shell, facts, before.having(pip=["six"]), Told(), before=digest))
     asked = (tmp_path / "calls").read_text().splitlines()

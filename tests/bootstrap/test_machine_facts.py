@@ -162,3 +162,45 @@ def test_what_it_is_is_told_in_a_few_lines(shell):
     lines = [*described(other)]
     for line in ("no Python", "no uv", "2 × NVIDIA L4, driver 570.1", "it lacks tar"):
         assert line in lines
+
+
+def test_a_variable_of_a_folder_is_set_there_or_told(tmp_path, monkeypatch):
+    """None of these is at the root, also where nobody looks whether the variable is set."""
+    monkeypatch.delenv("USER", raising=False)
+    big = tmp_path / "big"
+    home = shell_at(tmp_path / "home", SKY_T_BIG=str(big), SKY_T_EMPTY="")
+    for cache, place in (
+        ("$SKY_T_BIG/$USER", f"{big}/{getpass.getuser()}"),
+        ("~/big", f"{tmp_path}/home/big"),
+        (str(big), str(big)),
+    ):
+        found = asyncio.run(probe(home, cache))
+        assert (found.cache, found.lacks, found.is_apart) == (place, (), True)
+    for name in ("SKY_T_UNSET", "SKY_T_EMPTY"):
+        cache = f"${name}{tmp_path}/made"
+        says = f"here: cache=${name}{tmp_path}/made: {name} is not set there in a shell without"
+        with pytest.raises(HostNotReady) as raised:
+            asyncio.run(probe(home, cache))
+        assert says in str(raised.value)
+        assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o2775, 0o702, 0o1777])
+def test_a_folder_that_others_may_write_to_is_refused_and_nothing_in_it_runs(tmp_path, mode):
+    shared = tmp_path / "shared"
+    program(shared / "uv/0.13.9", "uv", f"touch {tmp_path}/ran; echo uv 0.13.9")
+    shared.chmod(mode)
+    home = shell_at(tmp_path / "home")
+    found = asyncio.run(probe(home, str(shared)))
+    assert found.lacks == ("privacy",)
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(HostNotReady, match=r"others may write to .*chmod go-w") as raised:
+        check_machine("here", found)
+    assert f"cache={shared}/skyward_nb" in str(raised.value)
+    below = asyncio.run(probe(home, f"{shared}/skyward_nb"))
+    assert below.lacks == () and (shared / "skyward_nb").stat().st_mode & 0o777 == 0o700
+    shared.chmod(0o755)
+    (tmp_path / "link").symlink_to(shared)
+    found = asyncio.run(probe(home, f"{tmp_path}/link"))
+    assert (found.lacks, found.cache) == ((), str(shared))
+    assert (tmp_path / "ran").exists()

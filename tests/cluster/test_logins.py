@@ -107,7 +107,7 @@ def test_a_server_that_forwards_nothing_is_reached_by_a_program_there(hosts, not
     town = hosts(2)
     for host in town:
         host.stop_sshd()
-        host.start_sshd(**dict([word.split()]))
+        host.start_sshd(MaxSessions=3, **dict([word.split()]))
         host.file("/home/ann/.bashrc").write_text("echo welcome; printf 'to this machine'\n")
     with notebook(town) as book:
         assert book.values("socket.gethostname()") == town.names

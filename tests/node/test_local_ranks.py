@@ -9,7 +9,7 @@ from leaks import leaves_nothing
 from node.drivers import driver
 from waiting import until
 
-from skyward_nb.protocol.commands import Kill, QueryStatus
+from skyward_nb.protocol.commands import Kill, QueryStatus, UseEnvironment
 from skyward_nb.protocol.events import AgentStatus, NotKilled, RankDone, RankLost
 from skyward_nb.protocol.frames import event_frames, frame
 
@@ -57,3 +57,16 @@ def test_a_rank_that_was_held_back_and_ended_when_interrupted_is_not_killed(tmp_
         assert not any(isinstance(each, RankLost) for each in hand.events)
         assert hand.ran("print('lives')")[0].failure is None
         visitor.connection.close()
+
+
+def test_an_agent_says_which_environment_was_ordered_while_it_is_not_in_use_yet(tmp_path):
+    with leaves_nothing(), driver(1) as hand:
+        link = hand.link
+        order = UseEnvironment(link.environment.python, str(tmp_path))
+        for _ in range(2):  # while it is made ready, and after
+            link.send(order)
+            link.open(asyncio.run(hand.machine.connect()))
+            while not link.is_greeted:
+                link.read()
+            assert link.environment == order
+            order = UseEnvironment(order.python, "")

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from skyward_nb.pool.link import Link
-from skyward_nb.protocol.commands import RunSeen
+from skyward_nb.protocol.commands import RunSeen, UseEnvironment
 from skyward_nb.protocol.events import Hello, Pong
 from skyward_nb.protocol.frames import command_frames, frame
 from skyward_nb.protocol.message_parts import Client
@@ -63,3 +63,26 @@ def test_an_agent_that_does_not_answer_is_left_all_the_same(line):
     assert time.monotonic() - began >= 0.05
     link.close()
     assert not link.is_open
+
+
+def test_an_environment_that_the_agent_is_told_of_again_is_that_of_its_ranks():
+    """The agent says what it knows of, and the order is still on its way."""
+    link = Link("m", CLIENT, 5.0)
+    first, second = UseEnvironment("/first"), UseEnvironment("/second", "/packages")
+
+    def greeted(received, present):
+        near, far = socket.socketpair()
+        link.open(near)
+        far.sendall(frame(Hello(pid=1, python="3", received=received, rank_python=present)))
+        link.read()
+        far.close()
+        return link.environment
+
+    assert greeted(0, "/own") == UseEnvironment("/own")
+    link.send_later(first)
+    link.send_later(RunSeen(1, 0))
+    assert greeted(0, "/own") == first
+    link.send_later(second)
+    assert greeted(1, "/first") == second
+    assert greeted(3, "/second") == UseEnvironment("/second")
+    link.close()
