@@ -26,10 +26,11 @@ for each in distributions():
     name = re.sub("[-_.]+", "-", each.name).lower()
     origin = json.loads(each.read_text("direct_url.json") or "{}")
     commit = origin.get("vcs_info", {})
+    part = "#subdirectory=" + origin["subdirectory"] if "subdirectory" in origin else ""
     if commit:
-        lines.add(name + " @ " + commit["vcs"] + "+" + origin["url"] + "@" + commit["commit_id"])
+        lines.add(name + " @ " + commit["vcs"] + "+" + origin["url"] + "@" + commit["commit_id"] + part)
     else:
-        lines.add(name + " @ " + origin["url"] if origin else name + "==" + each.version)
+        lines.add(name + " @ " + origin["url"] + part if origin else name + "==" + each.version)
 print("sky=packages", *sorted(lines), sep="\n")
 """
 _COMMIT = re.compile(r".*@([0-9a-f]{8})[0-9a-f]{32}$")

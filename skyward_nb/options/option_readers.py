@@ -23,7 +23,7 @@ _MOST_NUMBERS = 10_000
 Reader = Callable[[str, str], Any]
 """Reads (option's name, text)."""
 
-_FAR_FOLDER = re.compile(r"(/|~/|\$[A-Za-z_])([\w./~@%+=:,-]|\$[A-Za-z_])*")
+_FAR_FOLDER = re.compile(r"(/|~/|\$[A-Za-z_])([\w./~@%+=,-]|\$[A-Za-z_])*")
 _BETWEEN = re.compile(r"\s+|,(?=[A-Za-z])(?![^\[]*\])")
 
 

@@ -61,6 +61,7 @@ def test_a_hostfile_that_begins_with_a_mark_of_its_encoding(tmp_path):
         ("hosts=a ca=none", "ca=none: there is no such file"),
         ("hosts=a ca=own", "ca=own has no certificate in text form"),
         ("hosts=a cache=scratch", "cache=scratch: name a folder there by its whole path"),
+        ("hosts=a cache=/tmp/a:b", "name a folder there by its whole path"),
         ("hosts=a cache=/tmp/$(id)", "name a folder there by its whole path"),
         ("cache=/scratch", "cache= is about machines elsewhere"),
     ],

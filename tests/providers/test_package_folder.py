@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -139,3 +140,32 @@ def test_another_commit_of_a_repository_is_another_package(cache, tmp_path):
     (told,) = version_locks.news(*listed)
     commits = [lines[0].rpartition("@")[2][:8] for lines in listed]
     assert told == f"sky-t-one {commits[0]} → {commits[1]}"
+
+
+@pytest.mark.parametrize("subdirectory", ["", "python/part"])
+@pytest.mark.parametrize(
+    ("said", "listed"),
+    [
+        (
+            {"url": "https://h/r", "vcs_info": {"vcs": "git", "commit_id": "1a2b"}},
+            "sky-t-one @ git+https://h/r@1a2b",
+        ),
+        ({"url": "https://h/r.zip", "archive_info": {}}, "sky-t-one @ https://h/r.zip"),
+    ],
+)
+def test_the_part_of_a_source_that_a_package_is_in_is_listed(tmp_path, said, listed, subdirectory):
+    info = tmp_path / "sky_t_one-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sky-t-one\nVersion: 1.0\n")
+    part = {"subdirectory": subdirectory} if subdirectory else {}
+    (info / "direct_url.json").write_text(json.dumps({**said, **part}))
+    ran = subprocess.run(
+        [sys.executable, "-"],
+        input=version_locks._LIST,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        check=True,
+    )
+    assert listed + (f"#subdirectory={subdirectory}" if part else "") in ran.stdout.decode().split(
+        "\n"
+    )
