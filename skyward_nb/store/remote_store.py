@@ -220,7 +220,11 @@ class RemoteStore:
         def spread(tick: Callable[[], None]) -> None:
             failures.update(self.spread(digest, source.size, branches, tick))
 
-        run_concurrently([put, spread] if branches else [put], tick)
+        if branches and not self._streams.has_several(tick):
+            put(tick)  # nothing could come while the machine waits for more to send on
+            spread(tick)
+        else:
+            run_concurrently([put, spread] if branches else [put], tick)
         return failures
 
     # ── working folders ─────────────────────────────────────────────────────────────────

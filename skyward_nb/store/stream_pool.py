@@ -88,6 +88,16 @@ class StreamPool:
             if (stream := self._rested()) is not None:
                 return stream
 
+    def has_several(self, tick: Callable[[], None]) -> bool:
+        """Whether there may be two streams at the same time, as far as is seen now."""
+        try:
+            with self.stream(tick):
+                if not self._idle:
+                    self._give_back(ValueStream(self._connect(), ANSWERS))
+        except OSError:  # EBUSY, or what whoever needs a stream will find, too
+            return False
+        return True
+
     def _abandon(self, stream: AgentStream) -> None:
         """Close a stream; queued messages whose answer was not taken are sent again, before what comes next."""
         self._unsent.extendleft(reversed(stream.owed))

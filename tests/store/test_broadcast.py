@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -82,18 +83,24 @@ class Far:
         return [path.name for path in self.store.memory.iterdir()]
 
 
-@pytest.fixture
-def machines(tmp_path):
+@contextlib.contextmanager
+def machines_of(kind, folder, count):
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    made = [Far(tmp_path / f"far{i}", f"far{i}", loop) for i in range(8)]
+    made = [kind(folder / f"far{i}", f"far{i}", loop) for i in range(count)]
     yield made
     for each in made:
         each.close()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+
+
+@pytest.fixture
+def machines(tmp_path):
+    with machines_of(Far, tmp_path, 8) as made:
+        yield made
 
 
 @pytest.fixture
@@ -159,6 +166,31 @@ def test_what_is_behind_a_machine_that_cannot_be_reached_is_reached(
         assert not together._fan.addresses(lambda: None)[other]
         met[other] = at
         together._fan._lost.clear()
+
+
+def test_where_there_is_one_stream_to_each_machine_a_value_is_everywhere_all_the_same(tmp_path):
+    """As where programs carry streams over sessions of sshd, of which there are few."""
+
+    class Single(Far):
+        """A machine that is asked over one stream at a time."""
+
+        def open(self):
+            if self.is_taken:
+                raise OSError(errno.EBUSY, "one at a time")
+            self.is_taken = True
+            return super().open()
+
+        is_taken = False
+
+    with machines_of(Single, tmp_path, 4) as machines:
+        stores = [each.near for each in machines]
+        homes = {store.name: HOME for store in stores}
+        together = BroadcastStores(stores, BroadcastTree(stores, homes))
+        values = [bytes([number]) + LARGE for number in range(3)]
+        with ThreadPoolExecutor(3) as threads:
+            assert all(threads.map(lambda each: together.put(digest_of([each]), [each]), values))
+        assert all({*each.files()} == {digest_of([value]) for value in values} for each in machines)
+        assert sum(each.sent for each in machines) < 1.1 * len(values) * len(LARGE)
 
 
 def test_a_machine_that_could_not_be_reached_is_tried_again(machines, together, monkeypatch):
