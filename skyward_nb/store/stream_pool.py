@@ -90,13 +90,17 @@ class StreamPool:
 
     def has_several(self, tick: Callable[[], None]) -> bool:
         """Whether there may be two streams at the same time, as far as is seen now."""
-        try:
-            with self.stream(tick):
+        with (
+            contextlib.suppress(OSError),
+            self.stream(tick),
+        ):  # whoever needs a stream finds it, too
+            try:
                 if not self._idle:
                     self._give_back(ValueStream(self._connect(), ANSWERS))
-        except OSError:  # EBUSY, or what whoever needs a stream will find, too
-            return False
-        return True
+            except OSError:  # EBUSY, for one
+                return False
+            return True
+        return False
 
     def _abandon(self, stream: AgentStream) -> None:
         """Close a stream; queued messages whose answer was not taken are sent again, before what comes next."""
