@@ -61,10 +61,7 @@ from importlib.util import find_spec
 assert find_spec("IPython") and find_spec("threadpoolctl")' >/dev/null 2>&1 </dev/null
 }
 """
-"""Tests whether an environment is complete: some machines remove files that were not read for a while.
-
-Python imports modules of the folder in which it is started; `/` has none. Ranks have their own PYTHONPATH.
-"""
+"""Tests whether an environment is complete: some machines remove files. Started in `/`, Python has no modules of a folder."""
 
 _SEE = f"""{_WORKS}
 echo
@@ -72,9 +69,7 @@ if [ -d "$code" ]; then touch "$code" 2>/dev/null; echo sky=code; fi
 if [ -n "$env" ] && works "$env"; then echo sky=env; fi
 """
 
-_REACHES = r"""
-"$uv" pip compile --quiet --no-cache --no-deps --python "$python" - >/dev/null
-"""
+_REACHES = '"$uv" pip compile --quiet --no-cache --no-deps --python "$python" - >/dev/null\n'
 """Tests whether uv reaches the index of packages, by the requirement on stdin."""
 
 _SYSTEM_CERTS = "UV_SYSTEM_CERTS"

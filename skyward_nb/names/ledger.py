@@ -348,10 +348,11 @@ class Ledger:
     def _mark_resumed(self, namespace: Mapping[str, Any]) -> None:
         """Mark names of a checkpoint with what the notebook has at the first run; questions have no namespace."""
         if self._unmarked and namespace:
-            unmarked, self._unmarked = self._unmarked, {}
-            for name in unmarked.keys() & namespace.keys():
-                mark = self._new_mark(name, namespace[name])
-                self._entries[name].marks = dict.fromkeys(unmarked[name], mark)
+            names = self._unmarked.keys() & namespace.keys()
+            marks = {name: self._new_mark(name, namespace[name]) for name in names}
+            for name, mark in marks.items():
+                self._entries[name].marks = dict.fromkeys(self._unmarked[name], mark)
+            self._unmarked = {}
 
     def forget(self, *, resumes: bool = False) -> None:
         """Note that ranks begin anew and have nothing; with `resumes`, they may get names of a checkpoint."""

@@ -317,14 +317,14 @@ class LocalRanks:
         """Tell the client and all ranks, future ones too, that the machine is reclaimed; once."""
         if self.notice is not None:
             return
-        self.notice = ReclaimNotice(notice.action, notice.at)
+        self.notice = ReclaimNotice(notice.action, notice.at, self._runs.last)
         self._outbox.tell(self.notice)
         self.control(self.numbers, frame(notice))
         if not (self.keep_at_notice and self._by_rank):
             return
         pool_id, end = self.places[0].job_id, end_of_time(notice.at)
-        key = notice_key(pool_id, self.generation, self._runs.last)
-        self.keep_names(KeepNames(key, self.numbers, self._runs.last, end))
+        key = notice_key(pool_id, self.generation, self.notice.run)
+        self.keep_names(KeepNames(key, self.numbers, self.notice.run, end))
         wait = time_before_stop(time.time(), end)
         loop, later = asyncio.get_running_loop(), max(wait / 2, _PATIENCE)
         loop.call_later(

@@ -150,12 +150,13 @@ class RankNamespace:
         if command.opaque:
             assigned += [name for name in self._names() if name not in before]
         self._cells.update(dict.fromkeys(assigned, command.number))
-        for name in assigned:
+        gone = tuple(name for name in before if name not in namespace)
+        for name in (*assigned, *gone):
             self._sent.pop(name, None)  # it may hold the value
         for name, parcels in command.lets_go.items():
             if name in assigned or name not in namespace:
                 object_table.let_go(parcels)
-        return tuple(assigned), tuple(name for name in before if name not in namespace)
+        return tuple(assigned), gone
 
     def prints(self, command: Run) -> dict[str, object]:
         """What tells later whether the run changed containers in place that it may change."""
@@ -227,7 +228,8 @@ class RankNamespace:
 def _is_as_it_was(value: object) -> Callable[[object], bool]:
     """Whether an object is this one, and a container has what it has now."""
     if prints := prints_of([""], {"": value}):
-        return lambda now: not altered(prints, {"": now}) and type(now) is type(value)
+        kind = type(value)  # what changes meanwhile is not held
+        return lambda now: not altered(prints, {"": now}) and type(now) is kind
     return _is_same(value, replaced=False)
 
 

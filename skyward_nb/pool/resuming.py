@@ -134,13 +134,14 @@ class Resuming:
         known = [end for end in ends.values() if end is not None]
         now = time.time()
         until = max(min(known, default=now + _KEEP_LIMIT), now + _AT_LEAST)
-        key = notice_key(context.pool_id, state.generation, state.last_run)
+        run = self._run_of_notice()
+        key = notice_key(context.pool_id, state.generation, run)
         watch(Phase("keeping the names of all ranks"))
         gone = {*state.ended_ranks, *state.losses}
         asked = tuple(sorted(set(state.ranks) - gone))
         if gone:
             until = now + _KEEP_LIMIT  # that machine is gone, and the others stay
-        context.lines.send(KeepNames(key, asked, state.last_run, until))
+        context.lines.send(KeepNames(key, asked, run, until))
         parts, why, was_interrupted = self._answers(key, asked, until, watch)
         watch(Phase(""))
         self._kept = state.generation, self.last_work
@@ -150,6 +151,20 @@ class Resuming:
             self._kept_words = _kept_words(parts, why)
             self._told.append(self._kept_words)
         return was_interrupted
+
+    def _run_of_notice(self) -> int:
+        """The run by which ranks of a machine that is reclaimed name what they keep, until another cell has changed it.
+
+        The machine counts the runs that it was sent, questions to its ranks among them.
+        """
+        state = self._context.state
+        noticed = [
+            link.noticed.run for link in self._context.lines.links if link.noticed is not None
+        ]
+        is_first = self._kept[0] != state.generation
+        return max(
+            (run for run in noticed if is_first and run >= self.last_work), default=state.last_run
+        )
 
     def _answers(
         self, key: str, asked: tuple[int, ...], until: float, watch: Watch

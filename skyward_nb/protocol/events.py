@@ -39,19 +39,19 @@ class RunInterrupted(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReclaimNotice(msgspec.Struct, frozen=True, tag=True):
-    """The cloud takes the machine back: `action` and `at` are how and when, in EC2's words."""
+    """The cloud takes the machine back: `action` and `at` are how and when, in EC2's words; `run` was its last one then."""
 
     action: str
     at: str
+    run: int = 0
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """An agent's answer to `Attach`.
 
-    Journal entries follow from `offset` on; the agent has `received` so many commands of this client.
-    `places` and `pids` are those of the ranks of this `generation`, `runs` is the last run's number,
-    `unseen` the run that goes on or whose end no client has seen, `noticed` a notice of reclaim. `rank_python` is the program that ranks are, `rank_packages` the folder of packages that
-    they have beside its own, `forked_by` the client, without its key, that had them forked.
+    Journal entries follow from `offset` on; the agent has `received` so many commands of this client. `places` and `pids` are of
+    the ranks of this `generation`, `runs` is the last run's number, `unseen` the run that goes on or whose end nobody has seen,
+    `noticed` a notice of reclaim, `rank_python` the ranks' program, `forked_by` the client (without key) that had them forked.
     """
 
     pid: int

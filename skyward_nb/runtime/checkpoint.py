@@ -265,8 +265,9 @@ def probed() -> str:
 
 
 def unprobed() -> str:
-    """Remove these files."""
-    _place().remove(_probe(0)[0])
+    """Remove these files, on the first rank."""
+    if not instance_info().pool_rank:
+        _place().remove(_probe(0)[0])
     return ""
 
 

@@ -56,7 +56,9 @@ class StreamPool:
         self._give_back(stream)
 
     def _taken(self, tick: Callable[[], None]) -> AgentStream:
-        with self._order:
+        while not self._order.acquire(timeout=_TICK):
+            tick()  # another thread may wait for long
+        try:
             while (owing := self._owing()) is not None:
                 with contextlib.suppress(OSError), self._lent(owing, tick):
                     owing.settle()
@@ -73,6 +75,8 @@ class StreamPool:
                 self._abandon(stream)
                 raise
             return stream
+        finally:
+            self._order.release()
 
     def _connected(self, tick: Callable[[], None]) -> AgentStream:
         """A new stream; where there may be no more (EBUSY), the next one that another thread gives back."""

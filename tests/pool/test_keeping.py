@@ -78,6 +78,18 @@ def test_idle_ranks_keep_their_names_at_notice_though_nobody_listens(announced, 
     assert values(pool, "x, y") == [(5, 6)] * 2, "kept anew after that cell"
 
 
+def test_a_question_between_a_notice_and_the_next_cell_divides_no_checkpoint(announced, place):
+    """Each machine counts the runs that it was sent; a question may be for the ranks of one."""
+    pool, notice = announced(60)
+    ran(pool, "x = 5")
+    notice()
+    until(lambda: len(list(Path(place).rglob("rank-?.json"))) == 2)
+    pool.run(replace(request(pool, "x"), aside=True, ranks=(0,)), lambda _: None)
+    ran(pool, "y = x + 1")
+    first, *_ = keys(place)
+    assert first == f"{pool.pool_id}-g0001-r000004-notice"
+
+
 def test_a_transfer_of_names_is_not_stopped_at_a_notice_nor_a_cell_after_it(announced):
     pool, notice = announced(2)
     ran(pool, "x = 5")
