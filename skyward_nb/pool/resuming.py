@@ -94,6 +94,8 @@ class Resuming:
     @property
     def is_to_keep(self) -> bool:
         """Whether a machine is about to be reclaimed, and ranks have not kept their names since the last run."""
+        if not self._context.spec.checkpoint:
+            return False
         is_kept = self._kept == (self._context.state.generation, self.last_work)
         return not is_kept and bool(self._ends())
 
@@ -102,6 +104,8 @@ class Resuming:
 
         Cells that are run after that are not stopped.
         """
+        if not self._context.spec.checkpoint:
+            return
         is_ours = run.state.is_call or not run.is_work
         was_stopped = self._kept[0] == self._context.state.generation
         if is_ours or was_stopped or run.state.is_stopping or not (ends := self._ends()):
@@ -117,6 +121,8 @@ class Resuming:
     def was_stopped_there(self, run: ActiveRun) -> bool:
         """Whether the agent of a machine that is about to be reclaimed stopped a run that went on without a client."""
         state = run.state
+        if not self._context.spec.checkpoint:
+            return False
         asked = state.interrupts or state.timed_out or state.failed or state.lost
         ended = any(end.interrupted for end in state.done.values())
         return ended and not asked and self.is_to_keep
