@@ -82,8 +82,8 @@ class Resuming:
     # ── kept ────────────────────────────────────────────────────────────────────────────
 
     def _ends(self) -> dict[str, float | None]:
-        """The machines that are about to be reclaimed, or are, with their ends; none where ranks have no names."""
-        if self.is_due or not self._context.spec.checkpoint:
+        """The machines that are about to be reclaimed, or are, with their ends; none where ranks have no names yet."""
+        if self.is_due:
             return {}
         return {
             link.machine: end_of_time(link.noticed.at)
@@ -120,12 +120,11 @@ class Resuming:
 
     def was_stopped_there(self, run: ActiveRun) -> bool:
         """Whether the agent of a machine that is about to be reclaimed stopped a run that went on without a client."""
-        state = run.state
-        if not self._context.spec.checkpoint:
+        if not self.is_to_keep:
             return False
+        state = run.state
         asked = state.interrupts or state.timed_out or state.failed or state.lost
-        ended = any(end.interrupted for end in state.done.values())
-        return ended and not asked and self.is_to_keep
+        return not asked and any(end.interrupted for end in state.done.values())
 
     def keep(self, watch: Watch) -> bool:
         """Have all ranks that live keep their names where a machine is about to be reclaimed; no run goes on.
