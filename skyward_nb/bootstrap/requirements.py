@@ -59,7 +59,7 @@ def image_of(spec: PoolSpec) -> Image:
     image = on_cpu(spec.image) if spec.simulate else spec.image
     asked = {name for text in image.pip if (name := package_name(text))}
     needed = [text for use in uses_of(spec) for text in find_plugin(use.name).image]
-    apt = volumes.PACKAGES if spec.volumes else ()
+    apt = volumes.PACKAGES if any(each.bucket for each in spec.volumes) else ()
     return image.having(pip=[text for text in needed if package_name(text) not in asked], apt=apt)
 
 

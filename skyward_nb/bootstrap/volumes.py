@@ -9,6 +9,7 @@ import posixpath
 import shlex
 from collections.abc import Sequence
 
+from skyward_nb.bootstrap import file_systems
 from skyward_nb.bootstrap.remote_shell import Shell
 from skyward_nb.bootstrap.setup_errors import last_words
 from skyward_nb.words.errors import HostNotReady
@@ -52,11 +53,16 @@ _WHY = {
 async def mount(
     shell: Shell, volumes: Sequence[Volume], *, endpoint: str | None, has_role: bool
 ) -> None:
-    """Mount volumes that are not; `has_role` where the machine has a role, else buckets must be public.
+    """Mount volumes that are not, file systems among them; `has_role` where the machine has a role.
+
+    Without one, buckets must be public.
 
     `endpoint` is the URL of another server with S3's interface. Raises `HostNotReady`.
     """
     for number, each in enumerate(volumes):
+        if not each.bucket:
+            await file_systems.mount(shell, each, has_role=has_role)
+            continue
         words = _words(each, number, endpoint=endpoint, has_role=has_role)
         script = "".join(f"{name}={shlex.quote(text)}\n" for name, text in words.items())
         ran = await shell.run(script + _MOUNT, limit=_LIMIT)

@@ -39,7 +39,7 @@ def jump(option: str, text: str) -> str:
 
 
 def volumes(option: str, text: str) -> tuple[Volume, ...]:
-    """Buckets and the folders that they are on machines, with commas between them."""
+    """Buckets and file systems, and the folders that they are on machines, with commas between them."""
     parts = [each.strip() for each in text.split(",")]
     return apart(tuple(read_volume(option, each) for each in parts))
 

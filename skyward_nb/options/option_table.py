@@ -135,7 +135,7 @@ OPTIONS: tuple[Option, ...] = (
     _pool("disk", "200GB", "disk of a rented machine (100GB)", aws_readers.gigabytes),
     _pool("throughput", "125-2000", "MiB/s of that disk (gp3's 125)", aws_readers.throughput),
     _pool("instance_profile", "NAME|ARN", "profile whose role machines have (none)", aws_readers.profile),
-    _pool("volumes", "s3://bucket/a:/data", "buckets of S3 as folders of machines; with :rw to write",
+    _pool("volumes", "s3://bucket/a:/data", "buckets (s3), efs:// or fsx:// as folders; :rw to write",
           aws_readers.volumes),
     _pool("capacity_block", "cr-...", "your capacity block of EC2 (with instance_type=, zones=)", _RESERVED),
     _pool("aws_profile", "NAME", "profile of AWS's config (AWS_PROFILE)"),

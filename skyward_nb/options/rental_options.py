@@ -77,7 +77,7 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
             raise OptionError(
                 "volumes",
                 "volumes= are mounted on machines that are rented, those of provider=aws: elsewhere mount "
-                "the bucket yourself, or read it with boto3",
+                "a bucket or a file system yourself, or read a bucket with boto3",
             )
         gpu = spec.accelerator
         if gpu is not None and gpu.part < 1 and not spec.simulate:
@@ -92,7 +92,7 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     _check_no_spot(spec, access)
     if asked.yes:
         spec = replace(spec, confirm_above=None)
-    writes = [each for each in spec.volumes if not each.read_only]
+    writes = [each for each in spec.volumes if each.bucket and not each.read_only]
     if writes and access.instance_profile is None:
         raise OptionError(
             "volumes",

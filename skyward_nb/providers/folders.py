@@ -29,6 +29,7 @@ from skyward_nb.providers.orphans import (
     size_of,
 )
 from skyward_nb.system import mig_partition, processes
+from skyward_nb.words import scratch
 from skyward_nb.words.errors import RuntimeFolderError
 
 _SOCKET_LIMIT = 100
@@ -73,9 +74,18 @@ def store_root() -> Path:
 
 
 def spill_root() -> Path:
-    """The folder of values without room in memory: in `SKYWARD_SPILL_DIR`, or the user's cache."""
-    base = os.environ.get("SKYWARD_SPILL_DIR") or platformdirs.user_cache_dir("skyward_nb")
+    """The folder of values without room in memory: in `SKYWARD_SPILL_DIR`, a rented machine's own disk, or the user's cache."""
+    asked = os.environ.get("SKYWARD_SPILL_DIR")
+    base = asked or _own_disk() or platformdirs.user_cache_dir("skyward_nb")
     return Path(base) / f"values-{_apart()}"
+
+
+def _own_disk() -> Path | None:
+    """The folder of a rented machine's own disk, where it has one for this user."""
+    with contextlib.suppress(OSError):
+        if scratch.FOLDER.stat().st_uid == os.getuid() and scratch.FOLDER.is_mount():
+            return scratch.FOLDER
+    return None
 
 
 def _apart() -> str:

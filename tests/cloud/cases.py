@@ -17,6 +17,7 @@ POOLS = {
     "two": {"nodes": 2},
     "placed": {"nodes": 2, "kind": "c5n.18xlarge"},
     "spot": {"nodes": 1, "spot": True},
+    "cards": {"nodes": 2, "kind": "c6in.32xlarge"},
 }
 POOL = {
     "DescribeInstanceTypes": 1,
@@ -32,9 +33,14 @@ POOL = {
     "AuthorizeSecurityGroupIngress": 1,
     "AuthorizeSecurityGroupEgress": 1,
     "CreatePlacementGroup": 1,
+    "DescribeAddresses": 3,
+    "AllocateAddress": 2,
     "RunInstances": 1,
+    "AssociateAddress": 2,
     "DescribeInstances": 3,
     "TerminateInstances": 1,
+    "DisassociateAddress": 2,
+    "ReleaseAddress": 2,
     "DeleteSecurityGroup": 1,
     "DeletePlacementGroup": 1,
 }
@@ -43,10 +49,21 @@ _ONLY = {
     "DescribeSpotPriceHistory": "spot",
     "CreatePlacementGroup": "placed",
     "DeletePlacementGroup": "placed",
+    "DescribeAddresses": "cards",
+    "AllocateAddress": "cards",
+    "AssociateAddress": "cards",
+    "DisassociateAddress": "cards",
+    "ReleaseAddress": "cards",
 }
-"""Calls that pools of one kind alone make."""
+"""Calls of pools that are played with those of one kind alone."""
+_LIKE = {"cards": "placed"}
+"""Kinds of pools that also make the calls of another."""
 POOL_OF = {
-    name: {each: times for each, times in POOL.items() if _ONLY.get(each, name) == name}
+    name: {
+        each: times
+        for each, times in POOL.items()
+        if _ONLY.get(each, name) in (name, _LIKE.get(name))
+    }
     for name in POOLS
 }
 """What each kind of pool calls."""
@@ -71,6 +88,9 @@ SWEEP = {
     "DeleteSecurityGroup": 1,
     "DeletePlacementGroup": 1,
     "DescribePlacementGroups": 1,
+    "DescribeAddresses": 2,
+    "DisassociateAddress": 2,
+    "ReleaseAddress": 2,
 }
 UNRECORDED = {
     "DescribeInstances": 1,
@@ -79,6 +99,9 @@ UNRECORDED = {
     "DeleteSecurityGroup": 1,
     "DescribePlacementGroups": 1,
     "DeletePlacementGroup": 1,
+    "DescribeAddresses": 2,
+    "DisassociateAddress": 2,
+    "ReleaseAddress": 2,
 }
 # By action: how often a call is made at least; with 0, it is played elsewhere. A pool comes up, runs a
 # cell and goes down; one comes up although its quota as spot is used up; one does not, as a machine's
@@ -160,6 +183,14 @@ _OWN = {
     ),
     "AuthorizeSecurityGroupEgress": ("InvalidPermission.Duplicate",),
     "CreatePlacementGroup": ("InvalidPlacementGroup.Duplicate", "PlacementGroupLimitExceeded"),
+    "AllocateAddress": ("AddressLimitExceeded", "InsufficientAddressCapacity"),
+    "AssociateAddress": (
+        "InvalidAllocationID.NotFound",
+        "Resource.AlreadyAssociated",
+        "InvalidInstanceID",
+    ),
+    "DisassociateAddress": ("InvalidAssociationID.NotFound",),
+    "ReleaseAddress": ("InvalidAllocationID.NotFound", "InvalidIPAddress.InUse"),
     "RunInstances": (
         "InsufficientInstanceCapacity",
         "InsufficientFreeAddressesInSubnet",
@@ -298,6 +329,7 @@ def sample() -> list[Case]:
         lambda each: each.lasting and each.action == "TerminateInstances",
         lambda each: each.after and each.action == "RunInstances",
         lambda each: each.scene == "placed" and each.is_kill,
+        lambda each: each.action == "AllocateAddress" and each.how == "sent",
     ]
     for fits in wanted:
         chosen.append(

@@ -15,6 +15,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from cloud import calls, images, rules
+from cloud.addresses import Addresses
 from cloud.answers import Answer, Refused, refusal, rewritten, tag
 from cloud.calls import Call
 from cloud.images import Images
@@ -53,6 +54,7 @@ class Layer:
         self.quotas = Quotas()
         self.prices = Prices(stock.sizes, stock.zones)
         self.placement = Placement(self._used_placement)
+        self.addresses = Addresses(stock, self._forward, self._front)
         self.capacity: dict[tuple[str, str], int] = {}
         """How many more machines there are of a type in a zone; where nothing is said, enough."""
         self.late = 0
@@ -76,6 +78,9 @@ class Layer:
             ("ec2", "CreatePlacementGroup"): self.placement.create,
             ("ec2", "DeletePlacementGroup"): self.placement.delete,
             ("ec2", "DescribePlacementGroups"): self.placement.describe,
+            ("ec2", "AllocateAddress"): self.addresses.allocate,
+            ("ec2", "AssociateAddress"): self.addresses.associate,
+            ("ec2", "ReleaseAddress"): self.addresses.release,
             ("ec2", "DescribeSpotPriceHistory"): self.prices.history,
             ("ec2", "DescribeImages"): self._describe_images,
             ("pricing", "GetProducts"): self.prices.products,
@@ -269,6 +274,10 @@ class Layer:
             user_data=base64.b64decode(call.form.get("UserData", "")),
         )
         self.machines.boot(launch)
+
+    def _front(self, instance: str) -> str:
+        """The address at which whoever rents reaches a machine; "" without machines."""
+        return self.machines.front(instance) if self.machines is not None else ""
 
     def _check_image(self, call: Call, kind: str) -> None:
         own = self.images.known.get((call.region, call.form.get("ImageId", "")))

@@ -55,6 +55,11 @@ class Machines:
             self._places[instance] = place
             return self.street.address("front", place), self.street.address("back", place)
 
+    def front(self, instance: str) -> str:
+        """The public address of an instance that has been launched."""
+        with self._lock:
+            return self.street.address("front", self._places[instance])
+
     def own(self) -> str:
         """The address from which machines see whoever asks the API here."""
         return self.street.address("front", 1)

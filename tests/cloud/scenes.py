@@ -58,9 +58,9 @@ def without_one(cloud: Cloud, person: Person, begun: Begun | None) -> Ended:
 
 
 def leave(cloud: Cloud, person: Person, *, has_record: bool) -> None:
-    """Somebody is killed who has machines in groups of both kinds."""
+    """Somebody is killed who has machines in groups of both kinds, with Elastic IP addresses."""
     cloud.kill("TerminateInstances", "before")
-    assert person.does("pool", **POOLS["placed"]).code == -9
+    assert person.does("pool", **POOLS["cards"]).code == -9
     assert cloud.calm()
     if not has_record:
         (entry,) = Path(person.env["SKYWARD_STATE_DIR"]).glob("aws/*/record.json")

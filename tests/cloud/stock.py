@@ -121,8 +121,11 @@ class Stock:
         raise KeyError(instance)
 
     def placed(self, region: str, instance: str, group: str, kinds: list[str]) -> None:
-        """What moto drops: the placement group, and the kinds of interfaces."""
+        """What moto drops: the placement group, and the kinds of interfaces; no public address with several of these."""
         own = self.find(instance)[1]
+        if len(kinds) > 1:
+            own.nics[0].public_ip = None
+            own.nics[0].public_ip_auto_assign = False
         own.placement.group_name = group
         for number, kind in enumerate(kinds):
             if number in own.nics:
@@ -161,14 +164,30 @@ class Stock:
         return ""
 
     def clear(self, region: str, instance: str) -> list[str]:
-        """Interfaces that end with an instance; the security groups that it was in."""
+        """Interfaces that end with an instance, without their addresses; the security groups that it was in."""
         backend = self._backend(region)
         own = self.find(instance)[1]
-        for nic in list(own.nics.values()):
+        # moto has one interface of each device index in `nics`.
+        ending = [nic for nic in backend.enis.values() if nic.instance is own]
+        for each in self.addresses(region):
+            if each.eni in ending:
+                each.eni = each.instance = each.association_id = None
+        for nic in [*ending, *own.nics.values()]:
             backend.enis.pop(nic.id, None)
         return [each.id for each in own.security_groups] + [
             group.id for nic in own.nics.values() for group in nic._group_set
         ]
+
+    # ── addresses ───────────────────────────────────────────────────────────────────────
+
+    def addresses(self, region: str, allocation: str | None = None) -> list[Any]:
+        """The Elastic IP addresses, or the one of this allocation."""
+        found = self._backend(region).addresses
+        return [each for each in found if allocation in (None, each.allocation_id)]
+
+    def card(self, region: str, name: str) -> Any | None:
+        """A network interface."""
+        return self._backend(region).enis.get(name)
 
     # ── groups, and what is left ────────────────────────────────────────────────────────
 
@@ -204,5 +223,5 @@ class Stock:
             groups = [own for each in backend.groups.values() for own in each.values()]
             add("groups", region, [each.name for each in groups if each.name != "default"])
             add("templates", region, list(backend.launch_templates))
-            add("addresses", region, [str(each) for each in backend.addresses])
+            add("addresses", region, [each.allocation_id for each in backend.addresses])
         return found

@@ -17,7 +17,7 @@ process is killed (-9) before the call was sent, when it was carried out, or whe
 answer is lost; the call fails with an error that AWS documents, once or as all calls from there on, or
 although it was carried out. Then the leases of machines run out, and another process sweeps; in half of
 the cases, it also sweeps before that. In all of them, machines, volumes and interfaces are gone when the
-leases have run out, and groups, too, when was swept. {count} cases, seed {seed}.
+leases have run out, and groups and Elastic IP addresses, too, when was swept. {count} cases, seed {seed}.
 
 What the process came to: *whole* where the pool was up, ran and went down all the same; *error* where it
 ended with an error that says what to do; *killed*.

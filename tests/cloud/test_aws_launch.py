@@ -8,6 +8,7 @@ import re
 
 import pytest
 from cloud.renter import CPU, GPU, OTHER, launches, offer
+from msgspec.structs import replace
 
 from skyward_nb.providers.aws import launch, launch_request, rental_records
 from skyward_nb.providers.aws.images import MachineImage
@@ -108,7 +109,7 @@ def test_who_comes_in_is_the_caller_and_other_members(api, renter):
 
 def test_machines_with_efa_stand_side_by_side(api, renter):
     made = renter()
-    made.launch(offer(GPU, zones="b"))
+    made.launch(offer(replace(GPU, network_cards=1), zones="b"))
     asked = launches(api)[0].parameters
     assert asked["Placement.GroupName"] == "sky-default-abc-us-east-1b"
     assert asked["NetworkInterface.1.InterfaceType"] == "efa"

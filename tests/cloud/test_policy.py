@@ -14,8 +14,11 @@ _POLICY = Path(__file__).parents[2] / "docs/aws-policy.json"
 _NEEDS_NONE = {"GetCallerIdentity"}
 # docs.aws.amazon.com/AWSEC2/latest/UserGuide/supported-iam-actions-tagging.html
 _NO_CALL = {"ec2:CreateTags"}
-_MADE = {"RunInstances", "CreateSecurityGroup", "CreatePlacementGroup"}
-_MARKED = {"TerminateInstances", "DeleteSecurityGroup", "DeletePlacementGroup", "GetConsoleOutput"}
+_MADE = {"RunInstances", "CreateSecurityGroup", "CreatePlacementGroup", "AllocateAddress"}
+_MARKED = {
+    "TerminateInstances", "DeleteSecurityGroup", "DeletePlacementGroup", "GetConsoleOutput", "AssociateAddress",
+    "DisassociateAddress", "ReleaseAddress",
+}  # fmt: skip
 
 
 def statements():

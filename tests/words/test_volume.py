@@ -7,6 +7,8 @@ from skyward_nb.options.arguments import spec_for
 from skyward_nb.options.option_line import parse as option_line
 from skyward_nb.words.errors import OptionError
 
+FS = "fs-0123456789abcdef0"
+
 
 @pytest.mark.parametrize(
     ("given", "says"),
@@ -20,6 +22,10 @@ from skyward_nb.words.errors import OptionError
         ({"bucket": "abc", "mount": "/x/../tmp/"}, "the system needs this folder"),
         ({"bucket": "abc", "mount": "/data", "prefix": "../b"}, "prefix='../b'"),
         ({"bucket": "abc", "mount": "/data", "read_only": "no"}, "read_only='no'"),
+        ({"mount": "/data"}, "one of bucket=, efs= and fsx=, not nothing"),
+        ({"bucket": "abc", "efs": FS, "mount": "/data"}, "not bucket= and efs="),
+        ({"efs": "data", "mount": "/data"}, r"efs='data'\): write the id of a file system"),
+        ({"fsx": FS, "mount": "/data"}, "it begins with the mount name .*--file-system-ids " + FS),
     ],
 )
 def test_what_is_none(given, says):
@@ -57,6 +63,16 @@ def test_a_line_has_them_as_text():
     assert spec_for("x", provider="aws", volumes="s3://abc/iris/train:/data").volumes == (read,)
 
 
+def test_a_line_has_file_systems():
+    line = f"provider=aws volumes=efs://{FS}/team/a:/data,fsx://{FS}/abcdbev/run:/fast:rw"
+    first, second = option_line(line).pool.volumes
+    assert first == sky.Volume(efs=FS, prefix="team/a", mount="/data")
+    assert second == sky.Volume(fsx=FS, prefix="abcdbev/run", mount="/fast", read_only=False)
+    assert (first.source, second.source) == (f"efs://{FS}/team/a", f"fsx://{FS}/abcdbev/run")
+    # They take no role of machines to be written to.
+    assert spec_for("x", provider="aws", volumes=[second]).volumes == (second,)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -64,6 +80,7 @@ def test_a_line_has_them_as_text():
         ("s3://abc:data", "volumes=s3://abc:data: give an absolute path"),
         ("s3://Abc:/data", "volumes=s3://Abc:/data: that is no name of a bucket"),
         ("s3://abc:/etc", "volumes=s3://abc:/etc: the system needs this folder"),
+        ("efs://data:/data", "volumes=efs://data:/data: write the id of a file system"),
         ("s3://abc:/data,s3://abd:/data", "two volumes cannot both be at /data"),
     ],
 )

@@ -119,7 +119,7 @@ _WAYS = {
         "MaxSpotInstanceCountExceeded",
         "MaxSpotFleetRequestCountExceeded",
     },
-    NextStep.REGION: {"OptInRequired"},
+    NextStep.REGION: {"OptInRequired", "AddressLimitExceeded"},
     NextStep.AGAIN: {
         *_THROTTLED,
         "InternalError",
@@ -173,6 +173,11 @@ _ADVICE = {
     "InvalidSubnetID.NotFound": "this region has no such subnet: name another with subnet=",
     "VPCIdNotSpecified": "the account has no default VPC there: name a subnet with subnet=subnet-…",
     "MissingInput": "the account has no default VPC there: name a subnet with subnet=subnet-…",
+    "AddressLimitExceeded": "the account may have no more Elastic IP addresses there (5, unless it was given more), and each "
+    "machine with several network cards takes one to be reached at: `aws service-quotas "
+    "request-service-quota-increase --service-code ec2 --quota-code L-0263D0A3 --desired-value N` asks for more; "
+    "or reach them without, public_ip=no with jump= or a VPN; or take one card each, without EFA, in Python "
+    "sky.AWS(placement='no')",
     "VolumeLimitExceeded": "the account's limit for disks is reached there: run `%sky sweep`, or request a higher limit",
     "Unreadable": "the answer is not from AWS: is the internet reachable, without a proxy that asks for "
     "a login?",

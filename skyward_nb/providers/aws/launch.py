@@ -26,6 +26,7 @@ from skyward_nb.providers.aws.api_errors import (
 )
 from skyward_nb.providers.aws.boot import POWERED_OFF, boot_failed
 from skyward_nb.providers.aws.client import Answer
+from skyward_nb.providers.aws.elastic_addresses import release_spare
 from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, is_large, spell_way
 from skyward_nb.providers.aws.quotas import limit_of
@@ -108,6 +109,7 @@ class Launch:
             for each in steps:  # a LaunchError has them all
                 self._tell(Remark(each))
             self.chosen = now
+            await release_spare(self._cloud, self._entry)
             return found
         tried = [(str(each), why) for each, why in walk.refused]
         # Other options help only if no person has to do something first.
@@ -219,6 +221,8 @@ class Launch:
                     raise await boot_failed(self._cloud, name, region, machine, self.request.user)
                 raise _ended(each)
             there = [each for each in mine if each["State"]["Name"] == "running"]
+            if len(there) == len(names):
+                await self.request.has_addresses(there)
             if len(there) == len(names) and all(
                 self.request.address(each, region) for each in there
             ):

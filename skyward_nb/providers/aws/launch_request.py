@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from skyward_nb.providers.aws import network
+from skyward_nb.providers.aws import elastic_addresses, network
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.callers import callers_for
 from skyward_nb.providers.aws.client import AWSClient
@@ -58,6 +58,7 @@ class LaunchRequest:
         self._images: dict[tuple[str, str, bool], MachineImage] = {}
         self.user: str = ""
         """The user of the image of the last request."""
+        self._addresses: elastic_addresses.ElasticAddresses | None = None
 
     async def arguments(self, now: ZoneAttempt, spent: float) -> dict[str, Any]:
         """The arguments for one zone, after `spent` dollars for machines that ended. Raises `AWSError`."""
@@ -81,6 +82,20 @@ class LaunchRequest:
             raise group
         self.user = image.user
         several = self.spec.nodes + len(self._others) > 1 and self._access.placement != "no"
+        is_public = zone not in subnets.private
+        cards = network.cards_for(
+            kind,
+            subnets.by_zone[zone],
+            group,
+            efa=several and kind.efa,
+            is_public=is_public,
+            asked=self._access.public_ip,
+        )
+        self._addresses = None
+        if is_public and len(cards) > 1:
+            self._addresses = await elastic_addresses.reserve(
+                self.cloud, self.entry, region, self.spec.nodes
+            )
         arguments: dict[str, Any] = {
             "ImageId": image.ami,
             "InstanceType": kind.name,
@@ -97,14 +112,7 @@ class LaunchRequest:
                 # By itself, an image may keep its disks after the end.
                 *(_disk(name, size) for name, size in image.others),
             ],
-            "NetworkInterfaces": network.cards_for(
-                kind,
-                subnets.by_zone[zone],
-                group,
-                efa=several and kind.efa,
-                is_public=zone not in subnets.private,
-                asked=self._access.public_ip,
-            ),
+            "NetworkInterfaces": cards,
             "Placement": {"AvailabilityZone": zone},
             "UserData": self._script(now, image, spent),
             "TagSpecifications": tagged(
@@ -125,6 +133,11 @@ class LaunchRequest:
             field = "Arn" if role.startswith("arn:") else "Name"
             arguments["IamInstanceProfile"] = {field: role}
         return arguments
+
+    async def has_addresses(self, machines: Sequence[dict[str, Any]]) -> None:
+        """Give machines that run the public addresses that EC2 does not give them. Raises `AWSError`."""
+        if self._addresses is not None:
+            await self._addresses.give(machines)
 
     def address(self, instance: dict[str, Any], region: str) -> str | None:
         """The address of a machine for this side, once it has one."""

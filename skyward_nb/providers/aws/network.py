@@ -216,8 +216,8 @@ def cards_for(
 ) -> list[dict[str, Any]]:
     """The network interfaces of a machine, as RunInstances takes them.
 
-    EC2 gives public addresses only to machines with one interface, so those that need one have one card. `asked` is
-    whether one was asked for: a subnet that gives them by itself is overruled only then.
+    EC2 gives public addresses only to machines with one interface: those with several need Elastic IP addresses.
+    `asked` is whether one was asked for: a subnet that gives them by itself is overruled only then.
     Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html.
     """
     first: dict[str, Any] = {
@@ -226,12 +226,10 @@ def cards_for(
         "Groups": [group],
         "DeleteOnTermination": True,
     }
-    if is_public:
-        first["AssociatePublicIpAddress"] = True
-    several = efa and not is_public and kind.network_cards > 1
-    if asked is False and not several:
-        # Of several interfaces, EC2 takes no word about it, and gives none.
-        first["AssociatePublicIpAddress"] = False
+    several = efa and kind.network_cards > 1
+    # Of several interfaces, EC2 takes no word about it, and gives none.
+    if not several and (is_public or asked is False):
+        first["AssociatePublicIpAddress"] = is_public
     if not efa:
         return [first]
     first["NetworkCardIndex"] = 0

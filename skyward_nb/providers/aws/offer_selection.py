@@ -191,21 +191,6 @@ def _parts(types: Iterable[InstanceType]) -> str:
     return f"EC2 rents {', '.join(f'{gpu}:{part:g}' for gpu, part in found) or 'whole ones'}"
 
 
-def card_remarks(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, ...]:
-    """Remarks on machines that use fewer network cards than they have."""
-    access = spec.aws or AWSAccess()
-    if spec.nodes == 1 or access.placement == "no" or access.subnet is not None:
-        return ()
-    several = [each for each in types if each.efa and each.network_cards > 1]
-    if not several:
-        return ()
-    counts = ", ".join(f"1 of {each.network_cards} of {each.name}" for each in several)
-    return (
-        f"machines with a public address use one of their network cards ({counts}): with the subnet= of a "
-        "private network they use all",
-    )
-
-
 def _is(each: InstanceType, wanted: Accelerator) -> bool:
     """Whether a type has these accelerators; a memory in the name is that of the device."""
     if each.gpu is None or each.gpu_part != wanted.part:

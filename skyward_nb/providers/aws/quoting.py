@@ -13,7 +13,8 @@ from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.cache import Cache
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.market import Market
-from skyward_nb.providers.aws.offer_selection import RegionStock, card_remarks, fitting, offers
+from skyward_nb.providers.aws.network_cards import card_remarks
+from skyward_nb.providers.aws.offer_selection import RegionStock, fitting, offers
 from skyward_nb.providers.aws.price_table import (
     shipped_prices,
     shipped_regions,

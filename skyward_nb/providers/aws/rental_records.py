@@ -30,7 +30,7 @@ _USED = "used.jsonl"
 _OWNER = "owner"
 _TOKEN_LIMIT = 64
 State = Literal["launching", "up", "ending"]
-Kind = Literal["group", "placement"]
+Kind = Literal["group", "placement", "address"]
 
 
 class LaunchAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class LaunchAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreatedResource(msgspec.Struct, frozen=True):
-    """A resource of a pool other than a machine, found by its name."""
+    """A resource of a pool other than a machine, found by its name; all Elastic IP addresses by the pool's id."""
 
     kind: Kind
     region: str

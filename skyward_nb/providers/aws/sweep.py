@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from skyward_nb.providers.aws import rental_records, tags, termination
+from skyward_nb.providers.aws import elastic_addresses, rental_records, tags, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.rental_records import (
@@ -40,23 +40,25 @@ class SweepReport:
 
     machines: list[str] = field(default_factory=list[str])
     others: list[str] = field(default_factory=list[str])
+    addresses: list[str] = field(default_factory=list[str])
     records: list[str] = field(default_factory=list[str])
     left: list[str] = field(default_factory=list[str])
     foreign: list[str] = field(default_factory=list[str])
     """Machines of other owners, which are not ended."""
 
     def __bool__(self) -> bool:
-        return bool(self.machines or self.others or self.records)
+        return bool(self.machines or self.others or self.addresses or self.records)
 
     def __str__(self) -> str:
         parts: list[str] = []
-        for names, one in (
-            (self.machines, "machine"),
-            (self.others, "group"),
-            (self.records, "record"),
+        for names, one, more in (
+            (self.machines, "machine", "s"),
+            (self.others, "group", "s"),
+            (self.addresses, "Elastic IP address", "es"),
+            (self.records, "record", "s"),
         ):
             if names:
-                parts.append(f"{len(names)} {one}{'s' * (len(names) != 1)} ({', '.join(names)})")
+                parts.append(f"{len(names)} {one}{more * (len(names) != 1)} ({', '.join(names)})")
         if parts:
             said = [f"ended leftovers: {', '.join(parts)}"]
         else:
@@ -154,6 +156,7 @@ async def _look_in(cloud: AWSClient, place: UsedRegion, found: SweepReport) -> N
     try:
         await _end_machines(cloud, place.region, found)
         await _end_groups(cloud, place.region, found)
+        await _release_addresses(cloud, place.region, found)
     except AWSError as fault:
         found.left.append(f"machines in {place.region} ({spell_fault(fault)})")
 
@@ -201,3 +204,21 @@ async def _end_groups(cloud: AWSClient, region: str, found: SweepReport) -> None
                 found.others.append(made.name)
             else:
                 found.left.append(f"{made.kind} {made.name} ({region})")
+
+
+async def _release_addresses(cloud: AWSClient, region: str, found: SweepReport) -> None:
+    """Release this owner's Elastic IP addresses of pools that have no record. Raises `AWSError`."""
+    only = [{"Name": f"tag:{tags.OWNER}", "Values": [rental_records.owner()]}]
+    try:
+        said = await cloud.ask("DescribeAddresses", region, Filters=only)
+    except AWSError:
+        return  # without the permission, there are none
+    known = rental_records.pool_ids()
+    lost: dict[str, list[str]] = {}
+    for each in said["Addresses"]:
+        pool_id = tags.tags_in(each).get(tags.POOL, "")
+        if pool_id not in known:
+            lost.setdefault(pool_id, []).append(str(each.get("PublicIp", each["AllocationId"])))
+    for pool_id, names in lost.items():
+        is_gone = await elastic_addresses.release(cloud, region, pool_id)
+        (found.addresses if is_gone else found.left).extend(names)

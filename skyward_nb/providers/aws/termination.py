@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from skyward_nb.providers.aws import elastic_addresses
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.network import find_group
@@ -294,7 +295,9 @@ async def _end_others(
 
 
 async def remove(cloud: AWSClient, made: CreatedResource) -> bool:
-    """Remove a group; False while something is in it. Raises `AWSError`."""
+    """Remove a group, or a pool's addresses; False while something uses it. Raises `AWSError`."""
+    if made.kind == "address":
+        return await elastic_addresses.release(cloud, made.region, made.name)
     try:
         if made.kind == "placement":
             await cloud.ask("DeletePlacementGroup", made.region, GroupName=made.name)

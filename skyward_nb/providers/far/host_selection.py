@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from skyward_nb.bootstrap import instance_store
 from skyward_nb.bootstrap.cuda_builds import driver_fault
 from skyward_nb.bootstrap.machine_facts import MachineFacts, described, probe, spell_gpus
 from skyward_nb.bootstrap.remote_shell import ShellGone
@@ -21,6 +22,7 @@ from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.words.errors import HostError, HostNotReady
 from skyward_nb.words.mig import is_called
 from skyward_nb.words.node_log_entry import node_log_entries
+from skyward_nb.words.scratch import FOLDER
 from skyward_nb.words.spec import PoolSpec
 
 L = TypeVar("L", bound=Line)
@@ -113,6 +115,8 @@ async def _healthy(spec: PoolSpec, line: Line, tell: Tell) -> MachineFacts:
     try:
         await line.connect()
         note(tell, line, "login", f"{line.place}, after {time.monotonic() - began:.2f} s")
+        if spec.provider == "aws" and await instance_store.prepare(line):
+            note(tell, line, "machine", f"a disk of its own at {FOLDER}")
         facts = await probe(line, spec.cache)
         note(tell, line, "machine", "\n".join(described(facts)))
         if spec.provider == "aws" and _too_few_gpus(spec, facts):

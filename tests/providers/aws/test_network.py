@@ -44,7 +44,20 @@ def test_no_public_address_where_none_was_asked_for(name, efa, said):
     assert "AssociatePublicIpAddress" not in first
 
 
-def test_a_machine_with_a_public_address_has_one():
-    assert cards("p5.48xlarge", is_public=True) == [(0, "efa")]
-    assert cards("p6-b300.48xlarge", is_public=True) == [(0, None)]
+@pytest.mark.parametrize(
+    ("name", "efa", "said"),
+    [
+        ("g6.8xlarge", True, True),
+        ("p5.48xlarge", False, True),
+        ("p5.48xlarge", True, None),  # an Elastic IP address is for those with several
+    ],
+)
+def test_only_with_one_card_a_public_address_is_asked_for(name, efa, said):
+    asked = {"efa": efa, "is_public": True}
+    first, *_ = cards_for(KINDS[name], "subnet-1", "sg-1", **asked)
+    assert first.get("AssociatePublicIpAddress") is said
+    assert cards(name, efa=efa, is_public=True) == cards(name, efa=efa)
+
+
+def test_without_efa_there_is_one_card():
     assert cards("p5.48xlarge", efa=False) == [(None, None)]

@@ -4,7 +4,8 @@ import pytest
 
 from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import spec_of
-from skyward_nb.providers.aws.offer_selection import RegionStock, card_remarks, fitting, offers
+from skyward_nb.providers.aws.network_cards import card_remarks
+from skyward_nb.providers.aws.offer_selection import RegionStock, fitting, offers
 from skyward_nb.providers.aws.price_table import (
     shipped_prices,
     shipped_regions,
@@ -290,12 +291,14 @@ def test_the_shipped_table_says_whose_it_is():
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("nodes=2", "1 of 32 of p5.48xlarge"),
-        ("nodes=1", ""),
-        ("nodes=2 subnet=subnet-0123456789abcdef0", ""),
+        ("nodes=6", "several network cards (p5.48xlarge) take an Elastic IP address each"),
+        ("nodes=5", ""),
+        ("nodes=6 public_ip=no", ""),
+        ("nodes=6 subnet=subnet-0123456789abcdef0", ""),
+        ("nodes=6 subnet=subnet-0123456789abcdef0 public_ip=yes", "quota L-0263D0A3"),
     ],
 )
-def test_network_cards_that_are_not_used_are_told_of(line, said):
+def test_more_elastic_addresses_than_an_account_has_are_told_of(line, said):
     asked = spec(f"instance_type=p5.48xlarge region=us-east-1 {line}")
     found = "".join(card_remarks(asked, fitting(asked, shipped_types(), {}, "x86_64").types))
     assert (said in found) if said else not found
