@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 from cloud import calls, images, rules
 from cloud.addresses import Addresses
-from cloud.answers import Answer, Refused, refusal, rewritten, tag
+from cloud.answers import Answer, Refused, refusal, rewritten, said, tag
 from cloud.calls import Call
 from cloud.images import Images
 from cloud.machine import Launch
@@ -61,6 +61,10 @@ class Layer:
         """How often a machine is not seen yet by who asks for it."""
         self.lingering = 0
         """How often a group counts as used although its machines have ended."""
+        self.reason: tuple[str, str] = ("", "")
+        """Why machines that are launched end at once: the code and the words of their state."""
+        self.disk_key = "alias/aws/ebs"
+        """The key of the account's disks."""
         self._unseen: dict[str, int] = {}
         self._lingers: dict[str, int] = {}
         self._tokens: dict[tuple[str, str, str], tuple[dict[str, str], Answer]] = {}
@@ -83,6 +87,7 @@ class Layer:
             ("ec2", "ReleaseAddress"): self.addresses.release,
             ("ec2", "DescribeSpotPriceHistory"): self.prices.history,
             ("ec2", "DescribeImages"): self._describe_images,
+            ("ec2", "GetEbsDefaultKmsKeyId"): lambda call: said(call, {"kmsKeyId": self.disk_key}),
             ("pricing", "GetProducts"): self.prices.products,
             ("ssm", "GetParameter"): self.images.parameter,
             ("ssm", "GetParameters"): self.images.parameters,
@@ -252,6 +257,8 @@ class Layer:
             self._unseen[each] = self.late
             self.stock.placed(call.region, each, group, nics)
             self._begin(call, each)
+            if self.reason[0]:
+                self._over(self.stock.terminate(each, *self.reason), each)
         if token:
             self._tokens[call.region, self._zone(call), token] = (named, answer)
         return answer

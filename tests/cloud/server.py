@@ -83,8 +83,8 @@ class Server:
             self._layer.machines.settled()
 
     def set(self, name: str, value: Any) -> None:
-        """How late machines are seen, how long groups linger."""
-        assert name in ("late", "lingering")
+        """How late machines are seen, how long groups linger, why machines end at once, the key of disks."""
+        assert name in ("late", "lingering", "reason", "disk_key")
         setattr(self._layer, name, value)
 
     def capacity(self, kind: str, zone: str, count: int) -> None:

@@ -226,6 +226,14 @@ class Cloud:
         """Groups count as used for so many tries after their machines have ended."""
         self.ask("set", name="lingering", value=times)
 
+    def ends_at_once(self, code: str, words: str) -> None:
+        """Machines that are launched from here on are gone as soon as they are looked at."""
+        self.ask("set", name="reason", value=[code, words])
+
+    def disk_key(self, key: str) -> None:
+        """The account encrypts disks with this key."""
+        self.ask("set", name="disk_key", value=key)
+
     def dead(self, yes: bool = True) -> None:
         """Machines that are launched from here on never come up."""
         self.ask("dead", instances=yes)

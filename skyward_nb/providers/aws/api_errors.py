@@ -10,6 +10,8 @@ import shlex
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from skyward_nb.providers.aws import denials
+
 
 class NextStep(Enum):
     """Where a launch goes on after a refusal."""
@@ -94,6 +96,8 @@ SERVER_FAILED = "Server.InternalError"
 """The reason of a machine that EC2 itself could not start: another host may."""
 CLIENT_FAILED = "Client.InternalError"
 """The reason of a machine that its account's settings keep from starting: mostly the key of its disks."""
+WRONG_KEY = "Client.InvalidKMSKey"
+"""The reason of a machine whose disks have a key in a state in which it cannot be used."""
 NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _WAYS = {
     NextStep.ZONE: {
@@ -147,15 +151,14 @@ _ADVICE = {
     "LoginOver": "`aws login`, then try again",
     "AuthFailure": "AWS rejects these credentials: `aws sts get-caller-identity` shows whose they are; "
     "a wrong clock of this machine is another cause",
-    "UnauthorizedOperation": "these credentials lack that permission: docs/aws-policy.json of the project is the policy that grants it",
-    "AccessDenied": "these credentials lack that permission: docs/aws-policy.json of the project is the policy that grants it",
-    "AccessDeniedException": "these credentials lack that permission: docs/aws-policy.json of the project is the policy that grants it",
     NO_SPOT_ROLE: "the account has never had a spot machine, and these credentials may not make the role that it "
     "needs first. Once, by somebody who may: "
     "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
     CLIENT_FAILED: "EC2 may not use the KMS key by which the account encrypts disks: the key's policy must let these "
     "credentials, and EC2 for them, do kms:CreateGrant, kms:Decrypt, kms:DescribeKey, "
     "kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt* (`aws ec2 get-ebs-default-kms-key-id` names the key)",
+    WRONG_KEY: "the KMS key by which the account encrypts disks is disabled or about to be deleted: "
+    "`aws ec2 get-ebs-default-kms-key-id` names it, and `aws kms enable-key --key-id KEY` enables it",
     "ExpiredToken": "the credentials have expired: run `aws sso login`, then try again",
     "ExpiredTokenException": "the credentials have expired: run `aws sso login`, then try again",
     "RequestExpired": "the credentials have expired, or this machine's clock is wrong: run `aws sso login`, "
@@ -205,7 +208,7 @@ OF_ACCOUNT = {
 """Refusals of the credentials, or of the account: no other offer helps."""
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _SAY_WHAT = {
-    *NOT_GIVEN, *_DENIED, CLIENT_FAILED, "NotLinux", "Unreachable"
+    *NOT_GIVEN, *_DENIED, CLIENT_FAILED, WRONG_KEY, "NotLinux", "Unreachable"
 } - {"NoCredentials"}  # fmt: skip
 """Errors whose own text is shown, too: AWS names the action and the policy that denies it."""
 _ENCODED = re.compile(r"\s*Encoded authorization failure message:\s*(\S+)\s*")
@@ -264,7 +267,7 @@ def spell_quota(quota: Quota, region: str, now: float | None, needed: int) -> st
 
 def advice_for(fault: AWSError) -> str:
     """Advice on a refusal, in words; "" if its own text is enough."""
-    advice = _ADVICE.get(fault.code, "")
+    advice = denials.advice(fault.message) if fault.code in _DENIED else _ADVICE.get(fault.code, "")
     if not fault.profile:
         return advice
     profile = shlex.quote(fault.profile)

@@ -11,11 +11,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Remark, Step
-from skyward_nb.providers.aws import rental_records, termination
+from skyward_nb.providers.aws import disk_keys, rental_records, termination
 from skyward_nb.providers.aws.api_errors import (
-    CLIENT_FAILED,
     OF_ACCOUNT,
     SERVER_FAILED,
+    WRONG_KEY,
     AWSError,
     NextStep,
     limit_in,
@@ -26,6 +26,7 @@ from skyward_nb.providers.aws.api_errors import (
 )
 from skyward_nb.providers.aws.boot import POWERED_OFF, boot_failed
 from skyward_nb.providers.aws.client import Answer
+from skyward_nb.providers.aws.disk_keys import OF_KEYS
 from skyward_nb.providers.aws.elastic_addresses import release_spare
 from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, is_large, spell_way
@@ -239,6 +240,8 @@ class Launch:
     async def _why(self, fault: AWSError, way: NextStep, now: ZoneAttempt) -> str:
         """Why an attempt failed, in words; for a quota, its name and value."""
         kind, region = now.offer.type, now.offer.region
+        if fault.code in OF_KEYS:
+            return await disk_keys.why(self._cloud, now.offer, self._entry.record.account, fault)
         if way is not NextStep.QUOTA:
             return spell_fault(fault)
         quota = quota_of(kind.name, spot=now.offer.spot)
@@ -268,7 +271,9 @@ def _ended(instance: dict[str, Any]) -> AWSError:
     """Why a machine ended before it could be used, as a refusal."""
     reason = instance.get("StateReason", {})
     code = str(reason.get("Code", "Ended"))
-    if code not in (SERVER_FAILED, CLIENT_FAILED):
+    if code.startswith(WRONG_KEY):
+        code = WRONG_KEY
+    if code not in (SERVER_FAILED, *OF_KEYS):
         code = code.rpartition(".")[2]
     message = f"{instance['InstanceId']} ended: {reason.get('Message', 'nobody says why')}"
     return AWSError(code, message, "RunInstances")
