@@ -21,6 +21,7 @@ from skyward_nb.functions.alternatives import check_selection, dry_run_lines, fi
 from skyward_nb.functions.call_display import CallDisplay
 from skyward_nb.functions.executors import joblib_on
 from skyward_nb.functions.futures import Workers
+from skyward_nb.functions.lacked_modules import lacked_by_functions
 from skyward_nb.functions.notebook_names import namespace_of
 from skyward_nb.functions.rank_set import CallService, WholePool
 from skyward_nb.functions.runner import Runner
@@ -308,6 +309,8 @@ class Compute(WholePool):
     @staticmethod
     def _bring_up(spec: PoolSpec, display: RunDisplay) -> Pool:
         shell = get_ipython()
+        if lacks := lacked_by_functions(namespace_of(shell), spec):
+            display.note(lacks)
         program = "" if shell is not None else Path(sys.argv[0]).name or "Python"
         pool = Pool(spec, PROVIDERS[spec.provider](), source_finder(shell), program=program)
         pool.context.in_python = True

@@ -11,9 +11,10 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -44,6 +45,15 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
+_known: weakref.WeakSet[FunctionType] = weakref.WeakSet()
+"""Those of this program that `@sky.function` was said of."""
+
+
+def known_functions() -> list[FunctionType]:
+    """The functions of this process that are to be run on pools, by name."""
+    return sorted(_known, key=lambda each: each.__qualname__)
+
+
 class Function(Generic[P, R_co]):
     """A function to be run on pools; calling it makes a `PendingFunction` and runs nothing.
 
@@ -57,6 +67,8 @@ class Function(Generic[P, R_co]):
         functools.update_wrapper(self, raw)
         self._signature = _signature_of(raw)
         self.is_stream: bool = streams(raw)
+        if isinstance(raw, FunctionType):
+            _known.add(raw)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> PendingFunction[R_co]:
         """Note what to call it with; TypeError, here and now, where it does not take that."""

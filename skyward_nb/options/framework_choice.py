@@ -92,6 +92,16 @@ def modules_used(
     return frozenset(each for each in roots if not notebook.is_own(each))
 
 
+def modules_of_functions(
+    known: NotebookContext, functions: Iterable[FunctionType]
+) -> frozenset[str]:
+    """The modules that functions use, by their first names; none of the user's own."""
+    seen: set[int] = set()
+    found = {module for each in functions for module in _modules_of(each, known, seen)}
+    roots = {each.partition(".")[0] for each in found}
+    return frozenset(each for each in roots if not known.is_own(each))
+
+
 def choose_for_functions(
     known: NotebookContext, functions: Iterable[FunctionType]
 ) -> FrameworkChoice:
