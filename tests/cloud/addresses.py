@@ -41,7 +41,8 @@ class Addresses:
         if own is None:
             words = f"The allocation ID '{call.form['AllocationId']}' does not exist"
             raise Refused("InvalidAllocationID.NotFound", words)
-        if own.eni is not None and own.eni is not card:
+        may_move = call.form.get("AllowReassociation") == "true"
+        if own.eni not in (None, card) and not may_move:
             words = f"resource {own.allocation_id} is already associated with {own.association_id}"
             raise Refused("Resource.AlreadyAssociated", words)
         answer = self._forward(call)

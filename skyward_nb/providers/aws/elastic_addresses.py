@@ -18,7 +18,6 @@ from skyward_nb.providers.aws.tags import of_pool, tagged
 
 _UNUSED = {"InvalidAssociationID.NotFound"}
 _GONE = {"InvalidAllocationID.NotFound", "InvalidAddressID.NotFound", "InvalidAddress.NotFound"}
-_TAKEN = "Resource.AlreadyAssociated"
 IN_USE = "InvalidIPAddress.InUse"
 
 
@@ -41,18 +40,14 @@ class ElasticAddresses:
             self._given.add(each["InstanceId"])
 
     async def _associate(self, address: str, card: str) -> None:
-        try:
-            await self._cloud.ask(
-                "AssociateAddress",
-                self._region,
-                AllocationId=address,
-                NetworkInterfaceId=card,
-                AllowReassociation=False,
-            )
-        except AWSError as fault:
-            # A first answer was lost, and boto3 asked again.
-            if fault.code != _TAKEN:
-                raise
+        # Where a first answer was lost, and boto3 asks again, it is the pool's own already.
+        await self._cloud.ask(
+            "AssociateAddress",
+            self._region,
+            AllocationId=address,
+            NetworkInterfaceId=card,
+            AllowReassociation=True,
+        )
 
 
 def _first_card(machine: dict[str, Any]) -> str:
