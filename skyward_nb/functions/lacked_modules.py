@@ -33,6 +33,4 @@ def lacked_by_functions(namespace: Mapping[str, Any], spec: PoolSpec) -> str:
     users = [name for name, each in by_function.items() if each]
     use = f"{', '.join(users)} {'uses' if len(users) == 1 else 'use'}"
     packages = ", ".join(repr(each) for each in dict.fromkeys(lacks.values()))
-    return (
-        f"nodes will not have {', '.join(lacks)}, which {use}: sky.Compute(pip=[{packages}]) installs it"
-    )
+    return f"nodes will not have {', '.join(lacks)}, which {use}: sky.Compute(pip=[{packages}]) installs it"

@@ -21,7 +21,7 @@ from skyward_nb.pool.renewal import Renewal
 from skyward_nb.pool.run_executor import RunExecutor
 from skyward_nb.pool.state import Incoming
 from skyward_nb.protocol.commands import PluginUse
-from skyward_nb.protocol.events import Event, Hello, Phase, RankLost, Step
+from skyward_nb.protocol.events import Event, Hello, Phase, RankLost, Remark, Step
 from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.base import AgentGone, MachineEnded, MachinesEnded, Tell
 from skyward_nb.words.errors import (
@@ -67,7 +67,7 @@ class Lifecycle:
                     self._connect(watch)
                     self._renewal.begin(watch, keeps=context.spec.resume)
                 self._runs.probe(watch)
-                self._runs.resume(watch)
+                self._resume(watch)
             except AgentGone as gone:
                 idle = f"no client came for idle={context.spec.idle:g} s"
                 why = f"its agents ended before they were reached: {idle}"
@@ -82,6 +82,17 @@ class Lifecycle:
             raise
         finally:
             context.nodelog.close()
+
+    def _resume(self, watch: Watch) -> None:
+        """Give the first ranks names of a checkpoint; where that cannot be, the pool stays, and its first cell says why."""
+        try:
+            self._runs.resume(watch)
+        except PoolError as error:
+            # A pool that was lost, or taken back, has an error of its own kind.
+            if type(error) is not PoolError or self._context.state.has_ended:
+                raise
+            watch(Phase(""))
+            watch(Remark(error.message))
 
     def become(self, spec: PoolSpec, watch: Watch) -> PoolChange:
         """Begin a new generation with the frameworks and the packages of `spec`; what came of it.
@@ -177,6 +188,7 @@ class Lifecycle:
         context.ledger.adopt(state.last_run)
         state.has_begun(is_whole=context.generations.adopt(hellos))
         self._runs.unseen, self._runs.never_begun = unseen_of(hellos)
+        context.begun_without = registry.begun_without(context.entry)
         registry.conducted(context.entry, context.known_client)
         for link, why in ended.items():
             for event in self._renewal.machine_ended(link, why):

@@ -7,6 +7,7 @@ in the same state: ranks of a training after the same step.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -42,6 +43,7 @@ Ask = Callable[[RunRequest], RunOutcome]
 _KEEP_LIMIT = 60.0
 """Seconds that ranks may take to keep their names where a notice does not say when their machine ends."""
 _INTERRUPTED = "interrupted"
+_WITHOUT = "`%sky restart`"
 _AT_LEAST = 10.0
 """Seconds that they have in any case: the clock here may be another one than the machine's."""
 
@@ -55,8 +57,6 @@ class Resuming:
         """Whether ranks were begun anew, and have no names of a checkpoint yet."""
         self._due: dict[str, float] = {}
         """When a cell is stopped since a machine ends, by machine."""
-        self._since = 0
-        """The last generation that was begun without names: those from before it are not taken."""
         self.last_work: int = 0
         """The last run that may have changed names."""
         self._kept = 0, 0
@@ -66,9 +66,14 @@ class Resuming:
 
     def begun_anew(self, *, resumes: bool) -> None:
         """Note that ranks were begun anew, and whether they go on from a checkpoint."""
+        context = self._context
         if not resumes:
-            self._since = self._context.state.generation
-        self.is_due = resumes and bool(self._context.spec.checkpoint)
+            context.begun_without = context.state.generation
+            if context.spec.checkpoint and context.state.generation > 1:
+                # For clients that attach later.
+                with contextlib.suppress(OSError):
+                    context.enter_in_registry()
+        self.is_due = resumes and bool(context.spec.checkpoint)
 
     def told_once(self) -> tuple[str, ...]:
         """Where ranks go on from, or where their names were kept, in words; each once."""
@@ -225,10 +230,11 @@ class Resuming:
     def resume(self, ask: Ask) -> frozenset[str]:
         """Give ranks their names of the newest checkpoint; which names these are. Raises `PoolError`."""
         spec, ledger = self._context.spec, self._context.ledger
+        since = self._context.begun_without
         answers = self._asked(ask, "look()")
         seen = [from_json(each, list[SeenCheckpoint]) for _, each in sorted(answers.items())]
-        pool_id, others = self._context.pool_id, spec.resume and not self._since
-        chosen = newest(seen, pool_id, since=self._since, or_others=others)
+        pool_id, others = self._context.pool_id, spec.resume and not since
+        chosen = newest(seen, pool_id, since=since, or_others=others)
         if chosen is None:
             self.is_due = False
             self._told.append(
@@ -242,7 +248,7 @@ class Resuming:
         needed = frozenset(module for part in chosen.parts for module in part.needs)
         older = newest(
             [[each for each in found if each.key != chosen.key] for found in seen],
-            pool_id, since=self._since, or_others=others,
+            pool_id, since=since, or_others=others,
         )  # fmt: skip
         advice = self._advice(chosen, older)
         answers = self._asked(ask, f"restore({chosen.key!r}, {skipped!r})", needed, advice)
@@ -302,15 +308,17 @@ class Resuming:
     def _advice(
         self, chosen: SeenCheckpoint | None = None, older: SeenCheckpoint | None = None
     ) -> str:
-        """What to do where names cannot be had: a pool whose first ranks cannot have them ends."""
-        is_first = self._context.state.generation == 1
-        how = "A pool without resume" if is_first else "`%sky restart`"
-        if chosen is None or older is None:
-            return f"{how} begins without them"
+        """What to do where names cannot be had, and which these are."""
+        if chosen is None:
+            return f"{_WITHOUT} begins without them"
+        names = sorted({name for part in chosen.parts for name in (*part.names, *part.states)})
+        named = f"It has {spell_list(names)}. " if names else ""
+        if older is None:
+            return f"{named}{_WITHOUT} begins without them"
         place = self._context.spec.checkpoints
         return (
-            f"To go on from the one before, of {spell_time(older.at)}, remove {place}/{chosen.key} and run again; "
-            f"{how[0].lower()}{how[1:]} begins without names"
+            f"{named}To go on from the one before, of {spell_time(older.at)}, remove {place}/{chosen.key} and run again; "
+            f"{_WITHOUT} begins without names"
         )
 
     def _check(self, chosen: SeenCheckpoint) -> None:
@@ -321,14 +329,14 @@ class Resuming:
             raise PoolError(
                 spec.name,
                 f"the checkpoint of {at} in {spec.checkpoints} has names of {count_ranks(range(part.world_size))}, and "
-                f"this pool is of {spec.world_size}: ask for as many, or begin without `resume`",
+                f"this pool is of {spec.world_size}: ask for as many. {self._advice(chosen)}",
             )
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         if part.python.rpartition(".")[0] != here:
             raise PoolError(
                 spec.name,
                 f"the checkpoint of {at} in {spec.checkpoints} was written by Python {part.python}, and code does not "
-                f"travel to {here}: begin without `resume`",
+                f"travel to {here}. {self._advice(chosen)}",
             )
 
 

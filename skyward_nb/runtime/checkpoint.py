@@ -10,12 +10,13 @@ import importlib
 import os
 import platform
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -36,6 +37,7 @@ from skyward_nb.words.checkpoints import (
     NotKept,
     RestoredPart,
     SeenCheckpoint,
+    beginning_of,
     is_part,
     key_of,
     outdated,
@@ -46,6 +48,9 @@ from skyward_nb.words.info import InstanceInfo
 
 _ATOMS = (str, bytes, int, float, complex, bool, type(None), FunctionType, type)
 _MOST_PARTS = 10_000
+_ANSWERS_WITHIN = 60.0
+"""Seconds for a question to the place of checkpoints; writing and reading names takes as long as it takes."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -249,26 +254,55 @@ def _is_plain(value: object) -> bool:
 
 def probe() -> str:
     """Write a file of this rank there, and nothing else; raises OSError."""
-    _place().write(*_probe(instance_info().pool_rank), [b"."], None)
+    rank = instance_info().pool_rank
+    _in_time(lambda: _place().write(*_probe(rank), [b"."], None))
     return ""
 
 
 def probed() -> str:
     """The ranks whose files are not seen here, as JSON."""
     unseen: list[int] = []
-    for rank in range(_world_size(instance_info())):
-        try:
-            _place().read(*_probe(rank))
-        except OSError:
-            unseen.append(rank)
+
+    def look_for_all() -> None:
+        for rank in range(_world_size(instance_info())):
+            try:
+                _place().read(*_probe(rank))
+            except OSError:
+                unseen.append(rank)
+
+    _in_time(look_for_all)
     return msgspec.json.encode(unseen).decode()
 
 
 def unprobed() -> str:
     """Remove these files, on the first rank."""
     if not instance_info().pool_rank:
-        _place().remove(_probe(0)[0])
+        _in_time(lambda: _place().remove(_probe(0)[0]))
     return ""
+
+
+def _in_time(work: Callable[[], T]) -> T:
+    """What this does with the place; raises TimeoutError where that takes too long, as with a server that hangs."""
+    done: list[T] = []
+    raised: list[BaseException] = []
+
+    def do() -> None:
+        try:
+            done.append(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            raised.append(error)
+
+    thread = threading.Thread(target=do, name="skyward-checkpoint", daemon=True)
+    thread.start()
+    thread.join(_ANSWERS_WITHIN)
+    if raised:
+        raise raised[0]
+    if not done:
+        raise TimeoutError(
+            f"{os.environ[VARIABLE]} has not answered for {_ANSWERS_WITHIN:g} s: the server that it is on may hang "
+            "(NFS, EFS, FSx), or its port be closed. `ls` on the machine shows it"
+        )
+    return done[0]
 
 
 def _probe(rank: int) -> tuple[str, str]:
@@ -280,13 +314,13 @@ def _probe(rank: int) -> tuple[str, str]:
 
 def look() -> str:
     """The checkpoints that this rank sees, as JSON of `SeenCheckpoint`s; raises OSError."""
-    return msgspec.json.encode(_seen(_place())).decode()
+    return msgspec.json.encode(_in_time(lambda: _seen(_place()))).decode()
 
 
 def _seen(place: CheckpointPlace, pool_id: str = "") -> list[SeenCheckpoint]:
     """Checkpoints, also of halves without a part; of this pool if one is given. Other files are let alone."""
     there: list[SeenCheckpoint] = []
-    for key, names in place.files().items():
+    for key, names in place.files(beginning_of(pool_id) if pool_id else "").items():
         seen = SeenCheckpoint(key, ())
         if not seen.pool_id or pool_id not in ("", seen.pool_id):
             continue

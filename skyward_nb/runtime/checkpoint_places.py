@@ -39,8 +39,8 @@ class CheckpointPlace(Protocol):
         """The bytes of a file, writable and private to this process."""
         ...
 
-    def files(self) -> dict[str, list[str]]:
-        """The names of all files, by key."""
+    def files(self, beginning: str = "") -> dict[str, list[str]]:
+        """The names of files, by key, of keys that begin so."""
         ...
 
     def remove(self, key: str) -> None:
@@ -113,10 +113,12 @@ class _SharedFolder:
                 at += count
             return data[:at]
 
-    def files(self) -> dict[str, list[str]]:
+    def files(self, beginning: str = "") -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         with contextlib.suppress(FileNotFoundError):
             for each in sorted(self._folder.iterdir()):
+                if not each.name.startswith(beginning):
+                    continue
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     found[each.name] = [file.name for file in sorted(each.iterdir())]
         return found
@@ -208,11 +210,11 @@ class _Bucket:
             self._client.download_fileobj(self._bucket, f"{self._prefix}{key}/{name}", into)
         return into.getbuffer()
 
-    def files(self) -> dict[str, list[str]]:
+    def files(self, beginning: str = "") -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         with self._told():
             pages = self._client.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + beginning):
                 for each in page.get("Contents", ()):
                     key, _, name = each["Key"].removeprefix(self._prefix).partition("/")
                     found.setdefault(key, []).append(name)
@@ -220,6 +222,6 @@ class _Bucket:
 
     def remove(self, key: str) -> None:
         with self._told():
-            names = self.files().get(key, [])
+            names = self.files(f"{key}/").get(key, [])
             for name in sorted(names, key=lambda name: not name.endswith(PART)):
                 self._client.delete_object(Bucket=self._bucket, Key=f"{self._prefix}{key}/{name}")

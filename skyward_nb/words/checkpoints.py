@@ -172,6 +172,11 @@ def read_place(option: str, text: str) -> str:
     return posixpath.normpath(text)
 
 
+def beginning_of(pool_id: str) -> str:
+    """How the names of a pool's checkpoints begin."""
+    return f"{pool_id}-g"
+
+
 def key_of(pool_id: str, generation: int, run: int, count: int) -> str:
     """The name of a checkpoint, which all ranks find alike: the `count`th of a run."""
     return f"{pool_id}-g{generation:04d}-r{run:06d}-{count}"

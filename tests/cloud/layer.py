@@ -257,11 +257,14 @@ class Layer:
             self._unseen[each] = self.late
             self.stock.placed(call.region, each, group, nics)
             self._begin(call, each)
-            if self.reason[0]:
-                self._over(self.stock.terminate(each, *self.reason), each)
+        self._end_at_once(instances)
         if token:
             self._tokens[call.region, self._zone(call), token] = (named, answer)
         return answer
+
+    def _end_at_once(self, instances: list[str]) -> None:
+        for each in instances if self.reason[0] else ():
+            self._over(self.stock.terminate(each, *self.reason), each)
 
     def _begin(self, call: Call, instance: str) -> None:
         """A machine for an instance, at the addresses that the API tells."""

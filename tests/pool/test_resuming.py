@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 from later import Later
-from pools import request, values
+from pools import found, request, values
 from waiting import until
 
+from skyward_nb.pool.pool import Pool
+from skyward_nb.protocol.events import Remark
+from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.words.errors import PoolError
+from skyward_nb.words.spec import PoolSpec
 
 np = Later("numpy")
 MADE = """
@@ -175,12 +179,27 @@ def test_functions_and_classes_are_the_notebooks_own_where_it_has_them(make, pla
     assert values(second, "grown(level), grown.__globals__ is globals()") == [(3, True)]
 
 
-def test_a_checkpoint_of_other_ranks_is_refused_and_nothing_is_left(make, place):
+def test_a_checkpoint_of_other_ranks_is_refused_and_the_pool_stays(make, place):
     first = make(nodes=2, checkpoint=place)
     values(first, "import skyward_nb as sky\nx = 1\nsky.checkpoint()")
     first.close()
-    with pytest.raises(PoolError, match="has names of ranks 0-1, and this pool is of 3"):
-        make(nodes=3, checkpoint=place, resume=True)
+    told = []
+    spec = PoolSpec(nodes=3, checkpoint=place, resume=True)
+    pool = Pool(spec, PROVIDERS["local"](), lambda _: None)
+    pool.start(told.append)
+    try:
+        pids = [*pool.pids.values()]
+        with pytest.raises(PoolError) as caught:
+            ran(pool, "x")
+        why = caught.value.message
+        assert "has names of ranks 0-1, and this pool is of 3: ask for as many. It has x. " in why
+        assert why.endswith("`%sky restart` begins without them")
+        assert why in [each.text for each in told if isinstance(each, Remark)]
+        assert [*pool.pids.values()] == pids and not pool.closed
+        pool.restart(lambda _: None)
+        assert values(pool, "'x' in globals()") == [False] * 3
+    finally:
+        pool.close()
 
 
 def test_what_is_half_written_damaged_or_of_others_is_never_taken(make, place):
@@ -246,6 +265,22 @@ def test_after_a_restart_names_from_before_it_do_not_come_back(make, place):
     assert values(pool, "x") == ["good"]
 
 
+def test_who_attaches_after_a_restart_does_not_get_names_from_before_it(make, place):
+    pool = make(nodes=1, checkpoint=place, resume=True)
+    values(pool, "import skyward_nb as sky\nx = 'bad'\nsky.checkpoint()")
+    pool.restart(lambda _: None)
+    ran(pool, "y = 1")
+    pool.leave()
+    later = found(pool)
+    try:
+        later.attach(lambda _: None)
+        killed(later, 0)
+        outcome = ran(later, "x")
+        assert outcome.failed and outcome.pool_lost[0].endswith("ranks begin without names")
+    finally:
+        later.close()
+
+
 def test_a_damaged_checkpoint_is_told_with_the_one_before_it(make, place):
     pool = make(nodes=1, checkpoint=place)
     values(pool, "import skyward_nb as sky\nx = 1\nsky.checkpoint()")
@@ -258,8 +293,11 @@ def test_a_damaged_checkpoint_is_told_with_the_one_before_it(make, place):
     assert told.value.message.endswith(
         f"remove {at} and run again; `%sky restart` begins without names"
     )
-    with pytest.raises(PoolError, match="a pool without resume begins without names"):
-        make(nodes=1, checkpoint=place, resume=True)
+    assert "It has x. To go on" in told.value.message
+    again = make(nodes=1, checkpoint=place, resume=True)
+    with pytest.raises(PoolError, match="`%sky restart` begins without names"):
+        ran(again, "1")
+    again.close()
     shutil.rmtree(at)
     assert values(pool, "x") == [1]
 

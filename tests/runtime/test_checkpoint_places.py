@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import pytest
 from later import Later, needs
 from pools import request, values
 
+from skyward_nb.runtime import checkpoint
 from skyward_nb.runtime.checkpoint_places import place_at
+from skyward_nb.words.checkpoints import VARIABLE
 
 boto3 = Later("boto3")
 moto_server = Later("moto.server")
@@ -65,6 +68,29 @@ def test_what_others_may_have_written_is_not_read(folder, tmp_path, which):
         folder.read("key", "name")
 
 
+def test_a_place_that_hangs_has_a_limit(tmp_path, monkeypatch):
+    """Opening a FIFO waits for somebody else, as opening a file of a server that is gone does."""
+    key = tmp_path / "other-1a2b3c-g0001-r000001-1"
+    key.mkdir()
+    os.mkfifo(key / "rank-0.json")
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    monkeypatch.setattr(checkpoint, "_ANSWERS_WITHIN", 0.2)
+    with pytest.raises(TimeoutError, match=r"has not answered for 0.2 s: .* may hang \(NFS"):
+        checkpoint.look()
+    os.close(os.open(key / "rank-0.json", os.O_WRONLY))  # it goes on, and ends
+    (thread,) = [each for each in threading.enumerate() if each.name == "skyward-checkpoint"] or [
+        None
+    ]
+    if thread is not None:
+        thread.join(20)
+
+
+def test_only_files_of_this_beginning_are_listed(folder):
+    for key in ("one-g1", "one-g2", "other-g1"):
+        folder.write(key, "rank-0.names", [b"x"], None)
+    assert [*folder.files("one-g")] == ["one-g1", "one-g2"]
+
+
 # ── S3 ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -100,7 +126,16 @@ def test_a_bucket_has_the_same_files(bucket):
     with pytest.raises(TimeoutError, match="there was not time enough"):
         place.write("late", "rank-0.names", PARTS, time.time() - 1)
     assert place.files() == {"key": ["rank-0.json", "rank-0.names"]}
+    place.write("key2", "rank-0.names", [b"x"], None)
+    asked = []
+    place._client.meta.events.register(
+        "before-parameter-build.s3.ListObjectsV2",
+        lambda params, **_: asked.append(params["Prefix"]),
+    )
     place.remove("key")
+    assert asked == ["some/where/key/"], "not what others have there"
+    assert place.files("key") == {"key2": ["rank-0.names"]} and asked[1:] == ["some/where/key"]
+    place.remove("key2")
     assert place.files() == {}
     with pytest.raises(OSError, match=r"s3://other: .*NoSuchBucket.*instance_profile="):
         place_at("s3://other").files()

@@ -16,9 +16,7 @@ OF_KEYS = frozenset({CLIENT_FAILED, WRONG_KEY})
 _OWN = "alias/aws/ebs"
 """The key that AWS makes in each region, which every user of the account may use."""
 _NEEDED = "kms:CreateGrant, kms:Decrypt, kms:DescribeKey, kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt*"
-_OPERATIONS = (
-    "Decrypt Encrypt GenerateDataKey GenerateDataKeyWithoutPlaintext CreateGrant DescribeKey ReEncryptFrom ReEncryptTo"
-)
+_OPERATIONS = "Decrypt Encrypt GenerateDataKey GenerateDataKeyWithoutPlaintext CreateGrant DescribeKey ReEncryptFrom ReEncryptTo"
 
 
 async def why(cloud: AWSClient, offer: Offer, account: str, fault: AWSError) -> str:
@@ -46,7 +44,9 @@ async def why(cloud: AWSClient, offer: Offer, account: str, fault: AWSError) -> 
     )
     if not offer.spot:
         return words
-    role = f"arn:aws:iam::{account}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot"
+    role = (
+        f"arn:aws:iam::{account}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot"
+    )
     return (
         f"{words}. Spot machines also take a grant: `aws kms create-grant --region {offer.region} --key-id {key} "
         f"--grantee-principal {role} --operations {_OPERATIONS}`"
