@@ -34,7 +34,8 @@ is_free() {
   said=$(cat "$sys/${1##*/}/device/model" 2>/dev/null | sed 's/ *$//')
   [ "$said" = "$model" ] || return 1
   # One line: the disk alone, without partitions or anything that is made of it; and no place.
-  [ "$(lsblk -n -r -o NAME,MOUNTPOINT "$1")" = "${1##*/} " ] || return 1
+  [ "$(lsblk -n -r -o NAME "$1")" = "${1##*/}" ] || return 1
+  [ -z "$(lsblk -n -r -o MOUNTPOINT "$1" | tr -d ' \n')" ] || return 1
   ! grep -q "^$1 " /proc/swaps || return 1
   signs=$($as wipefs -n "$1") || return 1
   [ -z "$signs" ] || return 1

@@ -84,12 +84,16 @@ class Lifecycle:
             context.nodelog.close()
 
     def _resume(self, watch: Watch) -> None:
-        """Give the first ranks names of a checkpoint; where that cannot be, the pool stays, and its first cell says why."""
+        """Give the first ranks names of a checkpoint; where that cannot be, the pool stays, and its first cell says why.
+
+        Code that calls functions would not see that: there it is an error.
+        """
         try:
             self._runs.resume(watch)
         except PoolError as error:
             # A pool that was lost, or taken back, has an error of its own kind.
-            if type(error) is not PoolError or self._context.state.has_ended:
+            context = self._context
+            if type(error) is not PoolError or context.state.has_ended or context.in_python:
                 raise
             watch(Phase(""))
             watch(Remark(error.message))

@@ -43,7 +43,6 @@ Ask = Callable[[RunRequest], RunOutcome]
 _KEEP_LIMIT = 60.0
 """Seconds that ranks may take to keep their names where a notice does not say when their machine ends."""
 _INTERRUPTED = "interrupted"
-_WITHOUT = "`%sky restart`"
 _AT_LEAST = 10.0
 """Seconds that they have in any case: the clock here may be another one than the machine's."""
 
@@ -309,16 +308,17 @@ class Resuming:
         self, chosen: SeenCheckpoint | None = None, older: SeenCheckpoint | None = None
     ) -> str:
         """What to do where names cannot be had, and which these are."""
+        how = "a pool without resume" if self._context.in_python else "`%sky restart`"
         if chosen is None:
-            return f"{_WITHOUT} begins without them"
+            return f"{how[0].upper()}{how[1:]} begins without them"
         names = sorted({name for part in chosen.parts for name in (*part.names, *part.states)})
         named = f"It has {spell_list(names)}. " if names else ""
         if older is None:
-            return f"{named}{_WITHOUT} begins without them"
+            return f"{named}{how[0].upper()}{how[1:]} begins without them"
         place = self._context.spec.checkpoints
         return (
             f"{named}To go on from the one before, of {spell_time(older.at)}, remove {place}/{chosen.key} and run again; "
-            f"{_WITHOUT} begins without names"
+            f"{how} begins without names"
         )
 
     def _check(self, chosen: SeenCheckpoint) -> None:

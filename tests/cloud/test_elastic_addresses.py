@@ -8,7 +8,7 @@ import shutil
 import pytest
 from cloud.renter import CPU, GPU, launches, offer
 
-from skyward_nb.providers.aws import launch
+from skyward_nb.providers.aws import launch, termination
 from skyward_nb.providers.aws.elastic_addresses import release_spare
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
@@ -124,8 +124,26 @@ def test_an_address_in_use_is_left_for_the_next_try(api, renter):
     made.launch(offer(GPU))
     api.fail("ReleaseAddress", "InvalidIPAddress.InUse")
     left = made.end()
-    assert [each for each in left.others if "address default-abc" in each]
+    assert [
+        each for each in left.others if each == "Elastic IP addresses of default-abc (us-east-1)"
+    ]
     assert len(api.left()["addresses"]) == 1
+    assert not made.end()
+    assert api.left() == {}
+
+
+def test_machines_that_may_run_on_can_be_reached(api, renter, monkeypatch):
+    """They are told to power off by SSH then."""
+    made = renter(nodes=2)
+    made.launch(offer(GPU))
+
+    async def alive(*_: object):
+        return ["i-1"]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(termination, "end_machines", alive)
+        assert [each for each in made.end().others if each.startswith("Elastic IP addresses of ")]
+    assert len(api.left()["addresses"]) == 2
     assert not made.end()
     assert api.left() == {}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from leaks import leaves_nothing
 
 import skyward_nb as sky
 from skyward_nb.pickling.home_namespace import home
-from skyward_nb.words.errors import OptionError
+from skyward_nb.words.errors import OptionError, PoolError
 
 
 def kept(number):
@@ -29,6 +31,18 @@ def test_ranks_of_another_pool_of_the_name_have_what_these_had(tmp_path):
             nodes=2, checkpoint=str(place), resume=True, name="mine", quiet=True
         ) as pool:
             assert list(sky.function(total)() @ pool) == [3, 4]
+
+
+def test_a_pool_of_calls_whose_names_cannot_be_had_ends(tmp_path):
+    with leaves_nothing():
+        with sky.Compute(nodes=1, checkpoint=tmp_path, name="mine", quiet=True) as pool:
+            (at,) = sky.function(kept)(3) @ pool
+        Path(at, "rank-0.names").write_bytes(b"?")
+        with (
+            pytest.raises(PoolError, match=r"It has total. A pool without resume begins without"),
+            sky.Compute(nodes=1, checkpoint=tmp_path, resume=True, name="mine", quiet=True),
+        ):
+            pass
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,13 @@ class CreatedResource(msgspec.Struct, frozen=True):
     region: str
     name: str
 
+    def __str__(self) -> str:
+        return (
+            f"Elastic IP addresses of {self.name}"
+            if self.kind == "address"
+            else f"{self.kind} {self.name}"
+        )
+
 
 class RunningInstance(msgspec.Struct, frozen=True, kw_only=True):
     """One instance that runs; `price` in dollars an hour, `host_key` as a line of OpenSSH.

@@ -203,7 +203,7 @@ async def _end_groups(cloud: AWSClient, region: str, found: SweepReport) -> None
             if await termination.remove(cloud, made):
                 found.others.append(made.name)
             else:
-                found.left.append(f"{made.kind} {made.name} ({region})")
+                found.left.append(f"{made} ({region})")
 
 
 async def _release_addresses(cloud: AWSClient, region: str, found: SweepReport) -> None:
@@ -220,5 +220,7 @@ async def _release_addresses(cloud: AWSClient, region: str, found: SweepReport) 
         if pool_id not in known:
             lost.setdefault(pool_id, []).append(str(each.get("PublicIp", each["AllocationId"])))
     for pool_id, names in lost.items():
-        is_gone = await elastic_addresses.release(cloud, region, pool_id)
-        (found.addresses if is_gone else found.left).extend(names)
+        if await elastic_addresses.release(cloud, region, pool_id):
+            found.addresses += names
+        else:
+            found.left += [f"Elastic IP address {each} ({region})" for each in names]

@@ -89,7 +89,7 @@ async def other_account(cloud: AWSClient, record: RentalRecord) -> str:
 def _unseen(record: RentalRecord, account: str) -> Leftovers:
     """All that a record names, as these credentials are of another account."""
     machines = [name for region in record.regions for name in _known(record, region)]
-    others = tuple(f"{each.kind} {each.name} ({each.region})" for each in record.made)
+    others = tuple(f"{each} ({each.region})" for each in record.made)
     profile = f", with aws_profile={record.profile}" if record.profile else ""
     why = (
         f"the credentials here belong to account {account}, and it was rented in account {record.account}"
@@ -112,12 +112,11 @@ async def _end(
     for region in entry.record.regions:
         try:
             told(f"ending the machines of {region}")
-            machines += await end_machines(cloud, entry, region)
-            others += await _end_others(cloud, entry, region, until, told)
+            alive = await end_machines(cloud, entry, region)
+            machines += alive
+            others += await _end_others(cloud, entry, region, until, told, is_over=not alive)
         except AWSError as fault:
-            made = [
-                f"{each.kind} {each.name}" for each in entry.record.made if each.region == region
-            ]
+            made = [str(each) for each in entry.record.made if each.region == region]
             tokens = [each.token for each in _unended(entry.record, region)]
             alive = tokens or _known(entry.record, region)
             machines += alive or (
@@ -275,20 +274,29 @@ def _is_over(record: RentalRecord, region: str) -> bool:
 
 
 async def _end_others(
-    cloud: AWSClient, entry: RentalFolder, region: str, until: float, told: Callable[[str], None]
+    cloud: AWSClient,
+    entry: RentalFolder,
+    region: str,
+    until: float,
+    told: Callable[[str], None],
+    *,
+    is_over: bool,
 ) -> list[str]:
-    """Remove a pool's groups in a region; returns those that are still in use. Raises `AWSError`."""
+    """Remove a pool's groups in a region; returns those that are still in use. Raises `AWSError`.
+
+    Its addresses stay until its machines are `over`: they may have to be reached, to power off.
+    """
     pause = _PAUSE
     while True:
         left: list[CreatedResource] = []
         for made in [each for each in entry.record.made if each.region == region]:
-            if await remove(cloud, made):
+            if (is_over or made.kind != "address") and await remove(cloud, made):
                 with as_far_as_it_can():
                     entry.gone(made)
             else:
                 left.append(made)
         if not left or time.monotonic() + pause > until:
-            return [f"{each.kind} {each.name} ({region})" for each in left]
+            return [f"{each} ({region})" for each in left]
         told("waiting until the machines have ended, to remove their security group")
         await asyncio.sleep(pause)
         pause = min(2 * pause, _MOST_PAUSE)
