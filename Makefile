@@ -104,7 +104,7 @@ bench: build/bench/bin/python  ## the speeds, side by side with the peers, in on
 faults: $(STAMPS)/test  ## every fault at every moment, and a line cut at every byte; writes the table
 	$(BIN)/python -m pytest tests/faults --faults-table=tests/faults/README.md
 
-cloud-faults: tools  ## every call of AWS that goes wrong; writes the table
+cloud-faults: tools  ## every call of AWS that goes wrong, an hour and more; goes on where it was ended; writes the table
 	$(BIN)/python -m pytest -n 2 tests/cloud/test_leftovers.py --cloud-faults=tests/cloud/README.md
 
 minors:  ## the base package and its tests without frameworks, on every supported minor found

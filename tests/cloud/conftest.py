@@ -12,6 +12,7 @@ import pytest
 from cloud import table
 from cloud.cases import all_cases
 from cloud.people import People
+from cloud.played import Played
 from cloud.quotas import PLENTY, code
 from cloud.sky import Cloud
 from cluster.box import why_no_boxes
@@ -97,8 +98,6 @@ def offered(cloud, monkeypatch) -> Cloud:
 
 # ── faults ──────────────────────────────────────────────────────────────────────────────
 
-RESULTS = pytest.StashKey[list[tuple[int, int]]]()
-"""Of each case that was played its number, and the code that its process ended with."""
 _OPTION = "--cloud-faults"
 
 
@@ -110,10 +109,6 @@ def pytest_addoption(parser):
     )
 
 
-def pytest_configure(config):
-    config.stash[RESULTS] = []
-
-
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_make_scheduler(config, log):
     """Cases are played by all processes, each of which has a cloud of its own."""
@@ -122,20 +117,16 @@ def pytest_xdist_make_scheduler(config, log):
     return LoadScheduling(config, log) if config.getoption(_OPTION, default=None) else None
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node, error):
-    node.config.stash[RESULTS] += getattr(node, "workeroutput", {}).get("cloud_results", [])
-
-
 def pytest_sessionfinish(session, exitstatus):
-    found = session.config.stash[RESULTS]
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["cloud_results"] = found
+    path = session.config.getoption(_OPTION, default=None)
+    if path is None or hasattr(session.config, "workeroutput"):
         return
-    path, cases = session.config.getoption(_OPTION, default=None), all_cases()
+    own = Played(session.config.rootpath)
+    known, cases = own.codes(), all_cases()
     # A table of some of them would pass for one of all.
-    if path and len(found) == len(cases):
-        Path(path).write_text(table.written([(cases[number], code) for number, code in found]))
+    if all(str(each) in known for each in cases):
+        Path(path).write_text(table.written([(each, known[str(each)]) for each in cases]))
+        own.forget()
 
 
 @pytest.fixture
@@ -146,9 +137,9 @@ def quotas(shared_cloud: Cloud) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def cloud_results(request) -> list[tuple[int, int]]:
-    """What came of the cases so far."""
-    return request.config.stash[RESULTS]
+def played(request) -> Played | None:
+    """Where it is noted what came of cases, if all are played."""
+    return Played(request.config.rootpath) if request.config.getoption(_OPTION) else None
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,14 @@
 """Whatever becomes of whichever call, and of whoever makes it: nothing is left in the cloud.
 
-`--all` plays all cases, `--cloud-faults=PATH` also writes what came of them; else a sample is played.
+`--all` plays all cases, `--cloud-faults=PATH` also writes what came of them, and goes on where a run before it ended; else a
+sample is played.
 """
 
 from __future__ import annotations
 
 import pytest
 from cloud.cases import OTHERS, POOLS, Case, all_cases, calls_of, sample
+from cloud.played import Played
 from cloud.scenes import scene_of
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.usefixtures("quotas")]
@@ -14,9 +16,13 @@ pytestmark = [pytest.mark.timeout(200), pytest.mark.usefixtures("quotas")]
 
 def pytest_generate_tests(metafunc):
     if "case" in metafunc.fixturenames:
-        options = ("--all", "--cloud-faults")
-        takes_all = any(metafunc.config.getoption(each, default=None) for each in options)
-        metafunc.parametrize("case", all_cases() if takes_all else sample(), ids=str)
+        config, cases = metafunc.config, sample()
+        if config.getoption("--all", default=None):
+            cases = all_cases()
+        if config.getoption("--cloud-faults", default=None):
+            known = Played(config.rootpath).codes()
+            cases = [each for each in all_cases() if str(each) not in known]
+        metafunc.parametrize("case", cases, ids=str)
 
 
 def costs(cloud):
@@ -25,7 +31,7 @@ def costs(cloud):
     return {kind: names for kind, names in cloud.left().items() if kind in kinds}
 
 
-def test_nothing_is_left(case: Case, shared_cloud, people, cloud_results):
+def test_nothing_is_left(case: Case, shared_cloud, people, played):
     cloud, person, scene = shared_cloud, people.person(), scene_of(case.scene)
     try:
         begun = scene.begin(cloud, person)
@@ -46,7 +52,8 @@ def test_nothing_is_left(case: Case, shared_cloud, people, cloud_results):
         swept = person.does("sweep")
         assert swept.code == 0, swept
         cloud.nothing_left()
-        cloud_results.append((all_cases().index(case), ended.code))
+        if played is not None:
+            played.note(str(case), ended.code)
     except BaseException:
         cloud.calm()
         cloud.reset()
