@@ -3,7 +3,7 @@
 docs.aws.amazon.com/AWSEC2/latest/UserGuide/elastic-ip-addresses-eip.html: five for each region of an account, unless it
 was given more. docs.aws.amazon.com/AWSEC2/latest/APIReference/API_ReleaseAddress.html: one that a machine has is
 disassociated first, else `InvalidIPAddress.InUse`. API_AssociateAddress.html: of a machine with several interfaces one
-is named, and an address that is taken is not taken from there unless that is asked for.
+is named, and DescribeAddresses has both; an address that is taken is not taken from there unless that is asked for.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Addresses:
             words = f"resource {own.allocation_id} is already associated with {own.association_id}"
             raise Refused("Resource.AlreadyAssociated", words)
         answer = self._forward(call)
+        if not answer.code:
+            own.instance = card.instance
         if not answer.code and (there := self._public(card.instance.id)):
             own.public_ip = card.public_ip = there
         return answer

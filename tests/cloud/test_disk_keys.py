@@ -21,6 +21,7 @@ STATE = ("Client.InvalidKMSKey.InvalidState", "The KMS key provided is in an inc
     [
         (FAILED, KEY, False, (KEY, "kms:CreateGrant", "Client error on launch")),
         (FAILED, KEY, True, (KEY, "aws kms create-grant", "AWSServiceRoleForEC2Spot")),
+        (FAILED, KEY.replace(":aws:", ":aws-cn:"), True, ("arn:aws-cn:iam::123456789012:role",)),
         (FAILED, "alias/aws/ebs", False, ("AWS's own key", "if ami= is")),
         (STATE, KEY, False, ("is disabled or about to be deleted", f"enable-key --key-id {KEY}")),
     ],

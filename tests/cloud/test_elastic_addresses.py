@@ -61,15 +61,54 @@ def test_others_have_none(api, renter, options, kind, cards):
     assert api.left() == {}
 
 
-def test_where_the_account_may_have_no_more_nothing_is_rented(api, renter):
+def test_where_the_account_may_have_no_more_one_card_is_used(api, renter):
     made = renter(nodes=6)
-    with pytest.raises(LaunchError) as caught:
-        made.launch(offer(GPU))
-    assert not launches(api)
-    for words in ("AddressLimitExceeded", "L-0263D0A3", "public_ip=no", "placement='no'"):
-        assert words in caught.value.message
+    found = made.launch(offer(GPU))
+    asked = launches(api)[0].parameters
+    assert [key for key in asked if key.endswith("NetworkCardIndex")] == [
+        "NetworkInterface.1.NetworkCardIndex"
+    ]
+    assert asked["NetworkInterface.1.InterfaceType"] == "efa"
+    assert all(each.public for each in found) and len(found) == 6
+    told = made.words()
+    for words in (f"{GPU.name} uses 1 of its 4 network cards", "L-0263D0A3", "public_ip=no"):
+        assert words in told
+    assert not api.left().get("addresses")
     assert not made.end()
     assert api.left() == {}
+
+
+def test_a_policy_that_knows_no_addresses_leaves_no_record(api, renter):
+    """docs/aws-policy.json had no such calls before: what may not be asked for is not there."""
+    api.fail("DescribeAddresses", "UnauthorizedOperation", times=0)
+    made = renter(nodes=2)
+    with pytest.raises(AccountError, match=r"docs/aws-policy\.json"):
+        made.launch(offer(GPU))
+    assert not launches(api)
+    assert not made.end()
+    assert api.left() == {} and not made.entry.folder.exists()
+
+
+def test_what_may_not_be_removed_keeps_nothing_else(api, renter):
+    made = renter(nodes=2)
+    made.launch(offer(GPU))
+    api.fail("DescribeAddresses", "UnauthorizedOperation")
+    assert "UnauthorizedOperation" in str(made.end())
+    assert set(api.left()) == {"addresses"}
+    assert not made.end()
+    assert api.left() == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "told"), [("UnauthorizedOperation", False), ("RequestLimitExceeded", True)]
+)
+def test_a_sweep_that_could_not_look_for_addresses_says_so(api, renter, code, told):
+    made = renter(nodes=2)
+    made.launch(offer(GPU))
+    assert not made.end()
+    api.fail("DescribeAddresses", code, times=0)
+    report = swept()
+    assert ("Elastic IP addresses in us-east-1" in str(report)) is told
 
 
 def test_who_may_not_allocate_is_told_before_machines_are_paid_for(api, renter):
@@ -154,6 +193,17 @@ def test_spare_ones_are_released_and_those_in_use_are_not(api, renter):
     asyncio.run(release_spare(made.cloud, made.entry))
     assert len(api.left()["addresses"]) == 2
     assert not made.end()
+
+
+def test_those_of_a_machine_that_was_replaced_are_released(api, renter):
+    made = renter(nodes=2)
+    first, _ = made.launch(offer(GPU))
+    ending = termination.end_some(made.cloud, made.entry, first.region, [first.instance])
+    assert asyncio.run(ending) == []
+    asyncio.run(release_spare(made.cloud, made.entry, {first.instance}))
+    assert len(api.left()["addresses"]) == 1
+    assert not made.end()
+    assert api.left() == {}
 
 
 def test_a_sweep_releases_those_whose_record_is_gone(api, renter):

@@ -123,7 +123,7 @@ _WAYS = {
         "MaxSpotInstanceCountExceeded",
         "MaxSpotFleetRequestCountExceeded",
     },
-    NextStep.REGION: {"OptInRequired", "AddressLimitExceeded"},
+    NextStep.REGION: {"OptInRequired"},
     NextStep.AGAIN: {
         *_THROTTLED,
         "InternalError",
@@ -176,11 +176,6 @@ _ADVICE = {
     "InvalidSubnetID.NotFound": "this region has no such subnet: name another with subnet=",
     "VPCIdNotSpecified": "the account has no default VPC there: name a subnet with subnet=subnet-…",
     "MissingInput": "the account has no default VPC there: name a subnet with subnet=subnet-…",
-    "AddressLimitExceeded": "the account may have no more Elastic IP addresses there (5, unless it was given more), and each "
-    "machine with several network cards takes one to be reached at: `aws service-quotas "
-    "request-service-quota-increase --service-code ec2 --quota-code L-0263D0A3 --desired-value N` asks for more; "
-    "or reach them without, public_ip=no with jump= or a VPN; or take one card each, without EFA, in Python "
-    "sky.AWS(placement='no')",
     "VolumeLimitExceeded": "the account's limit for disks is reached there: run `%sky sweep`, or request a higher limit",
     "Unreadable": "the answer is not from AWS: is the internet reachable, without a proxy that asks for "
     "a login?",
@@ -206,9 +201,9 @@ OF_ACCOUNT = {
     "UnauthorizedOperation",
 }
 """Refusals of the credentials, or of the account: no other offer helps."""
-_DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
+DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _SAY_WHAT = {
-    *NOT_GIVEN, *_DENIED, CLIENT_FAILED, WRONG_KEY, "NotLinux", "Unreachable"
+    *NOT_GIVEN, *DENIED, CLIENT_FAILED, WRONG_KEY, "NotLinux", "Unreachable"
 } - {"NoCredentials"}  # fmt: skip
 """Errors whose own text is shown, too: AWS names the action and the policy that denies it."""
 _ENCODED = re.compile(r"\s*Encoded authorization failure message:\s*(\S+)\s*")
@@ -267,7 +262,7 @@ def spell_quota(quota: Quota, region: str, now: float | None, needed: int) -> st
 
 def advice_for(fault: AWSError) -> str:
     """Advice on a refusal, in words; "" if its own text is enough."""
-    advice = denials.advice(fault.message) if fault.code in _DENIED else _ADVICE.get(fault.code, "")
+    advice = denials.advice(fault.message) if fault.code in DENIED else _ADVICE.get(fault.code, "")
     if not fault.profile:
         return advice
     profile = shlex.quote(fault.profile)

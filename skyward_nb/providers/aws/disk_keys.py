@@ -44,9 +44,10 @@ async def why(cloud: AWSClient, offer: Offer, account: str, fault: AWSError) -> 
     )
     if not offer.spot:
         return words
-    role = (
-        f"arn:aws:iam::{account}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot"
-    )
+    partition = "aws"
+    if key.startswith("arn:"):
+        _, partition, _, _, account, *_ = key.split(":")
+    role = f"arn:{partition}:iam::{account}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot"
     return (
         f"{words}. Spot machines also take a grant: `aws kms create-grant --region {offer.region} --key-id {key} "
         f"--grantee-principal {role} --operations {_OPERATIONS}`"

@@ -8,7 +8,7 @@ https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/elastic-ip-addresses-eip.htm
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from skyward_nb.providers.aws.api_errors import AWSError
@@ -19,6 +19,7 @@ from skyward_nb.providers.aws.tags import of_pool, tagged
 _UNUSED = {"InvalidAssociationID.NotFound"}
 _GONE = {"InvalidAllocationID.NotFound", "InvalidAddressID.NotFound", "InvalidAddress.NotFound"}
 IN_USE = "InvalidIPAddress.InUse"
+NO_MORE = "AddressLimitExceeded"
 
 
 class ElasticAddresses:
@@ -65,8 +66,10 @@ async def reserve(
 ) -> ElasticAddresses:
     """So many addresses of a pool that no machine has, allocated if need be; raises `AWSError`."""
     pool_id = entry.record.pool_id
+    found = await _found(cloud, region, pool_id)
+    free = [str(each["AllocationId"]) for each in found if not each.get("AssociationId")]
+    # What may not be asked for cannot be there: it is recorded only now.
     entry.make(CreatedResource("address", region, pool_id))
-    free = [str(each["AllocationId"]) for each in await _found(cloud, region, pool_id, free=True)]
     while len(free) < count:
         tags = tagged(["elastic-ip"], entry.record)
         said = await cloud.ask("AllocateAddress", region, Domain="vpc", TagSpecifications=tags)
@@ -74,25 +77,25 @@ async def reserve(
     return ElasticAddresses(cloud, region, free[:count])
 
 
-async def release(cloud: AWSClient, region: str, pool_id: str, *, free: bool = False) -> bool:
-    """Release a pool's addresses, or those that no machine has; whether they are gone. Raises `AWSError`."""
-    found = await _found(cloud, region, pool_id, free=free)
+async def release(cloud: AWSClient, region: str, pool_id: str) -> bool:
+    """Release a pool's addresses; whether they are gone. Raises `AWSError`."""
+    found = await _found(cloud, region, pool_id)
     return all([await _release(cloud, region, each) for each in found])
 
 
-async def release_spare(cloud: AWSClient, entry: RentalFolder) -> None:
-    """Release the addresses of a pool that no machine has, as far as EC2 lets: the pool's end tries again."""
+async def release_spare(cloud: AWSClient, entry: RentalFolder, ended: Collection[str] = ()) -> None:
+    """Release the addresses of a pool that no machine has, or one that has `ended`; the pool's end tries again."""
     for made in entry.record.made:
         if made.kind == "address":
             with contextlib.suppress(AWSError):
-                await release(cloud, made.region, made.name, free=True)
+                for each in await _found(cloud, made.region, made.name):
+                    if not each.get("AssociationId") or each.get("InstanceId") in ended:
+                        await _release(cloud, made.region, each)
 
 
-async def _found(
-    cloud: AWSClient, region: str, pool_id: str, *, free: bool
-) -> list[dict[str, Any]]:
+async def _found(cloud: AWSClient, region: str, pool_id: str) -> list[dict[str, Any]]:
     said = await cloud.ask("DescribeAddresses", region, Filters=[of_pool(pool_id)])
-    return [each for each in said["Addresses"] if not (free and each.get("AssociationId"))]
+    return list(said["Addresses"])
 
 
 async def _release(cloud: AWSClient, region: str, address: dict[str, Any]) -> bool:

@@ -109,6 +109,8 @@ class Launch:
             self._step(f"{len(found)} × {now}", done=True)
             for each in steps:  # a LaunchError has them all
                 self._tell(Remark(each))
+            if self.request.fewer_cards:
+                self._tell(Remark(self.request.fewer_cards))
             self.chosen = now
             await release_spare(self._cloud, self._entry)
             return found

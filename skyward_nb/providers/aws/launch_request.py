@@ -15,6 +15,7 @@ from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.callers import callers_for
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.images import MachineImage, image_for
+from skyward_nb.providers.aws.network_cards import fewer_cards
 from skyward_nb.providers.aws.offer_walk import ZoneAttempt
 from skyward_nb.providers.aws.rental_records import RentalFolder, RunningInstance
 from skyward_nb.providers.aws.tags import tagged
@@ -58,6 +59,8 @@ class LaunchRequest:
         self._images: dict[tuple[str, str, bool], MachineImage] = {}
         self.user: str = ""
         """The user of the image of the last request."""
+        self.fewer_cards: str = ""
+        """Why the machines of the last request use one of their network cards, in words; "" if they use all."""
         self._addresses: elastic_addresses.ElasticAddresses | None = None
 
     async def arguments(self, now: ZoneAttempt, spent: float) -> dict[str, Any]:
@@ -91,11 +94,9 @@ class LaunchRequest:
             is_public=is_public,
             asked=self._access.public_ip,
         )
-        self._addresses = None
+        self._addresses, self.fewer_cards = None, ""
         if is_public and len(cards) > 1:
-            self._addresses = await elastic_addresses.reserve(
-                self.cloud, self.entry, region, self.spec.nodes
-            )
+            cards = await self._reachable(cards, now)
         arguments: dict[str, Any] = {
             "ImageId": image.ami,
             "InstanceType": kind.name,
@@ -133,6 +134,21 @@ class LaunchRequest:
             field = "Arn" if role.startswith("arn:") else "Name"
             arguments["IamInstanceProfile"] = {field: role}
         return arguments
+
+    async def _reachable(
+        self, cards: list[dict[str, Any]], now: ZoneAttempt
+    ) -> list[dict[str, Any]]:
+        """Of several cards, those of a machine that has a public address: one, where the account may have no more."""
+        try:
+            self._addresses = await elastic_addresses.reserve(
+                self.cloud, self.entry, now.offer.region, self.spec.nodes
+            )
+        except AWSError as fault:
+            if fault.code != elastic_addresses.NO_MORE:
+                raise
+            self.fewer_cards = fewer_cards(now.offer.type)
+            return [{**cards[0], "AssociatePublicIpAddress": True}]
+        return cards
 
     async def has_addresses(self, machines: Sequence[dict[str, Any]]) -> None:
         """Give machines that run the public addresses that EC2 does not give them. Raises `AWSError`."""

@@ -1,4 +1,4 @@
-"""What is told before machines with several network cards are rented. Pure."""
+"""What is told of machines with several network cards. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from skyward_nb.words.offers import InstanceType
 from skyward_nb.words.spec import PoolSpec
 
 _ADDRESSES = 5
+_LIMIT = f"of which an account has {_ADDRESSES} in each region unless it was given more (quota L-0263D0A3)"
+_WAY_ROUND = "public_ip=no with jump= or a VPN needs none"
 """Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/elastic-ip-addresses-eip.html."""
 
 
@@ -23,7 +25,14 @@ def card_remarks(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, ..
         return ()
     names = ", ".join(each.name for each in several)
     return (
-        f"machines with several network cards ({names}) take an Elastic IP address each, of which an account has "
-        f"{_ADDRESSES} in each region unless it was given more (quota L-0263D0A3): public_ip=no with jump= or a VPN "
-        "needs none",
+        f"machines with several network cards ({names}) take an Elastic IP address each, {_LIMIT}: without it they use "
+        f"one card. {_WAY_ROUND}",
+    )
+
+
+def fewer_cards(kind: InstanceType) -> str:
+    """Why machines of a type use one of their cards."""
+    return (
+        f"each {kind.name} uses 1 of its {kind.network_cards} network cards, as the account may have no more Elastic IP "
+        f"addresses there ({_LIMIT}): {_WAY_ROUND}"
     )

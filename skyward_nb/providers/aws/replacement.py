@@ -18,6 +18,7 @@ from skyward_nb.protocol.events import CostChanged, Phase, Remark, Step
 from skyward_nb.providers.aws import boot, key_pairs, quoting, rental_records, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.elastic_addresses import release_spare
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.machine import AWSMachine, machines_of
@@ -181,6 +182,7 @@ async def _ended(
         why = ""
     except AWSError as fault:
         left, why = names, f" ({spell_fault(fault)})"
+    await release_spare(cloud, entry, set(names) - set(left))
     if left:
         tell(Remark(f"{', '.join(left)} may still run{why}; it ends by itself, and with the pool"))
     else:
@@ -201,6 +203,7 @@ async def _undone(
                 left += await termination.end_machines(cloud, entry, region, since=since)
             except AWSError as fault:
                 left.append(f"machines launched in {region} ({spell_fault(fault)})")
+        await release_spare(cloud, entry)
         key_pairs.access_to(entry.folder, before, before.machines)
     tell(Phase(""))
     if left:

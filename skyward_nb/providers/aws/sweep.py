@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from skyward_nb.providers.aws import elastic_addresses, rental_records, tags, termination
-from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
+from skyward_nb.providers.aws.api_errors import DENIED, AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.rental_records import (
     CreatedResource,
@@ -211,8 +211,10 @@ async def _release_addresses(cloud: AWSClient, region: str, found: SweepReport) 
     only = [{"Name": f"tag:{tags.OWNER}", "Values": [rental_records.owner()]}]
     try:
         said = await cloud.ask("DescribeAddresses", region, Filters=only)
-    except AWSError:
-        return  # without the permission, there are none
+    except AWSError as fault:
+        if fault.code not in DENIED:  # without the permission, there are none
+            found.left.append(f"Elastic IP addresses in {region} ({spell_fault(fault)})")
+        return
     known = rental_records.pool_ids()
     lost: dict[str, list[str]] = {}
     for each in said["Addresses"]:

@@ -289,13 +289,21 @@ async def _end_others(
     pause = _PAUSE
     while True:
         left: list[CreatedResource] = []
+        refused: AWSError | None = None
         for made in [each for each in entry.record.made if each.region == region]:
-            if (is_over or made.kind != "address") and await remove(cloud, made):
+            try:
+                gone = (is_over or made.kind != "address") and await remove(cloud, made)
+            except AWSError as fault:
+                refused = refused or fault  # the others are removed all the same
+                continue
+            if gone:
                 with as_far_as_it_can():
                     entry.gone(made)
             else:
                 left.append(made)
         if not left or time.monotonic() + pause > until:
+            if refused is not None:
+                raise refused
             return [f"{each} ({region})" for each in left]
         told("waiting until the machines have ended, to remove their security group")
         await asyncio.sleep(pause)
