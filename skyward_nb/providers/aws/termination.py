@@ -114,7 +114,9 @@ async def _end(
             told(f"ending the machines of {region}")
             alive = await end_machines(cloud, entry, region)
             machines += alive
-            others += await _end_others(cloud, entry, region, until, told, is_over=not alive)
+            # Those of an attempt without an answer have no address, if there are any.
+            is_over = not any(each.startswith("i-") for each in alive)
+            others += await _end_others(cloud, entry, region, until, told, is_over=is_over)
         except AWSError as fault:
             made = [str(each) for each in entry.record.made if each.region == region]
             tokens = [each.token for each in _unended(entry.record, region)]
