@@ -64,8 +64,8 @@ is_coming() {
   esac
 }
 if ! mountpoint -q "$at" && { mountpoint -q "$joined" || has_unit; }; then
-  ls "$links"* >/dev/null 2>&1 || exit 0
   while ! mountpoint -q "$joined"; do
+    ls "$links"* >/dev/null 2>&1 || exit 0
     [ "$patience" -gt 0 ] && is_coming || exit 0
     patience=$((patience - 1))
     sleep 1
