@@ -7,6 +7,7 @@ https://docs.aws.amazon.com/fsx/latest/LustreGuide/mounting-ec2-instance.html.
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import re
 import shlex
@@ -21,7 +22,7 @@ NFS = ("nfs-common",)
 """The Debian packages that NFS takes."""
 _PATIENCE = 45
 """Seconds within which a file system is mounted: where nothing answers, mount would wait for minutes or for ever."""
-_LIMIT = _PATIENCE + 45.0
+_LIMIT = 2 * (_PATIENCE + 5) + 45.0
 _PORTS = {"efs": "2049", "fsx": "988 and 1018 to 1023"}
 _NO_CLIENT, _SILENT = 45, 47
 
@@ -34,6 +35,7 @@ as=
 $as true || exit 40
 if mountpoint -q "$mount"; then
   [ "$(cat "$noted" 2>/dev/null)" = "$source" ] || exit 44
+  [ -z "$writes" ] || [ -w "$mount" ] || exit 49
   exit 0
 fi
 if [ -e "$mount" ] || [ -L "$mount" ]; then
@@ -64,21 +66,36 @@ if [ -z "$helper" ]; then
   getent hosts "$host" >/dev/null || exit 46
 fi
 $as mkdir -p "$mount" || exit 41
+# Before it is mounted: else the next try would not know its own mount, where this one is cut off.
+printf '%s\n' "$source" | $as sh -c 'mkdir -p "${1%/*}" && cat >"$1"' sh "$noted" || exit 41
+code=1
 if [ "$service" = fsx ]; then
   try lustre -o "relatime,flock$write" "$host@tcp:/$path"
+  code=$?
 elif [ -n "$helper" ]; then
-  try efs -o "tls$write" "$name:/$path" || { [ -n "$role" ] && try efs -o "tls,iam$write" "$name:/$path"; }
+  # With the role first: who shows none may be let in to read alone.
+  if [ -n "$role" ]; then
+    try efs -o "tls,iam$write" "$name:/$path"
+    code=$?
+  fi
+  case $code in
+  0 | 124 | 137) ;;
+  *)
+    try efs -o "tls$write" "$name:/$path"
+    code=$?
+    ;;
+  esac
 else
   options=nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport
   try nfs4 -o "$options$write" "$host:/$path"
+  code=$?
 fi
-code=$?
+[ "$code" = 0 ] || $as rm -f "$noted"
 case $code in
 0) ;;
 124 | 137) exit 47 ;;
 *) exit 42 ;;
 esac
-printf '%s\n' "$source" | $as sh -c 'mkdir -p "${1%/*}" && cat >"$1"' sh "$noted" || exit 41
 [ -z "$writes" ] || [ -w "$mount" ] || exit 49
 """
 _UNREACHED = re.compile(r"timed out|No route to host|Connection refused|unreachable", re.IGNORECASE)
@@ -118,7 +135,7 @@ def _script(volume: Volume, *, has_role: bool) -> str:
         "name": volume.efs or volume.fsx,
         "path": volume.prefix.strip("/"),
         "mount": at,
-        "noted": f"/run/skyward/volumes/{at.strip('/').replace('/', '-')}",
+        "noted": f"/run/skyward/volumes/{hashlib.sha256(at.encode()).hexdigest()[:16]}",
         "writes": "" if volume.read_only else "yes",
         "role": "yes" if has_role else "",
         "helper": "",
@@ -150,6 +167,11 @@ def _why(volume: Volume, ran: ScriptResult) -> str:
     if ran.code == 42 and _NOT_THERE.search(ran.err):
         return f"there is no folder /{volume.prefix.strip('/')} in it: make it once, from a machine that has all of it"
     zone = " in the zone of these machines, each of which needs one" if volume.efs else ""
+    role = (
+        ". Where its policy asks for a role, instance_profile=NAME needs elasticfilesystem:ClientWrite"
+        if volume.efs
+        else ""
+    )
     ways = {
         40: "sudo asks for a password there",
         44: "something else is there already: give another folder",
@@ -157,7 +179,7 @@ def _why(volume: Volume, ran: ScriptResult) -> str:
         "DNS names (enableDnsSupport, enableDnsHostnames)?",
         48: "the machine does not tell its region: is the metadata service off?",
         49: "it is mounted, and the login there may not write to it: make a folder in it that it may write to "
-        "(`chown`), and name that one, or leave :rw out",
+        f"(`chown`), and name that one, or leave :rw out{role}",
     }
     return ways.get(ran.code, "it cannot be mounted")
 

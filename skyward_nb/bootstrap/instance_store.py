@@ -2,8 +2,10 @@
 
 The largest becomes the folder `FOLDER`, where values without room in memory go. A disk is formatted only where nobody
 can need what is on it: the machine was rented by this package and has booted once, the disk says that it is one of
-EC2's instance store, and has no partition, no signature of anything, no user and no place. Source:
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ssd-instance-store.html, and the names of disks there.
+EC2's instance store, and has no partition, no signature of anything, no user and no place. AWS's Deep Learning images
+join these disks by a service of their own: it is waited for, and `FOLDER` is a folder of what it makes. Sources:
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ssd-instance-store.html, and the names of disks there; what that
+service makes of them, from people's notes on such machines: none has run this yet.
 """
 
 from __future__ import annotations
@@ -15,6 +17,10 @@ _LIMIT = 120.0
 _BOOT = "/var/lib/skyward/boot"
 _SYS = "/sys/class/block"
 _LINKS = "/dev/disk/by-id/nvme-Amazon_EC2_NVMe_Instance_Storage_"
+_UNIT = "dlami-nvme.service"
+_JOINED = "/opt/dlami/nvme"
+_PATIENCE = 60
+"""Seconds for that service, which boots with the machine."""
 _MODEL = "Amazon EC2 NVMe Instance Storage"
 
 # That file has the first boot of a machine that was rented: `aws/deadman.sh` writes it.
@@ -42,6 +48,37 @@ is_free() {
   $as blkid -p "$1" >/dev/null 2>&1
   [ $? = 2 ]
 }
+me=$(id -u)
+owner() { $as stat -c %u "$1"; }
+has_unit() { systemctl cat "$unit" >/dev/null 2>&1; }
+# As long as it may still run; its state alone does not tell that a first boot has begun it.
+is_coming() {
+  case $(systemctl is-active "$unit" 2>/dev/null) in
+  failed) return 1 ;;
+  inactive)
+    case $(systemctl is-system-running 2>/dev/null) in
+    initializing | starting) ;;
+    *) return 1 ;;
+    esac
+    ;;
+  esac
+}
+if ! mountpoint -q "$at" && { mountpoint -q "$joined" || has_unit; }; then
+  while ! mountpoint -q "$joined"; do
+    ls "$links"* >/dev/null 2>&1 || exit 0
+    [ "$patience" -gt 0 ] && is_coming || exit 0
+    patience=$((patience - 1))
+    sleep 1
+  done
+  own=$joined/skyward-$me
+  $as mkdir -m 700 "$own" 2>/dev/null
+  { $as test -d "$own" && ! $as test -L "$own"; } || exit 41
+  case $(owner "$own") in
+  0 | "$me") ;;
+  *) exit 41 ;;
+  esac
+  $as mkdir -p "$at" && $as mount --bind -o nosuid,nodev "$own" "$at" || exit 41
+fi
 if ! mountpoint -q "$at"; then
   best= most=0
   for link in "$links"*; do
@@ -54,8 +91,13 @@ if ! mountpoint -q "$at"; then
   [ -n "$best" ] || exit 0
   $as mkfs.ext4 -q -m 0 -E nodiscard,lazy_itable_init=1,lazy_journal_init=1 "$best" </dev/null || exit 41
   $as mkdir -p "$at" && $as mount -o noatime,nosuid,nodev "$best" "$at" || exit 41
-  $as chown "$(id -u):$(id -g)" "$at" && chmod 700 "$at" || exit 41
 fi
+# A try before this one may have been cut off here.
+if [ "$(owner "$at")" != "$me" ]; then
+  [ "$(owner "$at")" = 0 ] && [ -z "$($as ls -A "$at" | grep -vx lost+found)" ] || exit 0
+  $as chown "$me:$(id -g)" "$at" || exit 41
+fi
+chmod 700 "$at" && [ "$(owner "$at")" = "$me" ] || exit 41
 printf '\nsky=scratch\n'
 """
 
@@ -68,6 +110,9 @@ async def prepare(shell: Shell) -> bool:
         "sys": _SYS,
         "links": _LINKS,
         "model": _MODEL,
+        "unit": _UNIT,
+        "joined": _JOINED,
+        "patience": str(_PATIENCE),
     }
     given = "".join(f"{name}='{text}'\n" for name, text in words.items())
     try:

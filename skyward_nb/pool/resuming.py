@@ -230,9 +230,9 @@ class Resuming:
         """Give ranks their names of the newest checkpoint; which names these are. Raises `PoolError`."""
         spec, ledger = self._context.spec, self._context.ledger
         since = self._context.begun_without
-        answers = self._asked(ask, "look()")
-        seen = [from_json(each, list[SeenCheckpoint]) for _, each in sorted(answers.items())]
         pool_id, others = self._context.pool_id, spec.resume and not since
+        answers = self._asked(ask, "look()" if others else f"look({pool_id!r})")
+        seen = [from_json(each, list[SeenCheckpoint]) for _, each in sorted(answers.items())]
         chosen = newest(seen, pool_id, since=since, or_others=others)
         if chosen is None:
             self.is_due = False

@@ -49,7 +49,7 @@ from skyward_nb.words.info import InstanceInfo
 _ATOMS = (str, bytes, int, float, complex, bool, type(None), FunctionType, type)
 _MOST_PARTS = 10_000
 _ANSWERS_WITHIN = 60.0
-"""Seconds for a question to the place of checkpoints; writing and reading names takes as long as it takes."""
+"""Seconds for each question to the place of checkpoints; writing and reading names takes as long as it takes."""
 T = TypeVar("T")
 
 
@@ -269,8 +269,10 @@ def probed() -> str:
                 _place().read(*_probe(rank))
             except OSError:
                 unseen.append(rank)
+            answers.note()
 
-    _in_time(look_for_all)
+    answers = _Answers()
+    _in_time(look_for_all, answers)
     return msgspec.json.encode(unseen).decode()
 
 
@@ -281,8 +283,22 @@ def unprobed() -> str:
     return ""
 
 
-def _in_time(work: Callable[[], T]) -> T:
-    """What this does with the place; raises TimeoutError where that takes too long, as with a server that hangs."""
+class _Answers:
+    """When the place answered last."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def note(self) -> None:
+        self.last = time.monotonic()
+
+
+def _in_time(work: Callable[[], T], answers: _Answers | None = None) -> T:
+    """What this does with the place; raises TimeoutError where that takes too long, as with a server that hangs.
+
+    With each answer that the work notes, the time begins anew.
+    """
+    answers = answers or _Answers()
     done: list[T] = []
     raised: list[BaseException] = []
 
@@ -294,7 +310,8 @@ def _in_time(work: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=do, name="skyward-checkpoint", daemon=True)
     thread.start()
-    thread.join(_ANSWERS_WITHIN)
+    while thread.is_alive() and (left := answers.last + _ANSWERS_WITHIN - time.monotonic()) > 0:
+        thread.join(left)
     if raised:
         raise raised[0]
     if not done:
@@ -312,15 +329,19 @@ def _probe(rank: int) -> tuple[str, str]:
 # ── for ranks that are begun anew ───────────────────────────────────────────────────────
 
 
-def look() -> str:
-    """The checkpoints that this rank sees, as JSON of `SeenCheckpoint`s; raises OSError."""
-    return msgspec.json.encode(_in_time(lambda: _seen(_place()))).decode()
+def look(pool_id: str = "") -> str:
+    """The checkpoints that this rank sees, of this pool if one is given, as JSON of `SeenCheckpoint`s; raises OSError."""
+    answers = _Answers()
+    found = _in_time(lambda: _seen(_place(), pool_id, answers.note), answers)
+    return msgspec.json.encode(found).decode()
 
 
-def _seen(place: CheckpointPlace, pool_id: str = "") -> list[SeenCheckpoint]:
+def _seen(
+    place: CheckpointPlace, pool_id: str = "", answered: Callable[[], None] = lambda: None
+) -> list[SeenCheckpoint]:
     """Checkpoints, also of halves without a part; of this pool if one is given. Other files are let alone."""
     there: list[SeenCheckpoint] = []
-    for key, names in place.files(beginning_of(pool_id) if pool_id else "").items():
+    for key, names in place.files(beginning_of(pool_id) if pool_id else "", answered).items():
         seen = SeenCheckpoint(key, ())
         if not seen.pool_id or pool_id not in ("", seen.pool_id):
             continue
@@ -330,6 +351,7 @@ def _seen(place: CheckpointPlace, pool_id: str = "") -> list[SeenCheckpoint]:
             with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
                 if is_part(key, name):
                     parts.append(from_json(bytes(place.read(key, name)), CheckpointPart))
+            answered()
         there.append(SeenCheckpoint(key, tuple(sorted(parts, key=lambda each: each.rank))))
     return there
 

@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,8 +39,10 @@ class CheckpointPlace(Protocol):
         """The bytes of a file, writable and private to this process."""
         ...
 
-    def files(self, beginning: str = "") -> dict[str, list[str]]:
-        """The names of files, by key, of keys that begin so."""
+    def files(
+        self, beginning: str = "", answered: Callable[[], None] = lambda: None
+    ) -> dict[str, list[str]]:
+        """The names of files, by key, of keys that begin so; `answered` is called after each answer."""
         ...
 
     def remove(self, key: str) -> None:
@@ -113,7 +115,9 @@ class _SharedFolder:
                 at += count
             return data[:at]
 
-    def files(self, beginning: str = "") -> dict[str, list[str]]:
+    def files(
+        self, beginning: str = "", answered: Callable[[], None] = lambda: None
+    ) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         with contextlib.suppress(FileNotFoundError):
             for each in sorted(self._folder.iterdir()):
@@ -121,6 +125,7 @@ class _SharedFolder:
                     continue
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     found[each.name] = [file.name for file in sorted(each.iterdir())]
+                answered()
         return found
 
     def remove(self, key: str) -> None:
@@ -210,7 +215,9 @@ class _Bucket:
             self._client.download_fileobj(self._bucket, f"{self._prefix}{key}/{name}", into)
         return into.getbuffer()
 
-    def files(self, beginning: str = "") -> dict[str, list[str]]:
+    def files(
+        self, beginning: str = "", answered: Callable[[], None] = lambda: None
+    ) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         with self._told():
             pages = self._client.get_paginator("list_objects_v2")
@@ -218,6 +225,7 @@ class _Bucket:
                 for each in page.get("Contents", ()):
                     key, _, name = each["Key"].removeprefix(self._prefix).partition("/")
                     found.setdefault(key, []).append(name)
+                answered()
         return found
 
     def remove(self, key: str) -> None:

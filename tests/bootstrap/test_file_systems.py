@@ -124,14 +124,30 @@ def test_the_helper_is_asked_for_tls(machine):
     assert machine.calls == [f"-t efs -o tls {EFS}:/ {volume.mount}"]
 
 
-def test_a_role_is_shown_where_efs_refuses_without(machine):
+@pytest.mark.parametrize(
+    ("refuses", "asked"), [("nothing", ["tls,iam"]), ("*iam*", ["tls,iam", "tls"])]
+)
+def test_a_role_is_shown_first_as_efs_may_let_others_in_to_read_alone(machine, refuses, asked):
     machine.has("mount.efs", "exit 0")
     machine.has(
         "mount",
-        f'echo "$@" >>{machine.noted}; case $4 in *iam*) ;; *) echo denied >&2; exit 1 ;; esac',
+        f'echo "$@" >>{machine.noted}; case $4 in {refuses}) echo denied >&2; exit 1 ;; esac',
     )
-    machine.mount(efs(machine), role=True)
-    assert [each.split()[3] for each in machine.calls] == ["tls,ro", "tls,iam,ro"]
+    machine.mount(efs(machine, read_only=False), role=True)
+    assert [each.split()[3] for each in machine.calls] == asked
+
+
+@pytest.mark.parametrize("role", [False, True])
+def test_the_helper_that_hears_nothing_is_told_as_such_and_tried_once(machine, monkeypatch, role):
+    monkeypatch.setattr(file_systems, "_PATIENCE", 1)
+    machine.has("mount.efs", "exit 0")
+    machine.has("mount", f'echo "$@" >>{machine.noted}; exec sleep 60')
+    assert "port 2049" in failed(machine, efs(machine), role=role)
+    assert len(machine.calls) == 1
+
+
+def test_two_tries_that_take_as_long_as_they_may_fit_the_limit():
+    assert file_systems._LIMIT > 2 * file_systems._PATIENCE + 30
 
 
 def test_fsx_goes_by_lustre(machine):
@@ -178,7 +194,11 @@ def test_no_name_is_told(machine):
 
 def test_who_may_not_write_there_is_told_what_to_make(machine):
     ran = ScriptResult(49, b"\nsky=host there\n", "")
-    assert "make a folder in it that it may write to" in file_systems._why(efs(machine), ran)
+    said = file_systems._why(efs(machine), ran)
+    assert "make a folder in it that it may write to" in said
+    assert "elasticfilesystem:ClientWrite" in said
+    said = file_systems._why(Volume(fsx=EFS, prefix="abcdbev", mount="/fast"), ran)
+    assert "elasticfilesystem" not in said
 
 
 def test_the_client_of_nfs_is_installed_where_it_lacks(machine, monkeypatch):
@@ -205,6 +225,30 @@ def test_what_is_there_already_stays(machine):
     machine.mount(efs(machine))
     other = Volume(efs="fs-0000000000000000f", mount=str(data))
     assert "something else is there already" in failed(machine, other)
+
+
+def test_a_line_that_is_cut_after_the_mount_leaves_it_ours(machine):
+    up = "read -r _ _ _ script _ </proc/$PPID/stat"  # this is called by `timeout`, and that by the script
+    machine.has("mount", f'echo "$@" >>{machine.noted}; {up}; kill -9 "$script"')
+    with pytest.raises(HostNotReady):
+        machine.mount(efs(machine))
+    machine.mount(efs(machine))
+    assert len(machine.calls) == 1
+
+
+def test_what_could_not_be_mounted_is_not_noted(machine):
+    machine.has("mount", "exit 32")
+    failed(machine, efs(machine))
+    assert not [*(machine.folder / "run" / "volumes").iterdir()]
+
+
+def test_folders_whose_names_differ_by_a_dash_alone_are_two(machine):
+    one = Volume(efs=EFS, mount=str(machine.folder / "a" / "b"))
+    machine.mount(one)
+    machine.has("mountpoint", "exit 0")
+    two = Volume(efs=EFS, mount=str(machine.folder / "a-b"))
+    assert "something else is there already" in failed(machine, two)
+    machine.mount(one)
 
 
 def test_only_buckets_take_s3fs():

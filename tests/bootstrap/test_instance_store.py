@@ -51,6 +51,31 @@ class Rented:
         monkeypatch.setattr(instance_store, "_SYS", str(self.sys))
         monkeypatch.setattr(instance_store, "_BOOT", str(self.boot))
         monkeypatch.setattr(instance_store, "FOLDER", self.at)
+        self.joined = folder / "joined"
+        self.joined.mkdir()
+        monkeypatch.setattr(instance_store, "_JOINED", str(self.joined))
+        monkeypatch.setattr(instance_store, "_PATIENCE", 2)
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        self.has("systemctl", "exit 1")
+
+    def has(self, name, script):
+        """A program of the machine, played."""
+        path = self.bin / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def has_unit(self, state="active", system="running", then=":"):
+        """The machine joins its disks by itself; `then` is run when it is asked for the state."""
+        self.has(
+            "systemctl",
+            f"case $1 in is-active) {then}; echo {state} ;; is-system-running) echo {system} ;; esac",
+        )
+
+    def log_in_as(self, user):
+        """The login is of this user, who may use sudo."""
+        self.has("id", f"echo {user}")
+        self.has("sudo", 'shift; exec "$@"')
 
     def disk(self, size=64, model=MODEL):
         """A disk of so many MiB, and its names."""
@@ -68,7 +93,8 @@ class Rented:
         return disk
 
     def prepare(self):
-        return asyncio.run(instance_store.prepare(LocalShell(self.folder)))
+        shell = LocalShell(self.folder, {"PATH": f"{self.bin}:{os.environ['PATH']}"})
+        return asyncio.run(instance_store.prepare(shell))
 
     def source(self):
         with open("/proc/mounts") as mounts:
@@ -78,6 +104,8 @@ class Rented:
     def close(self):
         if self.source():
             run("umount", str(self.at))
+        if self.joined.is_mount():
+            run("umount", str(self.joined))
         for each in self.disks:
             run("losetup", "--detach", each)
 
@@ -148,3 +176,68 @@ def test_a_machine_without_such_disks_keeps_what_it_has(rented, monkeypatch):
     monkeypatch.delenv("SKYWARD_SPILL_DIR", raising=False)
     monkeypatch.setattr(scratch, "FOLDER", rented.at)
     assert rented.at not in folders.spill_root().parents
+
+
+@pytest.mark.parametrize(
+    ("state", "system"),
+    [("active", "running"), ("activating", "starting"), ("inactive", "starting")],
+)
+def test_where_the_image_joins_the_disks_itself_ours_is_a_folder_of_that(rented, state, system):
+    disk, free = rented.disk(), rented.disk(96)
+    run("mkfs.ext4", "-q", disk)
+    # As the machine boots: it is there when it was asked for the second time.
+    then = f"[ -e {rented.folder}/asked ] && mount {disk} {rented.joined}; : >{rented.folder}/asked"
+    rented.has_unit(state, system, then)
+    rented.log_in_as(4711)
+    assert rented.prepare()
+    assert rented.source() == disk
+    own = rented.joined / "skyward-4711"
+    assert own.samefile(rented.at)
+    assert (own.stat().st_uid, own.stat().st_mode & 0o777) == (4711, 0o700)
+    (rented.at / "values").write_text("mine")
+    assert rented.prepare() and (rented.at / "values").read_text() == "mine"
+    with open("/proc/mounts") as mounts:
+        options = next(line.split()[3] for line in mounts if f" {rented.at} " in line)
+    assert {"nosuid", "nodev"} <= {*options.split(",")}
+    assert not run("wipefs", "-n", free)
+
+
+@pytest.mark.parametrize("state", ["active", "inactive", "failed"])
+def test_where_the_image_joins_disks_none_is_formatted(rented, state):
+    disk = rented.disk()
+    rented.has_unit(state)
+    assert not rented.prepare()
+    assert not rented.source() and not run("wipefs", "-n", disk)
+
+
+def test_a_link_in_the_folder_that_the_image_makes_is_not_followed(rented, tmp_path):
+    disk = rented.disk()
+    run("mkfs.ext4", "-q", disk)
+    run("mount", disk, str(rented.joined))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (rented.joined / f"skyward-{os.getuid()}").symlink_to(elsewhere)
+    assert not rented.prepare() and not rented.source()
+
+
+def test_a_try_that_was_cut_before_the_folder_was_the_logins_is_made_whole(rented):
+    rented.disk()
+    rented.log_in_as(4711)
+    rented.has("chown", "exit 1")
+    for _ in range(2):
+        assert not rented.prepare(), "it is root's"
+    assert rented.source() and rented.at.stat().st_uid == 0
+    (rented.bin / "chown").unlink()
+    assert rented.prepare()
+    assert (rented.at.stat().st_uid, rented.at.stat().st_mode & 0o777) == (4711, 0o700)
+
+
+def test_what_root_has_there_stays_roots(rented):
+    disk = rented.disk()
+    run("mkfs.ext4", "-q", disk)
+    rented.at.mkdir()
+    run("mount", disk, str(rented.at))
+    (rented.at / "own").touch()
+    rented.log_in_as(4711)
+    assert not rented.prepare()
+    assert rented.at.stat().st_uid == 0

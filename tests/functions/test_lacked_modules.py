@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import FunctionType
 
 import pytest
 
@@ -50,6 +51,13 @@ def test_what_functions_use_and_nodes_lack_is_told_with_what_to_type(known):
         "nodes will not have pytest, yaml, which uses_a_name, imports_within use: "
         "sky.Compute(pip=['pytest', 'pyyaml']) installs it"
     )
+
+
+def test_functions_of_one_name_in_two_modules_are_both_looked_at(known):
+    other = FunctionType(plain.__code__, {}, uses_a_name.__name__)
+    other.__module__ = f"{__name__}.other"
+    known(uses_a_name, other)
+    assert "will not have pytest, which uses_a_name uses" in lacked_by_functions({}, FAR)
 
 
 @pytest.mark.parametrize(

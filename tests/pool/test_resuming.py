@@ -331,6 +331,9 @@ def test_only_other_pools_checkpoints_are_none_of_ones_own(make, place):
     other, pool = make(checkpoint=place), make(checkpoint=place)
     values(other, "import skyward_nb as sky\nx = 1\nsky.checkpoint()")
     ran(pool, "x = 2")
+    # Which it does not read, however many there are.
+    (other_key,) = {path.parent for path in Path(place).rglob("rank-0.json")}
+    other_key.joinpath("rank-0.json").chmod(0o666)
     killed(pool, 0)
     (told,) = ran(pool, "1").pool_lost
     assert told == f"{place}{BEGINS_WITHOUT}"

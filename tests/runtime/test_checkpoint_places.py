@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from later import Later, needs
@@ -83,6 +84,51 @@ def test_a_place_that_hangs_has_a_limit(tmp_path, monkeypatch):
     ]
     if thread is not None:
         thread.join(20)
+
+
+class Slow:
+    """A place that takes a while for each answer; `read` has what it was asked for."""
+
+    def __init__(self, where):
+        self._place = place_at(where)
+        self.asked = []
+
+    def files(self, *given):
+        return self._place.files(*given)
+
+    def read(self, key, name):
+        self.asked.append(key)
+        time.sleep(0.4)
+        return self._place.read(key, name)
+
+
+@pytest.fixture
+def slow(tmp_path, monkeypatch):
+    made = Slow(str(tmp_path))
+    monkeypatch.setattr(checkpoint, "_place", lambda: made)
+    monkeypatch.setattr(checkpoint, "_ANSWERS_WITHIN", 1.5)
+    return made
+
+
+def test_the_limit_is_for_each_answer_of_a_place_not_for_all(slow, tmp_path, monkeypatch):
+    for run in range(5):
+        key = tmp_path / f"other-1a2b3c-g0001-r00000{run}-1"
+        key.mkdir()
+        (key / "rank-0.json").write_text("{}")
+    assert checkpoint.look().count("other-1a2b3c") == len(slow.asked) == 5
+    monkeypatch.setattr(checkpoint, "instance_info", lambda: SimpleNamespace(job_id="pool"))
+    monkeypatch.setattr(checkpoint, "_world_size", lambda _: 5)
+    assert checkpoint.probed() == "[0,1,2,3,4]"
+
+
+def test_where_other_pools_checkpoints_are_not_wanted_they_are_not_read(slow, tmp_path):
+    for pool in ("one", "other"):
+        key = tmp_path / f"{pool}-1a2b3c-g0001-r000001-1"
+        key.mkdir()
+        (key / "rank-0.json").write_text("{}")
+    found = checkpoint.look("one-1a2b3c")
+    assert "one-1a2b3c" in found and "other" not in found
+    assert slow.asked == ["one-1a2b3c-g0001-r000001-1"]
 
 
 def test_only_files_of_this_beginning_are_listed(folder):
