@@ -176,7 +176,7 @@ class Lifecycle:
         state.last_run = max(hello.runs for hello in hellos)
         context.ledger.adopt(state.last_run)
         state.has_begun(is_whole=context.generations.adopt(hellos))
-        self._runs.unseen, self._runs.never_begun = unseen_of(hellos)
+        self._runs.attached(*unseen_of(hellos))
         registry.conducted(context.entry, context.known_client)
         for link, why in ended.items():
             for event in self._renewal.machine_ended(link, why):

@@ -98,6 +98,8 @@ class Renewal:
             end_present()
             state.begins_anew()
             self._sending.forget()
+            if not keeps:
+                context.generations.names_since = state.generation + 1
             is_whole = context.generations.begin(watch, stubborn=stubborn)
             self._resuming.begun_anew(resumes=keeps)
         finally:

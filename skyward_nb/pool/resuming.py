@@ -55,8 +55,8 @@ class Resuming:
         """Whether ranks were begun anew, and have no names of a checkpoint yet."""
         self._due: dict[str, float] = {}
         """When a cell is stopped since a machine ends, by machine."""
-        self._since = 0
-        """The last generation that was begun without names: those from before it are not taken."""
+        self._may_have_names = False
+        """Whether it is not known here that these ranks have none."""
         self.last_work: int = 0
         """The last run that may have changed names."""
         self._kept = 0, 0
@@ -66,9 +66,13 @@ class Resuming:
 
     def begun_anew(self, *, resumes: bool) -> None:
         """Note that ranks were begun anew, and whether they go on from a checkpoint."""
-        if not resumes:
-            self._since = self._context.state.generation
-        self.is_due = resumes and bool(self._context.spec.checkpoint)
+        self.is_due, self._may_have_names = resumes and bool(self._context.spec.checkpoint), False
+
+    def attached(self) -> None:
+        """Note that the client before may have ended after it began ranks anew, and before they had their names."""
+        since, state = self._context.generations.names_since, self._context.state
+        self.begun_anew(resumes=since < state.generation)
+        self._may_have_names = True
 
     def told_once(self) -> tuple[str, ...]:
         """Where ranks go on from, or where their names were kept, in words; each once."""
@@ -225,10 +229,14 @@ class Resuming:
     def resume(self, ask: Ask) -> frozenset[str]:
         """Give ranks their names of the newest checkpoint; which names these are. Raises `PoolError`."""
         spec, ledger = self._context.spec, self._context.ledger
+        since = self._context.generations.names_since
+        if self._may_have_names and any(self._asked(ask, "has_names()").values()):
+            self.is_due = False
+            return frozenset()
         answers = self._asked(ask, "look()")
         seen = [from_json(each, list[SeenCheckpoint]) for _, each in sorted(answers.items())]
-        pool_id, others = self._context.pool_id, spec.resume and not self._since
-        chosen = newest(seen, pool_id, since=self._since, or_others=others)
+        pool_id, others = self._context.pool_id, spec.resume and not since
+        chosen = newest(seen, pool_id, since=since, or_others=others)
         if chosen is None:
             self.is_due = False
             self._told.append(
@@ -242,7 +250,7 @@ class Resuming:
         needed = frozenset(module for part in chosen.parts for module in part.needs)
         older = newest(
             [[each for each in found if each.key != chosen.key] for found in seen],
-            pool_id, since=self._since, or_others=others,
+            pool_id, since=since, or_others=others,
         )  # fmt: skip
         advice = self._advice(chosen, older)
         answers = self._asked(ask, f"restore({chosen.key!r}, {skipped!r})", needed, advice)

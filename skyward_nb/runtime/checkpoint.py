@@ -53,10 +53,11 @@ class RankNames:
     """What this rank's namespace tells of its names, and is told.
 
     `owners` has the names that code bound or the notebook sent, each with whether the rank bound it, or changed it in
-    place; `modules` are names of modules, `needed` modules of the project that came; `restored` notes names of a
-    checkpoint: the rank's own, and those sent.
+    place; `had_some` is whether there were any, ever; `modules` are names of modules, `needed` modules of the project
+    that came; `restored` notes names of a checkpoint: the rank's own, and those sent.
     """
 
+    had_some: Callable[[], bool]
     owners: Callable[[], Mapping[str, bool]]
     modules: Callable[[], Mapping[str, str]]
     needed: Callable[[], tuple[str, ...]]
@@ -276,6 +277,12 @@ def _probe(rank: int) -> tuple[str, str]:
 
 
 # ── for ranks that are begun anew ───────────────────────────────────────────────────────
+
+
+def has_names() -> str:
+    """Whether this rank has names, or had some: "yes" or ""."""
+    assert _names is not None, "this process is no rank"
+    return "yes" if _names.had_some() else ""
 
 
 def look() -> str:

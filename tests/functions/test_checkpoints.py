@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from leaks import leaves_nothing
 
@@ -29,6 +31,31 @@ def test_ranks_of_another_pool_of_the_name_have_what_these_had(tmp_path):
             nodes=2, checkpoint=str(place), resume=True, name="mine", quiet=True
         ) as pool:
             assert list(sky.function(total)() @ pool) == [3, 4]
+
+
+def grown(number):
+    """Adds to a name of this rank; the second rank dies at 3."""
+    names = home()
+    names["total"] = names.get("total", 0) + number
+    if number == 3 and sky.rank() == 1:
+        os._exit(1)
+    return names["total"], sky.checkpoint()
+
+
+def added(number):
+    home()["total"] += number
+    return home()["total"]
+
+
+def test_calls_go_on_from_it_once_ranks_are_begun_anew(tmp_path):
+    place = tmp_path / "kept"
+    with leaves_nothing(), sky.Compute(nodes=2, checkpoint=place, quiet=True) as pool:
+        for number in (1, 2):
+            sky.function(grown)(number) @ pool
+        with pytest.raises(sky.RankDied):
+            sky.function(grown)(3) @ pool
+        calls = [sky.function(added)(10), sky.function(added)(10)]
+        assert list(sky.gather(*calls) >> pool) == [13, 13], "one of them has ranks go on, once"
 
 
 @pytest.mark.parametrize(

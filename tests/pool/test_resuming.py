@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from later import Later
-from pools import request, values
+from pools import found, request, values
 from waiting import until
 
 from skyward_nb.words.errors import PoolError
@@ -244,6 +244,35 @@ def test_after_a_restart_names_from_before_it_do_not_come_back(make, place):
     values(pool, "import skyward_nb as sky\nx = 'good'\nsky.checkpoint()")
     killed(pool, 0)
     assert values(pool, "x") == ["good"]
+
+
+def attached(pool):
+    """The pool as the next kernel attaches it; this one has seen the end of its runs."""
+    pool.seen()
+    pool.leave()
+    again = found(pool)
+    again.attach(lambda _: None)
+    return again
+
+
+def test_a_client_that_attaches_ranks_without_names_has_them_go_on(make, place):
+    """A rank died, and the kernel was restarted before the next cell."""
+    first = make(checkpoint=place)
+    values(first, "import skyward_nb as sky\nx = 5\nsky.checkpoint()")
+    assert ran(first, "import os\nif sky.rank(): os._exit(1)").lost
+    second = attached(first)
+    assert values(second, "x") == [5, 5]
+    ran(second, "del x")
+    third = attached(second)
+    assert ran(third, "x").failed, "a cell has removed it"
+    third.restart(lambda _: None)
+    fourth = attached(third)
+    outcome = ran(fourth, "x")
+    assert outcome.failed and not outcome.pool_lost, "a person has asked for ranks without names"
+    killed(fourth, 0)
+    outcome = ran(fourth, "x")
+    assert outcome.failed and outcome.pool_lost[0].endswith("ranks begin without names")
+    fourth.close()
 
 
 def test_a_damaged_checkpoint_is_told_with_the_one_before_it(make, place):
