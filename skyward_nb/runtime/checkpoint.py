@@ -25,7 +25,7 @@ from skyward_nb.pickling.payload import Bundle, pack, rebuild
 from skyward_nb.protocol.answers import NamesKept
 from skyward_nb.protocol.commands import KeepNames
 from skyward_nb.runtime import event_sink, sharded_states
-from skyward_nb.runtime.checkpoint_places import CheckpointPlace, place_at
+from skyward_nb.runtime.checkpoint_places import NO_ROOM, CheckpointPlace, place_at
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.store.blobs import digest_of
 from skyward_nb.words.bounds import bounded
@@ -36,6 +36,7 @@ from skyward_nb.words.checkpoints import (
     NotKept,
     RestoredPart,
     SeenCheckpoint,
+    dead_halves,
     is_part,
     key_of,
     outdated,
@@ -105,10 +106,15 @@ def checkpoint() -> str:
             "a cell of all ranks"
         )
     run = event_sink.run()
-    _in_run = (run, _in_run[1] + 1 if _in_run[0] == run else 1)
+    _in_run = (run, begun_in(run) + 1)
     key = key_of(info.job_id, info.generation, run, _in_run[1])
     write(key, run)
     return f"{where}/{key}"
+
+
+def begun_in(run: int) -> int:
+    """How many checkpoints this rank has begun in a run."""
+    return _in_run[1] if _in_run[0] == run else 0
 
 
 def write(key: str, run: int, until: float | None = None) -> CheckpointPart:
@@ -141,8 +147,16 @@ def write(key: str, run: int, until: float | None = None) -> CheckpointPart:
         left_out=left_out,
         states=states,
     )
-    place.write(key, f"rank-{part.rank}.names", bundle.parts, until)
-    place.write(key, f"rank-{part.rank}{PART}", [msgspec.json.encode(part)], until)
+    names_file, part_file = f"rank-{part.rank}.names", f"rank-{part.rank}{PART}"
+    try:
+        place.write(key, names_file, bundle.parts, until)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        for half in dead_halves(_seen(place, part.pool_id), part):
+            place.remove(half)
+        place.write(key, names_file, bundle.parts, until)
+    place.write(key, part_file, [msgspec.json.encode(part)], until)
     _last = key, part
     if not part.rank:
         _tidy(place, part.pool_id)
@@ -266,8 +280,8 @@ def probed() -> str:
 
 
 def unprobed() -> str:
-    """Remove these files, on the first rank."""
-    if not instance_info().pool_rank:
+    """Remove these files, on the first rank of each machine: each may see another place."""
+    if not instance_info().worker:
         _place().remove(_probe(0)[0])
     return ""
 

@@ -293,6 +293,28 @@ def test_a_damaged_checkpoint_is_told_with_the_one_before_it(make, place):
     assert values(pool, "x") == [1]
 
 
+def test_halves_of_earlier_runs_make_room_for_what_is_whole(make, place):
+    """The disk was full for one rank; after a name is deleted, the checkpoint fits, but for the other rank's half."""
+    pool = make(checkpoint=place)
+    full = (
+        "import numpy, pathlib, shutil, types, skyward_nb as sky\n"
+        "def _disk_usage(folder):\n"
+        f"    files = [each for each in pathlib.Path({place!r}).rglob('*') if each.is_file()]\n"
+        "    return types.SimpleNamespace(free=1_200_000 - sum(each.stat().st_size for each in files))\n"
+        "shutil.disk_usage = _disk_usage\n"
+        "w, big = numpy.ones(50_000), numpy.ones(50_000)"
+    )
+    ran(pool, full)
+    assert ran(pool, "if sky.rank(): sky.checkpoint()").done, "the other one had no room"
+    outcome = ran(pool, "sky.checkpoint()")
+    assert [end.failure.type_name for end in outcome.failed] == ["OSError"] * len(outcome.failed)
+    assert "free, and 800 kB are needed" in outcome.failed[0].failure.message
+    ran(pool, "del big\nw += 1")
+    values(pool, "sky.checkpoint()")
+    killed(pool, 0)
+    assert values(pool, "w.sum(), 'big' in globals()") == [(100_000.0, False)] * 2
+
+
 def test_names_left_out_before_are_asked_first(make, place):
     pool = make(nodes=1, checkpoint=place)
     text = """
