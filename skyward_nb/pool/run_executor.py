@@ -331,6 +331,7 @@ class RunExecutor:
             was_reformed=remedy is Remedy.REFORM,
             regained=generations.regained if remedy is Remedy.REFORM else {},
             began_anew=remedy is Remedy.BEGIN_ANEW,
+            resumes=remedy is Remedy.BEGIN_ANEW and self._resuming.is_due,
             why_anew=generations.why_not_reformed if remedy is Remedy.BEGIN_ANEW else "",
             kept=generations.kept if remedy is Remedy.BEGIN_ANEW or run.lost_before else "",
             lost_beside=tuple(sorted(lost_beside - run.state.lost.keys())),
