@@ -296,7 +296,9 @@ class Pools:
             self._note_costs(spec.name, pool, "did not come up")
             raise
         if (lost := self._lost.get(spec.name)) is not None:
-            pool.runs.instead_of = lost.how + (_RESUMES if spec.checkpoint and lost.how and not spec.resume else "")
+            pool.runs.instead_of = lost.how + (
+                _RESUMES if spec.checkpoint and lost.how and not spec.resume else ""
+            )
         self._enter(pool)
         return pool
 

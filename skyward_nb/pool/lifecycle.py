@@ -121,7 +121,12 @@ class Lifecycle:
                     state.has_begun(is_whole=True)
                 else:
                     begins = True
-                    self._renewal.begin(watch, was_ready=was_ready, end_present=end_present)
+                    self._renewal.begin(
+                        watch,
+                        was_ready=was_ready,
+                        resumes=self._runs.had_names,
+                        end_present=end_present,
+                    )
         except BaseException as error:
             if context.spec is not before[0]:
                 context.becomes(*before)

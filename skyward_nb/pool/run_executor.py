@@ -159,6 +159,11 @@ class RunExecutor:
         """Whether nothing may run as the next run begins: ranks are begun anew, or get names of a checkpoint, first."""
         return not self._state.is_ready or self._resuming.is_due
 
+    @property
+    def had_names(self) -> bool:
+        """Whether the ranks may have had names: of a run, or of a checkpoint."""
+        return self._resuming.last_work > 0 or self._context.spec.resume
+
     def resume(self, watch: Watch) -> frozenset[str]:
         """Give ranks that were begun anew the names of a checkpoint, if they are due; which. Raises `PoolError`."""
         if not self._resuming.is_due:

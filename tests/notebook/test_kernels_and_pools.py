@@ -70,11 +70,17 @@ def test_a_pool_that_comes_again_names_the_way_to_go_on_from_its_checkpoints(fre
     ran = fresh.run("%%sky_remote ranks=1\nimport os\nos._exit(1)")
     goes_on = "lost with the ranks: x\nthe next cell goes on from their newest checkpoint, if there is one"
     assert goes_on in ran.traceback
-    assert fresh.run("%%sky_remote gather=head out=forge\nassert x == [5]\nos.getppid()").status == "ok"
+    assert (
+        fresh.run("%%sky_remote gather=head out=forge\nassert x == [5]\nos.getppid()").status
+        == "ok"
+    )
     fresh.run("agent = psutil.Process(forge).parent(); agent.kill(); agent.wait()")
     ran = fresh.run("%%sky_remote\nx")
     assert ran.error[0] == "NameError"
-    assert "lost with it: x; with `resume replace` on its line, a cell goes on from the newest" in ran.traceback
+    assert (
+        "lost with it: x; with `resume replace` on its line, a cell goes on from the newest"
+        in ran.traceback
+    )
     ran = fresh.run("%%sky_remote resume replace\nx")
     assert ran.result == "[0-1] [5]"
     assert "goes on from the checkpoint of" in ran.picture

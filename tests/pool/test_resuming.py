@@ -275,6 +275,14 @@ def test_a_client_that_attaches_ranks_without_names_has_them_go_on(make, place):
     fourth.close()
 
 
+def test_ranks_that_begin_anew_for_packages_or_frameworks_go_on(make, place):
+    pool = make(nodes=1, checkpoint=place)
+    values(pool, "import skyward_nb as sky\nx = 5\nsky.checkpoint()")
+    killed(pool, 0)
+    pool.become(pool.spec, lambda _: None)
+    assert values(pool, "x") == [5]
+
+
 def test_a_damaged_checkpoint_is_told_with_the_one_before_it(make, place):
     pool = make(nodes=1, checkpoint=place)
     values(pool, "import skyward_nb as sky\nx = 1\nsky.checkpoint()")
