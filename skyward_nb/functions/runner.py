@@ -186,13 +186,13 @@ class Runner:
     ) -> None:
         """Let a job run on ranks that are taken; `calm` as for `Pool.begin`.
 
-        Where ranks were lost, all begin anew, once nothing runs any more.
+        Where ranks were lost, all begin anew, and go on from a checkpoint, once nothing runs any more.
         """
         pool = self.pool
         while True:
             self._stage.displays.look()
             try:
-                with self._slots.alone(ranks, lambda: not pool.is_ready):
+                with self._slots.alone(ranks, lambda: pool.runs.begins_alone):
                     job.feeds.begin(ranks)
                     try:
                         return execution.begin(self._request(job, ranks), calm)

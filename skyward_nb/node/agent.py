@@ -34,7 +34,7 @@ from skyward_nb.protocol import commands
 from skyward_nb.protocol.events import Leaving, PeerListening, PeersProbed
 from skyward_nb.runtime.kept_state import KeptState
 from skyward_nb.store.blobs import BlobStore
-from skyward_nb.system import mig_partition
+from skyward_nb.system import slices_note
 from skyward_nb.system.parenthood import adopt_orphans
 
 
@@ -235,10 +235,12 @@ def run(
             control.close()
             wait_for_forge(forge_pid)
             journal.close()
-            mig_partition.undo(own)
-            # If slices of GPUs could not be removed, the next sweep tries, and needs the note.
-            for path in values if mig_partition.is_noted(own) else (*values, own):
+            slices_note.restore(own)
+            for path in values:
                 shutil.rmtree(path, ignore_errors=True)
+            # What is left is removed by whoever waits for this end, or by the next sweep; both go by the folder.
+            if not slices_note.is_noted(own) and not any(path.exists() for path in values):
+                shutil.rmtree(own, ignore_errors=True)
             for path in values:
                 with contextlib.suppress(OSError):
                     path.parent.rmdir()  # unless other pools have values there

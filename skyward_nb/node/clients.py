@@ -41,6 +41,7 @@ class Clients:
         self._client: Client | None = None
         """The last one that attached, even if it has gone."""
         self._forked_by: Client | None = None
+        self._names_since = 0
         """The client, without its key, that had the present ranks forked."""
         self._received = 0
         """Commands that came from it until it had gone."""
@@ -110,6 +111,7 @@ class Clients:
                 rank_python=rank_python,
                 rank_packages=rank_packages,
                 forked_by=self._forked_by,
+                names_since=self._names_since,
             )
         )
         self._outbox.follow(line, offset)
@@ -119,6 +121,7 @@ class Clients:
         """A command came from the client."""
         if isinstance(command, Fork) and self._client is not None:
             self._forked_by = replace(self._client, key="")
+            self._names_since = command.names_since
         self.obey(command, data)
 
     def visit(self, line: ClientConnection) -> None:

@@ -38,7 +38,7 @@ from skyward_nb.protocol.commands import KeepNames, KeepState, PluginUse, Reform
 from skyward_nb.protocol.events import RankDone, RankPhase, RankReady, RankRefused, StateKept
 from skyward_nb.protocol.message_parts import Packed, Rejected
 from skyward_nb.runtime import debugging, event_sink, hooks, kept_state, remote_generators
-from skyward_nb.runtime.checkpoint import names_kept
+from skyward_nb.runtime.checkpoint import begun_in, names_kept
 from skyward_nb.runtime.common_step import common_step
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.errors import spell_size
@@ -205,6 +205,7 @@ class Rank:
             done = replace(done, failure=failure, interrupted=errors.is_interrupt(error))
         self._control.end(errors.waited_in)
         self._waits.end()
+        done = replace(done, checkpoints=begun_in(command.run))
         if not self._frameworks.plugins:
             return done
         failure = done.failure

@@ -59,7 +59,9 @@ class RankNamespace:
         """Names from the notebook, where checkpoints may be taken, and whether what they name is as it came."""
         set_home(shell.user_ns)
         checkpoint.connect(
-            checkpoint.RankNames(self._owners, self._modules, self._finder.tops, self._restored)
+            checkpoint.RankNames(
+                self._had_names, self._owners, self._modules, self._finder.tops, self._restored
+            )
         )
 
     def take_path(self, path: tuple[str, ...]) -> None:
@@ -195,6 +197,9 @@ class RankNamespace:
         ]
 
     # ── checkpoints ─────────────────────────────────────────────────────────────────────
+
+    def _had_names(self) -> bool:
+        return bool(self._cells) or bool(self._names())
 
     def _owners(self) -> dict[str, bool]:
         """All names; whether each was bound here, or changed in place, and not just sent by the notebook.

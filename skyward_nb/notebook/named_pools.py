@@ -70,8 +70,8 @@ def forgot(session: Session, name: str) -> bool:
 def is_here(session: Session, name: str | None) -> str:
     """In words that the pool to attach is this notebook's and up, if no other one can be meant; else ""."""
     pools = session.pools
-    mine = [pools[each] for each in pools if pools.live(each, _KNOWN_WITHIN)]
-    mine = [pool for pool in mine if name in (None, pool.spec.name, pool.pool_id)]
+    named = [each for each in pools if name in (None, each, pools[each].pool_id)]
+    mine = [pools[each] for each in named if pools.live(each, _KNOWN_WITHIN)]
     others = [left for left in pools.others() if name in (None, left.entry.spec.name)]
     if not mine or any(left.is_free for left in others):
         return ""
@@ -81,6 +81,8 @@ def is_here(session: Session, name: str | None) -> str:
         work = pools.background.get(pool.spec.name)
         runs = f"; {work.name} runs there in the background" if work and not work.is_over else ""
         here = f"pool {pool.spec.name!r} is up in this notebook: {pool.spec}{runs}"
+        if pool.lines.is_cut:
+            here += "; its line is cut, and this tries to reach it"
         lines.append(
             f"{here}. %%sky_remote{which} runs a cell on it, and there is nothing to attach"
         )

@@ -32,6 +32,7 @@ from skyward_nb.words.units import clock
 
 _LOOKS = 10
 """How often it is looked whether a kernel that is interrupted is restarted, 10 ms apart."""
+_RESUMES = "; with `resume replace` on its line, a cell goes on from the newest checkpoint"
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,9 @@ class Pools:
             self._note_costs(spec.name, pool, "did not come up")
             raise
         if (lost := self._lost.get(spec.name)) is not None:
-            pool.runs.instead_of = lost.how
+            pool.runs.instead_of = lost.how + (
+                _RESUMES if spec.checkpoint and lost.how and not spec.resume else ""
+            )
         self._enter(pool)
         return pool
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET
 
+from skyward_nb.options import aws_readers
 from skyward_nb.options.accelerator_choices import AcceleratorChoice
 from skyward_nb.options.argument_texts import as_text, of_text
 from skyward_nb.options.defaults import defaults, for_new_pool
@@ -200,10 +201,10 @@ def _env(value: Any) -> dict[str, str]:
 
 
 def _volumes(value: Any) -> tuple[Volume, ...]:
+    if isinstance(value, str):
+        return aws_readers.volumes("volumes", value)
     given: tuple[Any, ...] = (
-        (value,)
-        if isinstance(value, (Volume, str)) or not isinstance(value, Iterable)
-        else tuple(value)
+        (value,) if isinstance(value, Volume) or not isinstance(value, Iterable) else tuple(value)
     )
     found: list[Volume] = []
     for each in given:

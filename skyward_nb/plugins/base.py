@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from skyward_nb.plugins.connection_gate import UnsafeServer
-from skyward_nb.system.other_accounts import other_people
+from skyward_nb.system.other_accounts import why_not_trusted
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import size_of, spell_mesh, uneven
@@ -195,12 +195,8 @@ def check_people(info: InstanceInfo, options: dict[str, str], why: str) -> None:
     address of the pool's, and may be of anybody there. `why` says what they could do.
     """
     several = len({peer.address for peer in info.peers}) > 1
-    if several and TRUSTS not in options and (people := other_people()):
-        named = ", ".join(people[:3]) + ", ..." * (len(people) > 3)
-        raise UnsafeServer(
-            f"other people may log in to this machine ({named}), and {why}. If you trust them, add "
-            "trust_local_users (for all pools of a notebook: %sky config trust_local_users=yes)"
-        )
+    if several and TRUSTS not in options and (refusal := why_not_trusted(why)):
+        raise UnsafeServer(refusal)
 
 
 def check_platform(framework: str, package: str, info: InstanceInfo) -> None:

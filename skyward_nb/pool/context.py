@@ -69,8 +69,6 @@ class PoolContext:
         """Why this pool was lost, and the names lost with it, in words, or ""."""
         self.over: tuple[float, float] | None = None
         """If its money is spent: `max_cost`, and the amount."""
-        self.begun_without: int = 0
-        """The last generation that was begun without names of a checkpoint."""
         self.known_ledger: Ledger | None = None
         self.known_stores: MachineStores | None = None
 
@@ -109,7 +107,6 @@ class PoolContext:
             program=self.client.program,
             client=self.known_client,
             bill=self.bill,
-            begun_without=self.begun_without,
         )
 
     @property

@@ -62,6 +62,8 @@ class Generations:
         """By framework, what users made before that goes on in it, in the words of the first rank."""
         self.kept: str = ""
         """What to do for the state of models that a rank kept before the present ranks were begun, in words."""
+        self.names_since: int = 0
+        """The first generation whose names the present ranks may go on from."""
         self.infos: tuple[InstanceInfo, ...] = ()
         self.machines: tuple[Machine, ...] = ()
         self._spec = spec
@@ -96,6 +98,7 @@ class Generations:
         self.infos = tuple(info for _, info in sorted(places.items()))
         self._state.pids = {rank: pid for hello in hellos for rank, pid in hello.pids.items()}
         self._state.generation = max(hello.generation for hello in hellos)
+        self.names_since = max(hello.names_since for hello in hellos)
         if self.infos and len(self.infos) < self._spec.world_size:
             # The places on a machine that has ended are known from the others.
             first = self.infos[0]
@@ -155,7 +158,13 @@ class Generations:
             spec = self._spec
             number = self._state.generation
             return Fork(
-                number, places, self._plugins, spec.variables, spec.limits, spec.checkpoints
+                number,
+                places,
+                self._plugins,
+                spec.variables,
+                spec.limits,
+                spec.checkpoints,
+                self.names_since,
             )
 
         soon = time.monotonic() + STILL_MEANT

@@ -136,7 +136,12 @@ class Lifecycle:
                     state.has_begun(is_whole=True)
                 else:
                     begins = True
-                    self._renewal.begin(watch, was_ready=was_ready, end_present=end_present)
+                    self._renewal.begin(
+                        watch,
+                        was_ready=was_ready,
+                        resumes=self._runs.had_names,
+                        end_present=end_present,
+                    )
         except BaseException as error:
             if context.spec is not before[0]:
                 context.becomes(*before)
@@ -191,8 +196,7 @@ class Lifecycle:
         state.last_run = max(hello.runs for hello in hellos)
         context.ledger.adopt(state.last_run)
         state.has_begun(is_whole=context.generations.adopt(hellos))
-        self._runs.unseen, self._runs.never_begun = unseen_of(hellos)
-        context.begun_without = registry.begun_without(context.entry)
+        self._runs.attached(*unseen_of(hellos))
         registry.conducted(context.entry, context.known_client)
         for link, why in ended.items():
             for event in self._renewal.machine_ended(link, why):

@@ -120,6 +120,8 @@ class RunOutcome:
     """The generation that it ran on, if its process group was one formed again, and objects were to be made again."""
     began_anew: bool = False
     """Whether the ranks that it ran on were replaced after it."""
+    resumes: bool = False
+    """Whether the next run gives those in their place the names of a checkpoint."""
     why_anew: str = ""
     """Why they could not go on in a new group, if they tried."""
     kept: str = ""
@@ -163,8 +165,14 @@ class RunOutcome:
             self.failed or self.lost or self.killed or self.interrupted or self.timed_out or self.reclaimed
             or self.lost_before or self.names_lost or self.lost_beside or self.pool_lost
             or self.was_cut or self.was_reformed or self.began_anew or self.kept
-            or self.waited_in or any(end.interrupted for end in self.done.values())
+            or self.waited_in or any(end.interrupted for end in self.done.values()) or self.took_uneven_checkpoints
         )  # fmt: skip
+
+    @property
+    def took_uneven_checkpoints(self) -> bool:
+        """Whether ranks took different numbers of checkpoints, though none failed."""
+        ends = self.done.values()
+        return len({end.checkpoints for end in ends}) > 1 and not any(end.failure for end in ends)
 
     @property
     def ran_nothing(self) -> bool:
@@ -209,6 +217,7 @@ class ActiveRun:
         was_reformed: bool = False,
         regained: Mapping[str, str] = MappingProxyType({}),
         began_anew: bool = False,
+        resumes: bool = False,
         why_anew: str = "",
         kept: str = "",
         lost_beside: tuple[int, ...] = (),
@@ -240,6 +249,7 @@ class ActiveRun:
             was_reformed=was_reformed,
             regained=regained,
             began_anew=began_anew,
+            resumes=resumes,
             why_anew=why_anew,
             kept=kept,
             lost_beside=lost_beside,

@@ -54,8 +54,6 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The client of a remote pool, which may not answer. Without the key."""
 
     bill: Bill | None = None
-    begun_without: int = 0
-    """The last generation whose ranks were begun without names of a checkpoint: those from before it are not taken."""
 
     @property
     def is_used(self) -> bool:
@@ -94,11 +92,6 @@ def conducted(entry: PoolEntry, client: Client) -> None:
     for there in _read(_path(entry)):
         if not entry.is_here:
             enter(replace(there, client=client))
-
-
-def begun_without(entry: PoolEntry) -> int:
-    """What a listed pool's entry notes of that; 0 where it notes nothing."""
-    return max((there.begun_without for there in _read(_path(entry))), default=0)
 
 
 def left(entry: PoolEntry, client: Client) -> None:

@@ -74,14 +74,16 @@ class Renewal:
         stubborn: bool = False,
         was_ready: bool = False,
         keeps: bool = False,
+        resumes: bool = False,
         end_present: Callable[[], None] = lambda: None,
     ) -> None:
         """Have ranks forked anew, with empty namespaces; the next run replaces ranks that are lost meanwhile.
 
         Reclaimed machines are replaced first; if that fails, the ranks stay as they were, and `end_present` is not
-        called. With `keeps`, a rank that lives keeps the state of its models for `sky.rejoin`, and the new ones go
-        on from a checkpoint.
+        called. With `keeps`, a rank that lives keeps the state of its models for `sky.rejoin`; with it, or `resumes`, the
+        new ones go on from a checkpoint.
         """
+        resumes |= keeps
         context, state, is_whole = self._context, self._state, False
         state.becomes(PoolPhase.BEGINNING)
         try:
@@ -98,8 +100,10 @@ class Renewal:
             end_present()
             state.begins_anew()
             self._sending.forget()
+            if not resumes:
+                context.generations.names_since = state.generation + 1
             is_whole = context.generations.begin(watch, stubborn=stubborn)
-            self._resuming.begun_anew(resumes=keeps)
+            self._resuming.begun_anew(resumes=resumes)
         finally:
             state.has_begun(is_whole=is_whole)
         if context.known_stores is not None and self.replacing is not None:

@@ -7,7 +7,6 @@ in the same state: ranks of a training after the same step.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -56,6 +55,8 @@ class Resuming:
         """Whether ranks were begun anew, and have no names of a checkpoint yet."""
         self._due: dict[str, float] = {}
         """When a cell is stopped since a machine ends, by machine."""
+        self._may_have_names = False
+        """Whether it is not known here that these ranks have none."""
         self.last_work: int = 0
         """The last run that may have changed names."""
         self._kept = 0, 0
@@ -65,14 +66,13 @@ class Resuming:
 
     def begun_anew(self, *, resumes: bool) -> None:
         """Note that ranks were begun anew, and whether they go on from a checkpoint."""
-        context = self._context
-        if not resumes:
-            context.begun_without = context.state.generation
-            if context.spec.checkpoint and context.state.generation > 1:
-                # For clients that attach later.
-                with contextlib.suppress(OSError):
-                    context.enter_in_registry()
-        self.is_due = resumes and bool(context.spec.checkpoint)
+        self.is_due, self._may_have_names = resumes and bool(self._context.spec.checkpoint), False
+
+    def attached(self) -> None:
+        """Note that the client before may have ended after it began ranks anew, and before they had their names."""
+        since, state = self._context.generations.names_since, self._context.state
+        self.begun_anew(resumes=since < state.generation)
+        self._may_have_names = True
 
     def told_once(self) -> tuple[str, ...]:
         """Where ranks go on from, or where their names were kept, in words; each once."""
@@ -229,7 +229,10 @@ class Resuming:
     def resume(self, ask: Ask) -> frozenset[str]:
         """Give ranks their names of the newest checkpoint; which names these are. Raises `PoolError`."""
         spec, ledger = self._context.spec, self._context.ledger
-        since = self._context.begun_without
+        since = self._context.generations.names_since
+        if self._may_have_names and any(self._asked(ask, "has_names()").values()):
+            self.is_due = False
+            return frozenset()
         pool_id, others = self._context.pool_id, spec.resume and not since
         answers = self._asked(ask, "look()" if others else f"look({pool_id!r})")
         seen = [from_json(each, list[SeenCheckpoint]) for _, each in sorted(answers.items())]

@@ -117,7 +117,9 @@ class RunExecutor:
                     if not state.is_ready:
                         names_lost += context.ledger.names_made_on_ranks()
                         self._renewal.begin(watch, keeps=True)
-            if self._resuming.is_due and request.is_work and request.call is None:
+            if self._resuming.is_due and request.is_work:
+                if state.runs:
+                    self._driver.busy()  # calls that began before these ranks were due
                 return None
             if request.call is not None and machines is not context.generations.machines:
                 self._driver.busy()  # the call was sent to a machine that has ended
@@ -152,6 +154,16 @@ class RunExecutor:
             self._driver.add(run)
         return run
 
+    @property
+    def begins_alone(self) -> bool:
+        """Whether nothing may run as the next run begins: ranks are begun anew, or get names of a checkpoint, first."""
+        return not self._state.is_ready or self._resuming.is_due
+
+    @property
+    def had_names(self) -> bool:
+        """Whether the ranks may have had names: of a run, or of a checkpoint."""
+        return self._resuming.last_work > 0 or self._context.spec.resume
+
     def resume(self, watch: Watch) -> frozenset[str]:
         """Give ranks that were begun anew the names of a checkpoint, if they are due; which. Raises `PoolError`."""
         if not self._resuming.is_due:
@@ -160,6 +172,12 @@ class RunExecutor:
         given = self._resuming.resume(self._asking(watch))
         watch(Phase(""))
         return given
+
+    def attached(self, unseen: RunBegan | None, never_begun: tuple[int, ...]) -> None:
+        """Note the run of an attached pool whose end no client has seen, and the ranks that never got its command."""
+        self.unseen, self.never_begun = unseen, never_begun
+        if unseen is None or unseen.generation < self._state.generation:
+            self._resuming.attached()
 
     def probe(self, watch: Watch) -> None:
         """Have the ranks of a new pool try the place of checkpoints; what is wrong with it is told."""
@@ -318,6 +336,7 @@ class RunExecutor:
             was_reformed=remedy is Remedy.REFORM,
             regained=generations.regained if remedy is Remedy.REFORM else {},
             began_anew=remedy is Remedy.BEGIN_ANEW,
+            resumes=remedy is Remedy.BEGIN_ANEW and self._resuming.is_due,
             why_anew=generations.why_not_reformed if remedy is Remedy.BEGIN_ANEW else "",
             kept=generations.kept if remedy is Remedy.BEGIN_ANEW or run.lost_before else "",
             lost_beside=tuple(sorted(lost_beside - run.state.lost.keys())),

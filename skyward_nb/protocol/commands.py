@@ -98,6 +98,8 @@ class Fork(msgspec.Struct, frozen=True, tag=True):
     limits: RankLimits = RankLimits()
     checkpoint: str = ""
     """Where these ranks' names are kept when asked, or when the machine is reclaimed; "": nowhere."""
+    names_since: int = 0
+    """The first generation whose names they may go on from."""
 
     def __repr__(self) -> str:
         return masked_repr(self)

@@ -51,7 +51,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     Journal entries follow from `offset` on; the agent has `received` so many commands of this client. `places` and `pids` are of
     the ranks of this `generation`, `runs` is the last run's number, `unseen` the run that goes on or whose end nobody has seen,
-    `noticed` a notice of reclaim, `rank_python` the ranks' program, `forked_by` the client (without key) that had them forked.
+    `noticed` a notice of reclaim, `rank_python` the ranks' program, `forked_by` the client (without key) that had them forked, `names_since` what it said with that.
     """
 
     pid: int
@@ -67,6 +67,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     rank_python: str = ""
     rank_packages: str = ""
     forked_by: Client | None = None
+    names_since: int = 0
 
 
 class AttachRefused(msgspec.Struct, frozen=True, tag=True):
@@ -306,12 +307,12 @@ class DebugMessage(msgspec.Struct, frozen=True, tag=True):
 class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A rank finished a run; `failure` is None if it ended well. One that `rejected` a parcel bound and ran nothing.
 
-    `waited_in` is the collective in which it was stopped. `steps` counts the collectives of each of
-    its process groups by name; ranks whose counts differ are out of step. It `lacks_group` where code
-    destroyed the one that the pool had formed, and formed none. It was `left_open` in the midst of a model's pass.
+    `waited_in` is the collective in which it was stopped. `steps` counts the collectives of each of its process groups by name;
+    ranks whose counts differ are out of step. It `lacks_group` where code destroyed the one that the pool had formed, and formed
+    none. It was `left_open` in the midst of a model's pass. It began so many `checkpoints`.
 
-    Of the names that the cell writes, `assigned` were bound to new values other than modules, and
-    `dropped` do not exist any more; `altered` were changed in place. Of those to pull, `missing` do not exist. `profile` is a `CommProfile`.
+    Of the names that the cell writes, `assigned` were bound to new values other than modules, `dropped` do not exist any more, and
+    `altered` were changed in place. Of those to pull, `missing` do not exist. `profile` is a `CommProfile`.
     """
 
     run: int
@@ -332,14 +333,12 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     lacks_group: bool = False
     left_open: bool = False
     optimizer_steps: int = 0
+    checkpoints: int = 0
     profile: Packed | None = None
 
 
 class RankLost(msgspec.Struct, frozen=True, tag=True):
-    """A rank's process ended; `how` is a phrase, `asked` whether the agent ended it.
-
-    `stack` is what `faulthandler` wrote when it crashed.
-    """
+    """A rank's process ended; `how` is a phrase, `asked` whether the agent ended it, `stack` what `faulthandler` wrote."""
 
     generation: int
     rank: int

@@ -28,7 +28,7 @@ from skyward_nb.providers.orphans import (
     is_ours,
     size_of,
 )
-from skyward_nb.system import mig_partition, processes
+from skyward_nb.system import processes, slices_note
 from skyward_nb.words import scratch
 from skyward_nb.words.errors import RuntimeFolderError
 
@@ -171,7 +171,7 @@ def remove_folders(folders: PoolFolders) -> str:
 
     Its slices of GPUs are removed first; returns a message if that fails, and a sweep tries again.
     """
-    left = mig_partition.undo(folders.runtime)
+    left = slices_note.restore(folders.runtime)
     for folder in (folders.spill, folders.store, *(() if left else (folders.runtime,))):
         shutil.rmtree(folder, ignore_errors=True)
     for folder in (folders.spill, folders.store):
@@ -192,7 +192,7 @@ def sweep(*, thoroughly: bool = False) -> Swept:
     if dead or thoroughly:
         ended = end_processes(dead) + end_strays(runtimes)
     for folder in dead:
-        if not mig_partition.undo(folder):
+        if not slices_note.restore(folder):
             shutil.rmtree(folder, ignore_errors=True)
     values = [
         folder

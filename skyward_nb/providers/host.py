@@ -8,7 +8,6 @@ exits with 0 if its agent lives, and with 3 if it is gone.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pwd
 import re
@@ -20,16 +19,15 @@ from pathlib import Path
 
 import msgspec
 
+from skyward_nb.providers.agent_process import AgentProcess
 from skyward_nb.providers.folders import (
     end_agent,
     is_gone,
     make_folders,
     pool_folders,
-    remove_folders,
     sweep,
 )
-from skyward_nb.providers.local import LocalMachine
-from skyward_nb.words.errors import PoolError, StartError
+from skyward_nb.words.errors import RuntimeFolderError
 
 GONE = 3
 
@@ -79,26 +77,28 @@ class AgentFailed(msgspec.Struct, frozen=True, tag=True):
 
 def start(
     pool_id: str, idle: float, ttl: float, modules: list[str]
-) -> tuple[AgentStarted, LocalMachine] | AgentFailed:
+) -> tuple[AgentStarted, AgentProcess] | AgentFailed:
     """Start an agent of a new pool."""
     try:
         sweep()
         folders = make_folders(pool_id, pool_id)
-        machine = LocalMachine(pool_id, (0,), folders)
-        try:
-            note = PoolNote(sys.executable, str(Path(__file__).parents[2]))
-            (folders.runtime / NOTE).write_bytes(msgspec.json.encode(note))
-            relay = [sys.executable, "-I", "-S", str(Path(__file__).parent / "far" / "relay.py")]
-            (folders.runtime / RELAY).write_text(f'exec {shlex.join(relay)} "$1"\n')
-            asyncio.run(machine.start_agent(idle, ttl, modules))
-        except BaseException:
-            remove_folders(folders)
-            raise
-    except StartError as error:
-        return AgentFailed("its agent did not start", error.detail)
-    except PoolError as error:
+    except RuntimeFolderError as error:
         return AgentFailed(error.message)
-    return AgentStarted(str(folders.runtime)), machine
+    agent = AgentProcess(folders)
+    try:
+        note = PoolNote(sys.executable, str(Path(__file__).parents[2]))
+        (folders.runtime / NOTE).write_bytes(msgspec.json.encode(note))
+        relay = [sys.executable, "-I", "-S", str(Path(__file__).parent / "far" / "relay.py")]
+        (folders.runtime / RELAY).write_text(f'exec {shlex.join(relay)} "$1"\n')
+        agent.start(idle, ttl, modules)
+        if not agent.is_ready():
+            detail = agent.last_words()
+            agent.cancel()
+            return AgentFailed("its agent did not start", detail)
+    except BaseException:
+        agent.cancel()
+        raise
+    return AgentStarted(str(folders.runtime)), agent
 
 
 def hold(pool_id: str, idle: float, ttl: float, modules: list[str]) -> int:
@@ -115,15 +115,15 @@ def hold(pool_id: str, idle: float, ttl: float, modules: list[str]) -> int:
     if isinstance(started, AgentFailed):
         _say(started)
         return 1
-    answer, machine = started
+    answer, agent = started
     try:
-        signal.signal(signal.SIGUSR2, lambda number, _: machine.signal(number))
+        signal.signal(signal.SIGUSR2, lambda number, _: agent.signal(number))
         _say(answer)
-        machine.wait()
+        agent.wait()
     finally:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
-        asyncio.run(machine.release())
+        agent.remove(told=False)
     return 0
 
 
@@ -171,7 +171,7 @@ def end(pool_id: str, *, at_once: bool) -> None:
     folders = pool_folders(pool_id)
     if at_once:
         end_agent(folders.runtime)
-    asyncio.run(LocalMachine(pool_id, (0,), folders).release())
+    AgentProcess(folders).remove(told=False)
 
 
 def main() -> int:

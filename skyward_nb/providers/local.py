@@ -8,40 +8,31 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import subprocess
 import sys
 import threading
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from skyward_nb.protocol.commands import UseEnvironment
 from skyward_nb.protocol.events import Step
+from skyward_nb.providers.agent_process import AgentProcess
 from skyward_nb.providers.base import AgentGone, InstalledEnvironment, Tell
 from skyward_nb.providers.folders import (
     PoolFolders,
-    end_agent,
     is_gone,
     make_folders,
     pool_folders,
-    remove_folders,
     sweep,
 )
-from skyward_nb.providers.orphans import end_processes, is_ours
+from skyward_nb.providers.orphans import is_ours
 from skyward_nb.store.blobs import BlobStore
-from skyward_nb.system import mig_partition, nvidia_smi, processes
-from skyward_nb.system.package_path import environ_with
+from skyward_nb.system import nvidia_smi
 from skyward_nb.words.errors import AcceleratorError, OptionError, StartError
 from skyward_nb.words.image import Image
 from skyward_nb.words.mig import advice, is_called, most_of, slices_of, visible_cards
 from skyward_nb.words.simulation import on_cpu
 from skyward_nb.words.spec import PoolSpec
 
-_START_LIMIT = 30.0
-_END_LIMIT = 5.0
-_REST_LIMIT = 4.0
-_POLL = 0.01
 _CONNECT_LIMIT = 1.0
-_LAST_WORDS = 2000
 
 
 class LocalMachine:
@@ -54,40 +45,18 @@ class LocalMachine:
         self.nodes: tuple[int, ...] = tuple(nodes)
         self._pool = pool
         self._folders = folders
-        self._packages = packages
-        """The folder of packages that ranks have beside this Python's own, or ""."""
         self._store = BlobStore(folders.store, folders.spill)
-        self._agent: subprocess.Popen[bytes] | None = None
+        self._agent = AgentProcess(folders, packages)
         self._reached = False
 
     async def start_agent(self, idle: float, ttl: float, preload: list[str]) -> None:
         """Start the agent and wait until it listens; raises `StartError` with its log."""
-        folders = self._folders
-        safely = ["-P"] if sys.flags.safe_path else []
-        places = map(str, (folders.runtime, folders.store, folders.spill))
-        command = [sys.executable, *safely, "-m", "skyward_nb.node", *places]
-        command += [str(idle), str(ttl), *preload]
-        with (folders.runtime / "agent.log").open("wb") as log:
-            self._agent = subprocess.Popen(  # noqa: ASYNC220, S603 - milliseconds; our own program
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                env=environ_with(self._packages) | {processes.MARK: str(folders.runtime)},
-            )
-        assert self._agent.stdout is not None
-        ready = self._agent.stdout
+        self._agent.start(idle, ttl, preload)
         loop = asyncio.get_running_loop()
-        try:
-            word = await asyncio.wait_for(loop.run_in_executor(None, ready.readline), _START_LIMIT)
-        except TimeoutError:
-            word = b""
-        if word != b"ready\n":
+        if not await loop.run_in_executor(None, self._agent.is_ready):
             detail = self.last_words()
             await self.release()
             raise StartError(self._pool, "its agent ended before it was ready", detail)
-        ready.close()
 
     async def install(
         self, spec: PoolSpec, present: UseEnvironment, tell: Tell
@@ -138,69 +107,24 @@ class LocalMachine:
 
     def last_words(self) -> str:
         """The end of the agent's log, which forge and ranks share."""
-        return self._end_of_log(_LAST_WORDS)
+        return self._agent.last_words()
 
     async def agent_log(self, most: int) -> str:
         """The end of the agent's log, of so many bytes."""
-        return self._end_of_log(most)
-
-    def _end_of_log(self, most: int) -> str:
-        try:
-            with (self._folders.runtime / "agent.log").open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - most))
-                return file.read().decode(errors="replace").strip()
-        except OSError:
-            return ""
+        return self._agent.last_words(most)
 
     def store(self) -> BlobStore:
         """The folders that both sides open: on one machine, values are not sent."""
         return self._store
 
-    def wait(self) -> None:
-        """Wait for the end of the agent that was started here."""
-        if self._agent is not None:
-            self._agent.wait()
-
-    def signal(self, number: int) -> None:
-        """Send the agent that was started here a signal, if it lives."""
-        if self._agent is not None:
-            self._agent.send_signal(number)
-
     def leave(self) -> None:
-        """Let the agent live on; a thread waits for its end, as it is a child of this process."""
-        if self._agent is not None:
-            threading.Thread(target=self._agent.wait, name="skyward-left", daemon=True).start()
+        """Let the agent live on; a thread waits for its end, as it may be a child of this process."""
+        threading.Thread(target=self._agent.wait, name="skyward-left", daemon=True).start()
 
     async def release(self) -> None:
         """Wait for the agent's end, kill it if need be, and remove its files."""
-        agent, folder = self._agent, self._folders.runtime
-        # GPUs take their time to be put together.
-        limit = _END_LIMIT + (mig_partition.PATIENCE if mig_partition.is_noted(folder) else 0)
-        if agent is None:
-            # Another process has started it.
-            if not await _until(lambda: is_gone(folder), limit):
-                end_agent(folder)
-        else:
-            if not self._reached:
-                agent.terminate()  # it was not told to stop
-            if not await _until(lambda: agent.poll() is not None, limit):
-                agent.kill()
-                agent.wait()
-        if folder.exists():
-            # The forge of a killed agent ends the rest, unless it was killed, too.
-            await _until(lambda: not processes.noted(folder), _REST_LIMIT)
-            end_processes([folder])
-        if left := remove_folders(self._folders):
-            warnings.warn(left, stacklevel=2)
-
-
-async def _until(is_over: Callable[[], bool], limit: float) -> bool:
-    """Whether it is over within `limit` seconds; polled, as an interpreter that exits has no executor."""
-    tries = int(limit / _POLL)
-    while not (done := is_over()) and tries:
-        tries -= 1
-        await asyncio.sleep(_POLL)
-    return done
+        for pause in self._agent.removing(told=self._reached):
+            await asyncio.sleep(pause)
 
 
 class LocalProvider:

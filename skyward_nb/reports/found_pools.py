@@ -213,7 +213,7 @@ def namesakes(name: str, there: Collection[FoundPool]) -> tuple[str, ...]:
         if left.is_free:
             advice = f"%sky attach pool={left.entry.pool_id} goes on with it once this one is down"
         found.append(
-            f"another pool {name!r} is alive, {left.where()}; this is a new one, without its names: {advice}"
+            f"another pool {name!r} is alive, {left.where()}; this is a new one, which shares no names with it: {advice}"
         )
     return tuple(found)
 

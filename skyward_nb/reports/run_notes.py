@@ -66,8 +66,22 @@ def run_notes(
     notes += _anew(outcome, generation, framework)
     if outcome.names_lost:
         notes.append(f"lost with the ranks: {', '.join(outcome.names_lost)}")
+    if outcome.resumes:
+        notes.append(f"the next {this} goes on from their newest checkpoint, if there is one")
     notes += [outcome.kept] if outcome.kept else []
+    notes += [_uneven(outcome)] if outcome.took_uneven_checkpoints else []
     return tuple(notes)
+
+
+def _uneven(outcome: RunOutcome) -> str:
+    """That not all ranks took as many checkpoints."""
+    counts = {rank: end.checkpoints for rank, end in sorted(outcome.done.items())}
+    most = max(counts.values())
+    fewer = count_ranks(rank for rank, count in counts.items() if count < most)
+    return (
+        f"sky.checkpoint() was called up to {most} time{'s' * (most != 1)}, and less often on {fewer}: what lacks a "
+        "rank's part is no checkpoint, so have all ranks call it"
+    )
 
 
 def of_an_old_group(

@@ -98,7 +98,6 @@ class Torchrun(Script):
 
     def cell(self, folder: WorkingFolder, spec: PoolSpec) -> Cell:
         """The call that is the elastic agent on a rank; it has no value."""
-        del spec
         line, script = self.line, self.line.script
         if (
             self._travels(folder)
@@ -110,7 +109,7 @@ class Torchrun(Script):
         port = random.choice(_PORTS)  # noqa: S311 - no secret
         call = (
             f"run({line.options!r}, {line.nodes[1]}, {script!r}, {line.arguments!r}, "
-            f"{here!r}, {port}, {folder.key!r})"
+            f"{here!r}, {port}, {folder.key!r}, trusts={spec.trust_local_users})"
         )
         return runner_cell("elastic_agent", call)
 

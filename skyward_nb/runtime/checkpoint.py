@@ -26,7 +26,7 @@ from skyward_nb.pickling.payload import Bundle, pack, rebuild
 from skyward_nb.protocol.answers import NamesKept
 from skyward_nb.protocol.commands import KeepNames
 from skyward_nb.runtime import event_sink, sharded_states
-from skyward_nb.runtime.checkpoint_places import CheckpointPlace, place_at
+from skyward_nb.runtime.checkpoint_places import NO_ROOM, CheckpointPlace, place_at
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.store.blobs import digest_of
 from skyward_nb.words.bounds import bounded
@@ -38,6 +38,7 @@ from skyward_nb.words.checkpoints import (
     RestoredPart,
     SeenCheckpoint,
     beginning_of,
+    dead_halves,
     is_part,
     key_of,
     outdated,
@@ -58,10 +59,11 @@ class RankNames:
     """What this rank's namespace tells of its names, and is told.
 
     `owners` has the names that code bound or the notebook sent, each with whether the rank bound it, or changed it in
-    place; `modules` are names of modules, `needed` modules of the project that came; `restored` notes names of a
-    checkpoint: the rank's own, and those sent.
+    place; `had_some` is whether there were any, ever; `modules` are names of modules, `needed` modules of the project
+    that came; `restored` notes names of a checkpoint: the rank's own, and those sent.
     """
 
+    had_some: Callable[[], bool]
     owners: Callable[[], Mapping[str, bool]]
     modules: Callable[[], Mapping[str, str]]
     needed: Callable[[], tuple[str, ...]]
@@ -109,10 +111,15 @@ def checkpoint() -> str:
             "a cell of all ranks"
         )
     run = event_sink.run()
-    _in_run = (run, _in_run[1] + 1 if _in_run[0] == run else 1)
+    _in_run = (run, begun_in(run) + 1)
     key = key_of(info.job_id, info.generation, run, _in_run[1])
     write(key, run)
     return f"{where}/{key}"
+
+
+def begun_in(run: int) -> int:
+    """How many checkpoints this rank has begun in a run."""
+    return _in_run[1] if _in_run[0] == run else 0
 
 
 def write(key: str, run: int, until: float | None = None) -> CheckpointPart:
@@ -145,8 +152,16 @@ def write(key: str, run: int, until: float | None = None) -> CheckpointPart:
         left_out=left_out,
         states=states,
     )
-    place.write(key, f"rank-{part.rank}.names", bundle.parts, until)
-    place.write(key, f"rank-{part.rank}{PART}", [msgspec.json.encode(part)], until)
+    names_file, part_file = f"rank-{part.rank}.names", f"rank-{part.rank}{PART}"
+    try:
+        place.write(key, names_file, bundle.parts, until)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        for half in dead_halves(_seen(place, part.pool_id), part):
+            place.remove(half)
+        place.write(key, names_file, bundle.parts, until)
+    place.write(key, part_file, [msgspec.json.encode(part)], until)
     _last = key, part
     if not part.rank:
         _tidy(place, part.pool_id)
@@ -277,8 +292,8 @@ def probed() -> str:
 
 
 def unprobed() -> str:
-    """Remove these files, on the first rank."""
-    if not instance_info().pool_rank:
+    """Remove these files, on the first rank of each machine: each may see another place."""
+    if not instance_info().worker:
         _in_time(lambda: _place().remove(_probe(0)[0]))
     return ""
 
@@ -327,6 +342,12 @@ def _probe(rank: int) -> tuple[str, str]:
 
 
 # ── for ranks that are begun anew ───────────────────────────────────────────────────────
+
+
+def has_names() -> str:
+    """Whether this rank has names, or had some: "yes" or ""."""
+    assert _names is not None, "this process is no rank"
+    return "yes" if _names.had_some() else ""
 
 
 def look(pool_id: str = "") -> str:

@@ -7,9 +7,11 @@ ranks have it, with the credentials that it finds here. Errors of either are `OS
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import mmap
 import os
+import shlex
 import shutil
 import stat
 import time
@@ -26,6 +28,8 @@ _PIECE = 8 << 20
 _PRIVATE, _OURS_ALONE = 0o700, 0o600
 _OTHERS_WRITE = 0o022
 _CONNECT_LIMIT, _READ_LIMIT, _TRIES = 5, 30, 3
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""The numbers of errors where a file does not fit."""
 
 
 class CheckpointPlace(Protocol):
@@ -84,8 +88,9 @@ class _SharedFolder:
             _check_ours(each)
         size, room = sum(map(len, parts)), shutil.disk_usage(folder).free
         if size > room:
-            raise OSError(
-                f"{folder} has {spell_size(room)} free, and {spell_size(size)} are needed"
+            raise _no_room(
+                errno.ENOSPC,
+                f"{folder} has {spell_size(room)} free, and {spell_size(size)} are needed",
             )
         part = folder / f"part-{name}-{os.getpid()}"
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OURS_ALONE)
@@ -96,6 +101,12 @@ class _SharedFolder:
                         piece = piece[file.write(piece) :]
                 os.fsync(file.fileno())
             part.replace(folder / name)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise _no_room(
+                    error.errno, f"{folder}: {error.strerror}: {spell_size(size)} are needed"
+                ) from None
+            raise
         finally:
             part.unlink(missing_ok=True)
 
@@ -134,6 +145,13 @@ class _SharedFolder:
         shutil.rmtree(self._folder / key, ignore_errors=True)
 
 
+def _no_room(number: int, words: str) -> OSError:
+    """An error of this number, with these words alone."""
+    error = OSError(words)
+    error.errno = number
+    return error
+
+
 def _check_ours(path: Path) -> None:
     _check_stat(path, path.lstat())
 
@@ -143,7 +161,7 @@ def _check_stat(path: Path, found: os.stat_result) -> None:
     if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_WRITE or stat.S_ISLNK(found.st_mode):
         raise PermissionError(
             f"{path} may have been written by others: it has to be of user {os.geteuid()}, and writable by that user "
-            f"alone (chmod -R go-w {path})"
+            f"alone (chmod -R go-w {shlex.quote(str(path))})"
         )
 
 

@@ -32,6 +32,7 @@ from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.runtime.worker_process import ready_modules, start_worker
 from skyward_nb.system.addresses import family_of
+from skyward_nb.system.other_accounts import why_not_trusted
 from skyward_nb.words.info import COMPUTE_POOL, InstanceInfo
 from skyward_nb.words.worker_failures import FailedWorker, WorkersFailed
 from skyward_nb.workdir.working_folder import placed
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 _SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+_OPEN_STORES = (
+    "the stores at which torchrun's agents and workers meet take connections of anybody, and read pickles "
+    "from them, which run any code, as you"
+)
 _LOCAL = ("", "127.0.0.1", "localhost", "::1")
 
 
@@ -51,13 +56,17 @@ def run(
     folder: str,
     port: int,
     key: str = "",
+    *,
+    trusts: bool = False,
 ) -> None:
     """Be the agent of this rank's node, one of `nodes`, until its workers have ended.
 
     `port` is the head's, where the pool's own rendezvous port is in use; with a `key`, `folder` is in the
-    copy of the script's folder on this machine. Raises `WorkersFailed`, and
-    RuntimeError for what PyTorch does not take.
+    copy of the script's folder on this machine. Raises `WorkersFailed`, and RuntimeError for what PyTorch does not
+    take, or where other people may log in whom the pool's owner does not trust.
     """
+    if not trusts and (refusal := why_not_trusted(_OPEN_STORES)):
+        raise RuntimeError(refusal)
     info = instance_info()
     ready_modules()
     nodes = min(nodes, info.total_nodes)

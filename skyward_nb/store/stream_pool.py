@@ -68,8 +68,7 @@ class StreamPool:
             stream.tick = tick
             try:
                 while self._unsent:
-                    stream.post(self._unsent[0])
-                    self._unsent.popleft()
+                    stream.post(self._unsent.popleft())
                 stream.settle()
             except BaseException:
                 self._abandon(stream)
@@ -144,15 +143,15 @@ class StreamPool:
             self._unsent.append(message)  # another thread waits for an answer, which may take long
             return
         try:
-            if (stream := self._rested()) is not None:
-                try:
-                    stream.post(message)
-                except OSError:
-                    self._abandon(stream)
-                else:
-                    self._give_back(stream)
-                    return
-            self._unsent.append(message)
+            if (stream := self._rested()) is None:
+                self._unsent.append(message)
+                return
+            try:
+                stream.post(message)
+            except OSError:
+                self._abandon(stream)
+            else:
+                self._give_back(stream)
         finally:
             self._order.release()
 

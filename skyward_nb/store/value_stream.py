@@ -83,9 +83,9 @@ class ValueStream(Generic[M]):
         """Posted messages whose answer was not taken."""
 
     def post(self, message: DropValues | TrimStore) -> None:
-        """Send a message whose answer is taken by `settle`."""
-        self.say(message)
+        """Send a message whose answer is taken by `settle`; it is owed, too, where it cannot be sent."""
         self.owed.append(message)
+        self.say(message)
 
     def settle(self) -> None:
         """Take the answers to posted messages; raises `StreamLost`."""

@@ -16,14 +16,11 @@ from pathlib import Path
 import msgspec
 
 from skyward_nb.system import nvidia_smi, processes
+from skyward_nb.system.slices_note import NOTE, PATIENCE
 from skyward_nb.words.decoding import from_json
 from skyward_nb.words.mig import GpuCard, commands
 
-PATIENCE = 120.0
-"""Seconds that the tool may take: the driver initializes a GPU again when MIG is turned on or off."""
-
 _FORBIDDEN = "Insufficient Permissions"
-_NOTE = "slices.json"
 _MADE = re.compile(r"Successfully created GPU instance ID\s+(\d+) on GPU")
 _NONE = re.compile("No GPU instances found|No MIG-enabled devices found")
 _ROW = re.compile(r"\|\s+\d+\s+MIG \S+\s+\d+\s+(\d+)\s+\S+\s+\|")
@@ -95,11 +92,6 @@ def undo(folder: Path) -> str:
     return "\n".join(said)
 
 
-def is_noted(folder: Path) -> bool:
-    """Whether a pool has cut GPUs that are not restored, or is about to cut some."""
-    return (folder / _NOTE).exists()
-
-
 def _restore(card: GpuCard, made: MigPartition) -> str:
     tool = f"nvidia-smi mig -i {card.index}"
     own = [str(each) for each in _instances(card.index) or () if each in made.instances]
@@ -159,16 +151,16 @@ def _ran(command: str) -> str:
 
 def _read(folder: Path) -> tuple[MigPartition, ...]:
     try:
-        return from_json((folder / _NOTE).read_bytes(), tuple[MigPartition, ...])
+        return from_json((folder / NOTE).read_bytes(), tuple[MigPartition, ...])
     except (OSError, msgspec.DecodeError):
         return ()
 
 
 def _write(folder: Path, made: tuple[MigPartition, ...]) -> None:
     if made:
-        new = folder / f"{_NOTE}.new"
+        new = folder / f"{NOTE}.new"
         new.write_bytes(msgspec.json.encode(made))
-        new.rename(folder / _NOTE)
+        new.rename(folder / NOTE)
     else:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            (folder / _NOTE).unlink()
+            (folder / NOTE).unlink()

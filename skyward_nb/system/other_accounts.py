@@ -30,6 +30,18 @@ def other_people() -> list[str]:
     )
 
 
+def why_not_trusted(why: str) -> str:
+    """The sentence for what is not started since other people may log in here, and `why`; "" if nobody may."""
+    people = other_people()
+    if not people:
+        return ""
+    named = ", ".join(people[:3]) + ", ..." * (len(people) > 3)
+    return (
+        f"other people may log in to this machine ({named}), and {why}. If you trust them, add "
+        "trust_local_users (for all pools of a notebook: %sky config trust_local_users=yes)"
+    )
+
+
 def _owners_of_homes() -> list[pwd.struct_passwd]:
     """Accounts of a directory such as LDAP, which are not listed, but have been here."""
     found: list[pwd.struct_passwd] = []

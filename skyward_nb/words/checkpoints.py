@@ -164,10 +164,11 @@ def read_place(option: str, text: str) -> str:
             f"{option}=s3://bucket/prefix",
         )
     if not text.startswith(("/", "~/")) or "\n" in text:
+        name = posixpath.basename(text)
         raise OptionError(
             option,
             f"{option}={text}: ranks may work in other folders than the notebook: give the whole path, "
-            f"such as {option}=~/{posixpath.basename(text) or 'checkpoints'}",
+            f"such as {option}=~/{'checkpoints' if name in ('', '.', '..', '~') else name}",
         )
     return posixpath.normpath(text)
 
@@ -237,6 +238,17 @@ def outdated(found: Sequence[SeenCheckpoint], pool_id: str) -> list[str]:
         return []
     kept = {each.key for each in whole[-KEPT:]}
     return [each.key for each in mine if each.key not in kept and each.order < whole[-1].order]
+
+
+def dead_halves(found: Sequence[SeenCheckpoint], part: CheckpointPart) -> list[str]:
+    """The keys of checkpoints of earlier runs of this part's pool that lack a rank's: they stay halves."""
+    return [
+        each.key
+        for each in found
+        if each.pool_id == part.pool_id
+        and each.order[:2] < (part.generation, part.run)
+        and not (each.parts and each.is_whole)
+    ]
 
 
 def spell_time(at: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,31 @@ def test_a_pool_of_calls_whose_names_cannot_be_had_ends(tmp_path):
             sky.Compute(nodes=1, checkpoint=tmp_path, resume=True, name="mine", quiet=True),
         ):
             pass
+
+
+def grown(number):
+    """Adds to a name of this rank; the second rank dies at 3."""
+    names = home()
+    names["total"] = names.get("total", 0) + number
+    if number == 3 and sky.rank() == 1:
+        os._exit(1)
+    return names["total"], sky.checkpoint()
+
+
+def added(number):
+    home()["total"] += number
+    return home()["total"]
+
+
+def test_calls_go_on_from_it_once_ranks_are_begun_anew(tmp_path):
+    place = tmp_path / "kept"
+    with leaves_nothing(), sky.Compute(nodes=2, checkpoint=place, quiet=True) as pool:
+        for number in (1, 2):
+            sky.function(grown)(number) @ pool
+        with pytest.raises(sky.RankDied):
+            sky.function(grown)(3) @ pool
+        calls = [sky.function(added)(10), sky.function(added)(10)]
+        assert list(sky.gather(*calls) >> pool) == [13, 13], "one of them has ranks go on, once"
 
 
 @pytest.mark.parametrize(

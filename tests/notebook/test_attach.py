@@ -128,6 +128,10 @@ def test_a_notebook_is_told_that_another_one_had_ranks_begin_anew(notebook, othe
     agent.suspend()  # it answers late, as on a busy machine
     stopped.resume()
     assert notebook.finish(going).status == "ok"
+    wait = "from skyward_nb.notebook import named_pools\nnamed_pools._KNOWN_WITHIN = "
+    notebook.run(f"{wait}0.1")
+    assert "its line is cut, and this tries to reach it" in notebook.run("%sky attach").stdout
+    notebook.run(f"{wait}5.0")
     timer = threading.Timer(1.0, agent.resume)
     timer.start()
     ran = notebook.run("%sky attach")

@@ -61,6 +61,31 @@ def test_what_is_lost_with_a_pool_between_cells_is_told_and_a_restart_makes_it_a
     assert fresh.run("%%sky_remote\nfrom_here").result == "[0-1] 1"
 
 
+def test_a_pool_that_comes_again_names_the_way_to_go_on_from_its_checkpoints(fresh, tmp_path):
+    fresh.run("import psutil, os")
+    made = "import os, skyward_nb as sky\nx = [5]\nsky.checkpoint()\nos.getppid()"
+    fresh.run(f"%%sky_remote nodes=2 gather=head out=forge checkpoint={tmp_path}/kept\n{made}")
+    ran = fresh.run("%%sky_remote\nif sky.rank() == 0: sky.checkpoint()")
+    assert "sky.checkpoint() was called up to 1 time, and less often on rank 1: " in ran.picture
+    ran = fresh.run("%%sky_remote ranks=1\nimport os\nos._exit(1)")
+    goes_on = "lost with the ranks: x\nthe next cell goes on from their newest checkpoint, if there is one"
+    assert goes_on in ran.traceback
+    assert (
+        fresh.run("%%sky_remote gather=head out=forge\nassert x == [5]\nos.getppid()").status
+        == "ok"
+    )
+    fresh.run("agent = psutil.Process(forge).parent(); agent.kill(); agent.wait()")
+    ran = fresh.run("%%sky_remote\nx")
+    assert ran.error[0] == "NameError"
+    assert (
+        "lost with it: x; with `resume replace` on its line, a cell goes on from the newest"
+        in ran.traceback
+    )
+    ran = fresh.run("%%sky_remote resume replace\nx")
+    assert ran.result == "[0-1] [5]"
+    assert "goes on from the checkpoint of" in ran.picture
+
+
 @pytest.mark.extensive
 def test_two_pools_side_by_side(fresh):
     fresh.run("%%sky_remote pool=a nodes=2\nname = 'a'")

@@ -205,3 +205,22 @@ def test_files_of_scripts_that_run_here_are_here(notebook):
     assert ran.stdout == "pool default runs on this machine: files of scripts are here already\n"
     assert "name files: %sky fetch runs/*.pt" in notebook.run("%sky fetch").stderr
     assert "there is no pool 'other'" in notebook.run("%sky fetch runs pool=other").traceback
+
+
+def test_where_other_people_may_log_in_it_takes_their_connections_only_if_they_are_trusted(
+    notebook,
+):
+    """Its stores let anybody in, and pickles are read from them: on one machine, too."""
+    eve = "import skyward_nb.system.other_accounts as a\na.other_people = lambda: ['eve']"
+    try:
+        notebook.run(f"%%sky_remote pool=careful nodes=1 framework=none\n{eve}")
+        ran = notebook.run("%sky torchrun pool=careful hello.py")
+        assert "other people may log in to this machine (eve)" in ran.traceback
+        assert "add trust_local_users" in ran.traceback
+        assert "elastic_agent" not in ran.traceback
+        notebook.run(f"%%sky_remote pool=trusting nodes=1 framework=none trust_local_users\n{eve}")
+        ran = notebook.run("%sky torchrun pool=trusting hello.py")
+        assert ran.status == "ok", ran.traceback
+        assert "__main__" in ran.picture
+    finally:
+        notebook.run("%sky down careful\n%sky down trusting")

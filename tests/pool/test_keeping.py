@@ -28,8 +28,8 @@ def killed(pool, rank):
     until(lambda: pool.look(lambda _: None))
 
 
-def keys(place):
-    return sorted(each.name for each in Path(place, "default").iterdir())
+def keys(place, name="default"):
+    return sorted(each.name for each in Path(place, name).iterdir())
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_place_that_will_not_do_is_told_at_once(make, place):
         f"names cannot be kept in {place}/default: it is not one place for all machines: rank 0 does not see what "
         "rank 1 wrote",
     )
-    assert keys(place) == []
+    assert keys(place) == keys(place, "default2") == []
 
 
 def test_idle_ranks_keep_their_names_at_notice_though_nobody_listens(announced, place):

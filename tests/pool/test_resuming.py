@@ -281,6 +281,43 @@ def test_who_attaches_after_a_restart_does_not_get_names_from_before_it(make, pl
         later.close()
 
 
+def attached(pool):
+    """The pool as the next kernel attaches it; this one has seen the end of its runs."""
+    pool.seen()
+    pool.leave()
+    again = found(pool)
+    again.attach(lambda _: None)
+    return again
+
+
+def test_a_client_that_attaches_ranks_without_names_has_them_go_on(make, place):
+    """A rank died, and the kernel was restarted before the next cell."""
+    first = make(checkpoint=place)
+    values(first, "import skyward_nb as sky\nx = 5\nsky.checkpoint()")
+    assert ran(first, "import os\nif sky.rank(): os._exit(1)").lost
+    second = attached(first)
+    assert values(second, "x") == [5, 5]
+    ran(second, "del x")
+    third = attached(second)
+    assert ran(third, "x").failed, "a cell has removed it"
+    third.restart(lambda _: None)
+    fourth = attached(third)
+    outcome = ran(fourth, "x")
+    assert outcome.failed and not outcome.pool_lost, "a person has asked for ranks without names"
+    killed(fourth, 0)
+    outcome = ran(fourth, "x")
+    assert outcome.failed and outcome.pool_lost[0].endswith("ranks begin without names")
+    fourth.close()
+
+
+def test_ranks_that_begin_anew_for_packages_or_frameworks_go_on(make, place):
+    pool = make(nodes=1, checkpoint=place)
+    values(pool, "import skyward_nb as sky\nx = 5\nsky.checkpoint()")
+    killed(pool, 0)
+    pool.become(pool.spec, lambda _: None)
+    assert values(pool, "x") == [5]
+
+
 def test_a_damaged_checkpoint_is_told_with_the_one_before_it(make, place):
     pool = make(nodes=1, checkpoint=place)
     values(pool, "import skyward_nb as sky\nx = 1\nsky.checkpoint()")
@@ -300,6 +337,28 @@ def test_a_damaged_checkpoint_is_told_with_the_one_before_it(make, place):
     again.close()
     shutil.rmtree(at)
     assert values(pool, "x") == [1]
+
+
+def test_halves_of_earlier_runs_make_room_for_what_is_whole(make, place):
+    """The disk was full for one rank; after a name is deleted, the checkpoint fits, but for the other rank's half."""
+    pool = make(checkpoint=place)
+    full = (
+        "import numpy, pathlib, shutil, types, skyward_nb as sky\n"
+        "def _disk_usage(folder):\n"
+        f"    files = [each for each in pathlib.Path({place!r}).rglob('*') if each.is_file()]\n"
+        "    return types.SimpleNamespace(free=1_200_000 - sum(each.stat().st_size for each in files))\n"
+        "shutil.disk_usage = _disk_usage\n"
+        "w, big = numpy.ones(50_000), numpy.ones(50_000)"
+    )
+    ran(pool, full)
+    assert ran(pool, "if sky.rank(): sky.checkpoint()").done, "the other one had no room"
+    outcome = ran(pool, "sky.checkpoint()")
+    assert [end.failure.type_name for end in outcome.failed] == ["OSError"] * len(outcome.failed)
+    assert "free, and 800 kB are needed" in outcome.failed[0].failure.message
+    ran(pool, "del big\nw += 1")
+    values(pool, "sky.checkpoint()")
+    killed(pool, 0)
+    assert values(pool, "w.sum(), 'big' in globals()") == [(100_000.0, False)] * 2
 
 
 def test_names_left_out_before_are_asked_first(make, place):

@@ -156,6 +156,19 @@ GO_ON = "models go on; a step is lost"
             ("rank 0 waited in barrier for rank 2", ANEW, "lost with the ranks: model"),
         ),
         (
+            outcome(well(0), dead=[lost(1)], names_lost=["x"], resumes=True),
+            (ANEW, "lost with the ranks: x", "the next cell goes on from their newest checkpoint, if there is one"),
+        ),
+        (
+            outcome(replace(well(0), checkpoints=3), well(1)),
+            (
+                "sky.checkpoint() was called up to 3 times, and less often on rank 1: what lacks a rank's part is no "
+                "checkpoint, so have all ranks call it",
+            ),
+        ),
+        (outcome(replace(failed(0), checkpoints=3), well(1)), ()),
+        (outcome(replace(well(0), checkpoints=3), replace(well(1), checkpoints=3)), ()),
+        (
             outcome(stopped(1), dead=[crashed(0), lost(2)], waited_in={1: "all_reduce"}),
             ("ranks 0-1 waited in all_reduce for rank 2", ANEW),
         ),

@@ -50,8 +50,8 @@ class Scene:
         done = subprocess.run(["scontrol", *words], capture_output=True, text=True, check=False)
         assert not done.returncode, done.stderr
 
-    def kill(self, *words: str, node: str = "c2") -> None:
-        """Kill processes of the job on a node, by words of their command lines."""
+    def kill(self, *words: str, node: str = "c2", forks: bool = True) -> None:
+        """Kill processes of the job on a node, by words of their command lines; without those that they `forks`."""
         found = []
         for pid in self.cluster.processes(self.job):
             with contextlib.suppress(psutil.Error):
@@ -62,6 +62,9 @@ class Scene:
                 ):
                     found.append(process)
         assert found, words
+        if not forks:
+            pids = {process.pid for process in found}
+            found = [process for process in found if process.ppid() not in pids]
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with one before it
                 process.kill()
@@ -96,7 +99,7 @@ def slurmd_killed(scene):
 
 
 def agent_killed(scene):
-    scene.kill("skyward_nb.node")
+    scene.kill("skyward_nb.node", forks=False)
 
 
 def keeper_killed(scene):

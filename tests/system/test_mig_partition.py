@@ -5,7 +5,8 @@ from gpus import Nvidia, gpu
 
 from skyward_nb.system import mig_partition
 from skyward_nb.system import nvidia_smi as tool
-from skyward_nb.system.mig_partition import PartitionFailed, cut, is_noted, undo
+from skyward_nb.system.mig_partition import PartitionFailed, cut, undo
+from skyward_nb.system.slices_note import is_noted
 
 
 @pytest.fixture

@@ -42,6 +42,9 @@ def test_a_place_has_one_spelling(text, place):
     [
         ("kept", "give the whole path, such as checkpoint=~/kept"),
         ("./kept", "checkpoint=~/kept"),
+        ("~joe/kept", "checkpoint=~/kept"),
+        ("~", "checkpoint=~/checkpoints"),
+        (".", "checkpoint=~/checkpoints"),
         ("gs://bucket/kept", "checkpoint=s3://bucket/prefix"),
         ("s3:///kept", "checkpoint=s3://bucket/prefix"),
         ("s3://bucket/../kept", "checkpoint=s3://bucket/prefix"),

@@ -60,7 +60,10 @@ def test_a_line_has_them_as_text():
     read = sky.Volume(bucket="abc", prefix="iris/train", mount="/data")
     write = sky.Volume(bucket="runs", mount="/out", read_only=False)
     assert asked.volumes == (read, write)
-    assert spec_for("x", provider="aws", volumes="s3://abc/iris/train:/data").volumes == (read,)
+    text = "s3://abc/iris/train:/data"
+    assert spec_for("x", provider="aws", volumes=text).volumes == (read,)
+    both = spec_for("x", provider="aws", volumes=f"{text}, s3://abd:/more").volumes
+    assert both == (read, sky.Volume(bucket="abd", mount="/more"))
 
 
 def test_a_line_has_file_systems():

@@ -67,6 +67,14 @@ exit {strange}
 """
 _STRANGE = 4
 
+_ENDED = """n=0
+while [ -e {runtime} ] && [ $n -lt 60 ]; do
+  n=$((n + 1)); sleep 0.05 2>/dev/null || {{ n=$((n + 19)); sleep 1; }}
+done
+[ -e {runtime} ] || exit 0
+"""
+"""Waits for the end of an agent, whose last act is to remove its folder."""
+
 
 Opening = Callable[[str, int], Coroutine[Any, Any, T]]
 """Opens a channel to the socket at a path there, over the connection of this number."""
@@ -271,8 +279,12 @@ class FarMachine:
             if self._environment is None:
                 await self._find()
             # An agent that was never reached was not told to stop.
-            words = ["end", self._folder_id, *([] if self._is_reached else ["now"])]
-            ran = await self._host(words, _END_LIMIT)
+            if self._is_reached and self._runtime:
+                ended = _ENDED.format(runtime=shlex.quote(self._runtime))
+                script = ended + self._program(["end", self._folder_id])
+            else:
+                script = self._program(["end", self._folder_id, "now"])
+            ran = await self._line.run(script, limit=_END_LIMIT)
         except AgentGone:
             """Nothing is left there."""
         except (ShellGone, OSError, TimeoutError) as error:
