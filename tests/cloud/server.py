@@ -84,8 +84,21 @@ class Server:
 
     def set(self, name: str, value: Any) -> None:
         """How late machines are seen, how long groups linger."""
-        assert name in ("late", "lingering")
+        assert name in ("late", "lingering", "stopping")
         setattr(self._layer, name, value)
+
+    def timers(self) -> None:
+        self._layer.timers_go_off()
+
+    def roles(self, names: list[str]) -> None:
+        self._layer.schedules.roles = set(names)
+
+    def schedules(self) -> list[dict[str, Any]]:
+        return list(self._layer.schedules.known.values())
+
+    def states(self) -> dict[str, str]:
+        """The state of each instance that there was."""
+        return self._layer.states()
 
     def capacity(self, kind: str, zone: str, count: int) -> None:
         self._layer.capacity[kind, zone] = count

@@ -94,6 +94,8 @@ SERVER_FAILED = "Server.InternalError"
 """The reason of a machine that EC2 itself could not start: another host may."""
 CLIENT_FAILED = "Client.InternalError"
 """The reason of a machine that its account's settings keep from starting: mostly the key of its disks."""
+NO_TIMER = "NoTimerForStoppedMachines"
+"""Our own code: AWS refuses the timer that `warm=` needs."""
 NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _WAYS = {
     NextStep.ZONE: {
@@ -153,6 +155,8 @@ _ADVICE = {
     NO_SPOT_ROLE: "the account has never had a spot machine, and these credentials may not make the role that it "
     "needs first. Once, by somebody who may: "
     "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
+    NO_TIMER: "once, somebody who may makes the role skyward-nb-warm, by which it ends them, and lets these credentials pass "
+    "it on: docs/howto/aws.md of the project has the commands. Without warm=, machines are ended at the pool's end",
     CLIENT_FAILED: "EC2 may not use the KMS key by which the account encrypts disks: the key's policy must let these "
     "credentials, and EC2 for them, do kms:CreateGrant, kms:Decrypt, kms:DescribeKey, "
     "kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt* (`aws ec2 get-ebs-default-kms-key-id` names the key)",
@@ -195,12 +199,13 @@ OF_ACCOUNT = {
     "AccessDenied",
     "AccessDeniedException",
     "NoCallerAddress",
+    NO_TIMER,
     "UnauthorizedOperation",
 }
 """Refusals of the credentials, or of the account: no other offer helps."""
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _SAY_WHAT = {
-    *NOT_GIVEN, *_DENIED, CLIENT_FAILED, "NotLinux", "Unreachable"
+    *NOT_GIVEN, *_DENIED, CLIENT_FAILED, NO_TIMER, "NotLinux", "Unreachable"
 } - {"NoCredentials"}  # fmt: skip
 """Errors whose own text is shown, too: AWS names the action and the policy that denies it."""
 _ENCODED = re.compile(r"\s*Encoded authorization failure message:\s*(\S+)\s*")

@@ -10,7 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from skyward_nb.providers.aws import network
+from msgspec.structs import replace
+
+from skyward_nb.providers.aws import end_timers, network
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.callers import callers_for
 from skyward_nb.providers.aws.client import AWSClient
@@ -80,6 +82,8 @@ class LaunchRequest:
         if isinstance(group, BaseException):
             raise group
         self.user = image.user
+        if self._access.warm is not None:
+            await self._warm(region, image)
         several = self.spec.nodes + len(self._others) > 1 and self._access.placement != "no"
         arguments: dict[str, Any] = {
             "ImageId": image.ami,
@@ -160,6 +164,15 @@ class LaunchRequest:
             private=self._host.private,
             public=self._host.public,
         )
+
+    async def _warm(self, region: str, image: MachineImage) -> None:
+        """Make the timer that ends stopped machines, and note what their disks are."""
+        record = self.entry.record
+        await end_timers.make(self.cloud, self.entry, region)
+        if record.warmth is not None and not record.machines:
+            sizes = [max(self._access.disk, image.size), *(size for _, size in image.others)]
+            warmth = replace(record.warmth, gigabytes=self.spec.nodes * sum(sizes))
+            self.entry.note(warmth=warmth)
 
     async def _image(self, now: ZoneAttempt) -> MachineImage:
         kind, region = now.offer.type, now.offer.region

@@ -1,0 +1,309 @@
+"""Machines that are stopped and started against the API alone: who gets them, what EC2 refuses, what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from cloud.renter import CPU, launches, offer
+
+from skyward_nb.bootstrap.remote_shell import ScriptResult
+from skyward_nb.protocol.events import Remark
+from skyward_nb.providers.aws import (
+    boot,
+    rental_records,
+    stopping,
+    sweep,
+    waking,
+)
+from skyward_nb.providers.aws.rental_records import MakerProcess, Warmth
+from skyward_nb.words.aws_access import AWSAccess
+from skyward_nb.words.errors import AccountError
+from skyward_nb.words.offers import Bill
+
+WARM = AWSAccess(region="us-east-1", warm=7200)
+ACCOUNT = "123456789012"
+
+
+class LineThatObeys:
+    """A line to a machine whose scripts all end well, or with this code."""
+
+    def __init__(self, code: int = 0) -> None:
+        self.name = "a machine"
+        self.code = code
+        self.ran: list[str] = []
+
+    async def run(self, script: str, **_: object) -> ScriptResult:
+        self.ran.append(script)
+        return ScriptResult(self.code, b"", "it says no")
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Logins to machines that are words alone."""
+    lines = [LineThatObeys(), LineThatObeys()]
+
+    async def log_in_again(*_: object):
+        return lines
+
+    monkeypatch.setattr(boot, "log_in_again", log_in_again)
+    monkeypatch.setattr(stopping, "_LOOKS", (0.01, 0.01))
+    monkeypatch.setattr(waking, "_PAUSE", 0.01)
+    return lines
+
+
+def rented(renter, pool_id="default-abc", **options):
+    made = renter(pool_id, **{"aws": WARM, **options})
+    made.entry.note(account=ACCOUNT, warmth=Warmth(seconds=7200, needs=waking.needs_of(made.spec)))
+    made.launch()
+    made.entry.note(state="up")
+    return made
+
+
+def stopped(renter, pool_id="default-abc", lines=None, bill=None, **options):
+    made = rented(renter, pool_id, **options)
+    lines = lines or [LineThatObeys(), LineThatObeys()]
+    made.said = asyncio.run(stopping.stop(made.cloud, made.entry, lines, bill))
+    return made
+
+
+def wake(made, pool_id="next-1", *offers, told=None, **options):
+    spec = type(made)(f"spec-of-{pool_id}", **{"aws": WARM, **options})
+    spec.entry.forget()
+    tell = (told if told is not None else []).append
+    return asyncio.run(
+        waking.woken(spec.spec, pool_id, made.cloud, ACCOUNT, offers or (offer(),), tell)
+    )
+
+
+def states(api):
+    return sorted(api.states().values())
+
+
+def all_ended(api):
+    for _ in range(2):
+        asyncio.run(sweep.sweep(ends_stopped=True))
+    assert api.left() == {} and not rental_records.entries()
+
+
+# ── stopped ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_timer_is_on_before_machines_are_stopped(api, renter, quick):
+    made = stopped(renter)
+    actions = api.actions()
+    assert actions.index("CreateSchedule") < actions.index("RunInstances")
+    assert actions.index("UpdateSchedule") < actions.index("StopInstances")
+    assert states(api) == ["stopped", "stopped"]
+    assert "2 machines stopped until" in made.said and "200 GB of disks" in made.said
+    all_ended(api)
+
+
+def test_without_the_role_nothing_is_rented(api, renter):
+    api.roles()
+    made = renter(aws=WARM)
+    with pytest.raises(AccountError, match=r"warm= needs a timer.*the role skyward-nb-warm"):
+        made.launch()
+    assert not launches(api)
+    assert not made.end()
+    assert api.left() == {}
+
+
+@pytest.mark.parametrize(
+    ("action", "code"),
+    [
+        ("UpdateSchedule", "AccessDeniedException"),
+        ("StopInstances", "UnauthorizedOperation"),
+        ("StopInstances", "IncorrectInstanceState"),
+        ("StopInstances", "UnsupportedOperation"),
+    ],
+)
+def test_machines_that_cannot_be_stopped_are_ended(api, renter, quick, action, code):
+    made = rented(renter)
+    api.fail(action, code, times=0)
+    with pytest.raises(stopping.NotStopped):
+        asyncio.run(stopping.stop(made.cloud, made.entry, quick, None))
+    api.calm()
+    assert not made.end()
+    assert api.left() == {} and not rental_records.entries()
+
+
+def test_a_machine_that_cannot_be_prepared_is_not_stopped(api, renter, quick):
+    made = rented(renter)
+    with pytest.raises(stopping.NotStopped, match="it says no"):
+        asyncio.run(stopping.stop(made.cloud, made.entry, [LineThatObeys(1)], None))
+    assert "StopInstances" not in api.actions()
+    assert not made.end()
+
+
+def test_spot_machines_cannot_be_stopped_as_ec2_says(api, renter, quick):
+    made = renter(spot="yes")
+    made.launch(offer(spot=True))
+    with pytest.raises(Exception, match="one-time Spot Instance request"):
+        asyncio.run(
+            made.cloud.ask("StopInstances", "us-east-1", InstanceIds=[made.machines[0].instance])
+        )
+    assert not made.end()
+
+
+def bill(left):
+    return Bill(dollars=0.2, began=time.time(), before=5 - left, max_cost=5)
+
+
+def test_their_disks_are_paid_of_what_the_budget_leaves(api, renter, quick):
+    hour = 0.08 * 200 / 730
+    made = stopped(renter, bill=bill(hour))
+    until = made.entry.record.warmth.until
+    assert until == pytest.approx(time.time() + 3600, abs=30)
+    all_ended(api)
+
+
+def test_a_budget_that_leaves_too_little_ends_them(api, renter, quick):
+    made = rented(renter)
+    with pytest.raises(stopping.NotStopped, match="max_cost=5 leaves too little"):
+        asyncio.run(stopping.stop(made.cloud, made.entry, quick, bill(0.001)))
+    assert not made.end()
+
+
+def test_without_a_price_it_says_so(api, renter, quick):
+    api.fail("GetProducts", "AccessDeniedException", times=0)
+    made = stopped(renter)
+    assert "a price that AWS did not tell" in made.said
+    api.calm()
+    all_ended(api)
+
+
+# ── started ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_of_two_pools_that_want_them_one_gets_them(api, renter, quick):
+    made = stopped(renter)
+    entries = [rental_records.entries()[0] for _ in range(2)]
+    claimed = [
+        each.claim(state="launching", used_by=f"pool-{number}")
+        for number, each in enumerate(entries)
+    ]
+    assert claimed == [True, False]
+    assert rental_records.find("pool-0") and not rental_records.find("pool-1")
+    assert not rental_records.find("default-abc"), "they are its own no more"
+    assert not made.end()
+
+
+def test_they_are_started_for_a_pool_with_the_same_needs(api, renter, quick):
+    made = stopped(renter)
+    found = wake(made)
+    assert states(api) == ["running", "running"]
+    assert found.entry.record.user_pool == "next-1"
+    assert found.entry.record.pool_id == "default-abc"
+    assert [each.instance for each in found.machines] == [each.instance for each in made.machines]
+    assert all("systemctl restart skyward-deadman" in each.ran[-1] for each in quick)
+    (timer,) = api.timers()
+    assert timer["State"] == "DISABLED"
+    found.entry.note(state="up")
+    assert rental_records.find("next-1") is not None
+    assert not made.end()
+    assert api.left() == {}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"nodes": 1},
+        {"aws": AWSAccess(region="us-east-1", disk=200)},
+        {"aws": AWSAccess(region="us-east-1", tags=(("team", "a"),))},
+        {"aws": AWSAccess(region="us-east-1", ami="ami-0123456789abcdef0")},
+        {"max_cost": 0.01},
+    ],
+    ids=str,
+)
+def test_others_leave_them(api, renter, quick, other):
+    made = stopped(renter)
+    assert wake(made, "next-1", **other) is None
+    assert states(api) == ["stopped", "stopped"]
+    all_ended(api)
+
+
+def test_a_zone_that_is_not_allowed_leaves_them(api, renter, quick):
+    made = stopped(renter)
+    assert wake(made, "next-1", offer(zones="b")) is None
+    assert wake(made, "next-1", offer(CPU, spot=True)) is None
+    all_ended(api)
+
+
+def test_a_pool_that_does_not_stop_its_own_takes_them_too(api, renter, quick):
+    made = stopped(renter)
+    assert wake(made, aws=AWSAccess(region="us-east-1")) is not None
+    assert not made.end()
+
+
+def test_without_capacity_they_stay_and_others_are_rented(api, renter, quick):
+    made = stopped(renter)
+    api.capacity("c6i.large", "us-east-1a", 1)
+    told: list[object] = []
+    assert wake(made, told=told) is None
+    (remark,) = [each.text for each in told if isinstance(each, Remark)]
+    assert "InsufficientInstanceCapacity" in remark and "they stay stopped" in remark
+    assert states(api) == ["stopped", "stopped"]
+    (timer,) = api.timers()
+    assert timer["State"] == "ENABLED"
+    api.capacity("c6i.large", "us-east-1a", 2)
+    assert wake(made) is not None, "later there is"
+    assert not made.end()
+
+
+def test_they_are_waited_for_while_they_are_on_their_way(api, renter, quick):
+    api.stopping(3)
+    made = stopped(renter)
+    assert wake(made) is not None
+    assert not made.end()
+
+
+def test_a_timer_that_cannot_be_switched_off_ends_them(api, renter, quick):
+    made = stopped(renter)
+    api.fail("UpdateSchedule", "InternalServerException", times=0)
+    told: list[object] = []
+    assert wake(made, told=told) is None
+    api.calm()
+    assert "they are ended, and others are rented" in next(
+        each.text for each in told if isinstance(each, Remark)
+    )
+    asyncio.run(sweep.sweep())
+    assert api.left() == {}
+
+
+def test_machines_that_end_soon_are_left_to_that(api, renter, quick):
+    made = stopped(renter)
+    warmth = made.entry.record.warmth
+    made.entry.note(warmth=Warmth(seconds=7200, needs=warmth.needs, until=time.time() + 200))
+    assert wake(made) is None
+    all_ended(api)
+
+
+# ── swept ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_sweep_lists_them_and_ends_those_whose_time_is_over(api, renter, quick):
+    made = stopped(renter)
+    found = asyncio.run(sweep.sweep())
+    assert not found and "for a later pool: 2 machines stopped until" in str(found)
+    assert states(api) == ["stopped", "stopped"]
+    warmth = made.entry.record.warmth
+    made.entry.note(warmth=Warmth(seconds=7200, needs=warmth.needs, until=time.time() - 1))
+    found = asyncio.run(sweep.sweep())
+    assert len(found.machines) == 2
+    asyncio.run(sweep.sweep())
+    assert api.left() == {}
+
+
+def test_stopping_that_was_killed_is_ended_by_a_sweep(api, renter, quick):
+    made = rented(renter)
+    gone = MakerProcess(made.entry.record.maker.pid, 1.0, made.entry.record.maker.host)
+    made.entry.note(state="stopping", maker=gone)
+    found = asyncio.run(sweep.sweep())
+    assert len(found.machines) == 2
+    asyncio.run(sweep.sweep())
+    assert api.left() == {}
