@@ -309,6 +309,11 @@ class Layer:
             again = replace(self._launches[each.id], public=own.public_ip or "", private=private)
             self._launches[each.id] = again
             self.machines.boot(again, again=True)
+        for each in found:
+            # moto gives a machine that runs already another address.
+            if each not in fresh and each.id in self._launches:
+                was = self._launches[each.id]
+                self.stock.addressed(each.id, was.public, was.private)
         return answer
 
     def timers_go_off(self) -> None:

@@ -8,6 +8,8 @@ import sys
 import time
 
 import pytest
+from cloud.notebooks import OPTIONS, START
+from kernels import kernel
 from leaks import leaves_nothing
 from pools import start, values
 
@@ -69,7 +71,6 @@ def test_machines_are_stopped_with_a_timer_and_the_next_pool_has_them(cloud):
         record = the_record()
         assert record.state == "stopped" and record.user_pool == ""
         assert record.warmth.until == pytest.approx(began + 7200, abs=60)
-        # No secret of the pool's values, logs or sockets stays there but its own login.
         pool = made(nodes=2)
         told = values(pool, "import os\nos.environ['RANK']", {"os": os})
         assert sorted(told) == ["0", "1"]
@@ -85,6 +86,19 @@ def test_machines_are_stopped_with_a_timer_and_the_next_pool_has_them(cloud):
         pool.close(for_good=True)
         assert "stopped" not in pool.closing.spell_end()
         cloud.nothing_left()
+
+
+def test_a_notebook_tells_of_machines_that_are_stopped(cloud):
+    with leaves_nothing(), kernel() as running:
+        assert running.run(START).status == "ok"
+        ran = running.run(f"%sky up {OPTIONS} nodes=1 warm=2h", 120)
+        assert ran.status == "ok", ran.traceback
+        ran = running.run("%sky down", 60)
+        assert "1 machine stopped until" in ran.stdout and "/ h for 100 GB of disks" in ran.stdout
+        assert "for a later pool: 1 machine stopped until" in running.run("%sky sweep", 60).stdout
+        ran = running.run("%sky sweep now", 60)
+        assert "ended leftovers: 1 machine" in ran.stdout
+        assert running.run("%sky sweep", 60).status == "ok"
 
 
 def test_nobody_has_to_come_for_stopped_machines_to_end(cloud):
