@@ -58,7 +58,9 @@ def test_machines_are_stopped_with_a_timer_and_the_next_pool_has_them(cloud):
             each.instance: each.file("/etc/ssh/ssh_host_ed25519_key.pub").read_text()
             for each in cloud.machines
         }
-        began = time.time()
+        for each in cloud.machines:
+            each.sh("mkdir -p /home/ubuntu/.cache && echo made > /home/ubuntu/.cache/environment")
+        began, first = time.time(), pool.pool_id
         pool.close()
         said = pool.closing.spell_end()
         assert "2 machines stopped until" in said and "$0.022 / h for 200 GB of disks" in said
@@ -74,6 +76,13 @@ def test_machines_are_stopped_with_a_timer_and_the_next_pool_has_them(cloud):
         pool = made(nodes=2)
         told = values(pool, "import os\nos.environ['RANK']", {"os": os})
         assert sorted(told) == ["0", "1"]
+        for each in cloud.machines:
+            assert each.file("/home/ubuntu/.cache/environment").read_text() == "made\n"
+            there = each.sh(
+                "find /home /tmp /var/tmp /dev/shm /run -xdev -name '*default-*' -print",
+                check=False,
+            )
+            assert pool.pool_id in there and first not in there, "nothing of the first pool is left"
         assert launches(cloud) == 1 and cloud.actions().count("StartInstances") == 1
         after = {
             each.instance: each.file("/etc/ssh/ssh_host_ed25519_key.pub").read_text()
