@@ -86,7 +86,7 @@ STOPPED = {
     ),
     "CreateSchedule": 1,
     "GetProducts": 2,
-    "DescribeInstances": 5,
+    "DescribeInstances": 4,
     "UpdateSchedule": 1,
     "StopInstances": 1,
 }  # fmt: skip
