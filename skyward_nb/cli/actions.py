@@ -158,14 +158,18 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
         try:
             if not left.is_free:
                 raise PoolError(spec.name, f"pool {spec.name!r} is {left.where()}: end it there")
-            pool = take_down(left, "skyward-nb down")
+            pool = take_down(left, "skyward-nb down", for_good=asked.cell.now)
         except PoolError as error:
             kept.append(KeptPool(spec.name, pool_id, error.message))
             print(f"skyward-nb: {error.message}", file=sys.stderr)
             continue
         bill = left.entry.bill
         spent = bill.spent(time.time()) if bill is not None else None
-        ended.append(EndedPool(spec.name, pool_id, spec.world_size, spent, pool.closing.may_run))
+        ended.append(
+            EndedPool(
+                spec.name, pool_id, spec.world_size, spent, pool.closing.may_run, pool.closing.kept
+            )
+        )
         if not as_json:
             costs = f"; it has cost {spell_dollars(spent)}" if spent is not None else ""
             print(f"pool {spec.name} is down: {pool.closing.spell_end()}{costs}")
@@ -190,11 +194,11 @@ def _meant(names: list[str], there: list[FoundPool]) -> list[FoundPool]:
     return list({left.entry.pool_id: left for left in chosen}.values())
 
 
-def sweep(_asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
+def sweep(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     """Remove what dead pools have left."""
     from skyward_nb.reports.cleanup import clean_up
 
-    swept = clean_up()
+    swept = clean_up(ends_stopped=asked.cell.now)
     if as_json:
         from skyward_nb.cli.documents import Sweep, show
         from skyward_nb.providers.kubernetes.pod_records import PodRecord
@@ -210,6 +214,7 @@ def sweep(_asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
                 here.processes,
                 machines=tuple(rented.machines) if rented else (),
                 groups=tuple(rented.others) if rented else (),
+                stopped=tuple(rented.stopped) if rented else (),
                 jobs=tuple(swept.of(JobRecord).ended),
                 pods=tuple(swept.of(PodRecord).ended),
                 placement_groups=tuple(swept.of(GroupRecord).ended),

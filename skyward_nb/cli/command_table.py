@@ -40,9 +40,9 @@ class Command:
 COMMANDS = {
     "status": Command("[NAME]", "live pools: their clients, runs and ranks", ("pool",), 1),
     "logs": Command("[RUN]", "output of a run; node=: logs of machines; runs: a list", TAKES["logs"], 1),
-    "down": Command("[NAME ...] [all]", "take pools down, with their ranks, values and files",
-                    ("pool",), sys.maxsize),
-    "sweep": Command("", "remove leftovers of dead pools: processes, values, machines"),
+    "down": Command("[NAME ...] [all] [now]", "take pools down, with their ranks, values and files",
+                    ("pool", "now"), sys.maxsize),
+    "sweep": Command("[now]", "remove leftovers of dead pools: processes, values, machines", ("now",)),
     "check": Command("[hang] [option ...]", "devices, versions, reach, all-reduce; hang: where ranks are",
                      POOL, 1, ("hang",)),
     "run": Command("[option ...] SCRIPT [ARG ...]", "run a script on every rank of a pool, as torchrun does",

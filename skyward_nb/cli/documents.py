@@ -47,7 +47,7 @@ class Nodes(msgspec.Struct, frozen=True):
 class EndedPool(msgspec.Struct, frozen=True):
     """A pool that is down, how many ranks it had, and dollars that it has cost, where it cost any.
 
-    `may_run` names machines that may run on all the same, and cost.
+    `may_run` names machines that may run on all the same, and cost, `stopped` those that were stopped, at which price.
     """
 
     name: str
@@ -55,6 +55,7 @@ class EndedPool(msgspec.Struct, frozen=True):
     ranks: int
     cost: float | None = None
     may_run: str = ""
+    stopped: str = ""
 
 
 class KeptPool(msgspec.Struct, frozen=True):
@@ -77,7 +78,7 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was left of pools that are gone, and is gone, too, now: `values` in bytes.
 
     Of what was rented: `machines` and `groups` that were ended, in Slurm's queue `jobs`, on Kubernetes Jobs of
-    `pods`, `placement_groups` of Ray, and `clusters` of SkyPilot; what is `left` although it should not be, and why, and machines and jobs of `others`.
+    `pods`, `placement_groups` of Ray, and `clusters` of SkyPilot; machines that wait `stopped` for a later pool; what is `left` although it should not be, and why, and machines and jobs of `others`.
     """
 
     folders: int
@@ -85,6 +86,7 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     processes: int
     machines: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
     placement_groups: tuple[str, ...] = ()

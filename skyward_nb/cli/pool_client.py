@@ -20,7 +20,7 @@ from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.providers.provider_table import PROVIDERS
-from skyward_nb.reports.cost_approval import make_sure
+from skyward_nb.reports.cost_approval import make_sure, say_kept
 from skyward_nb.reports.execution import execute
 from skyward_nb.reports.found_pools import FoundPool, choose, others
 from skyward_nb.show.display import RunDisplay, spell_result
@@ -89,6 +89,7 @@ class PoolClient:
             pool.leave()
         else:
             pool.close()
+            say_kept(pool)
         self._displays.renew()
 
 
@@ -149,14 +150,14 @@ def open_pool(
             pool.leave()
 
 
-def take_down(left: FoundPool, program: str) -> Pool:
-    """End a pool without a client; returns the pool, closed.
+def take_down(left: FoundPool, program: str, *, for_good: bool = False) -> Pool:
+    """End a pool without a client, with `for_good` machines that would be stopped, too; returns the pool, closed.
 
     Raises `PoolError` when it is gone, or has a client.
     """
     pool = _found(left, program)
     pool.attach(lambda _: None)
-    pool.close()
+    pool.close(for_good=for_good)
     return pool
 
 

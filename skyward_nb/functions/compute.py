@@ -47,7 +47,7 @@ from skyward_nb.options.provider_arguments import (
 from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.provider_table import PROVIDERS
-from skyward_nb.reports.cost_approval import make_sure
+from skyward_nb.reports.cost_approval import make_sure, say_kept
 from skyward_nb.reports.scripts import Script
 from skyward_nb.reports.source_lines import source_finder
 from skyward_nb.reports.tracebacks import shortened
@@ -198,6 +198,7 @@ class Compute(WholePool):
         self._workers.cancel()
         if runner is not None:
             runner.pool.close()
+            say_kept(runner.pool)
         self._runner = None  # only now: if an interrupt comes above, the pool can be closed again
         self._workers.close()
         self._stage.close()

@@ -204,9 +204,10 @@ class Pools:
             del self._lost[each]
         return found
 
-    def take_down(self, name: str) -> str:
+    def take_down(self, name: str, *, for_good: bool = False) -> str:
         """End a pool that is up, once the last output of its ranks is shown; how it ended, in words.
 
+        With `for_good`, machines end that would be stopped.
         Of one that was left as a machine could not be reached, what can be.
         """
         pool = self._pools.pop(name, None) or self._lost.pop(name).cut_off
@@ -215,7 +216,7 @@ class Pools:
             work.look()
         with contextlib.suppress(PoolError):
             self.look(pool)
-        pool.close()
+        pool.close(for_good=for_good)
         pool.closing.give_up()
         may_run = f" ({pool.closing.may_run} may run on)" if pool.closing.may_run else ""
         self._note_costs(name, pool, f"is down{may_run}")

@@ -92,33 +92,34 @@ def down(session: Session, line: str) -> None:
     """Take pools down."""
     asked = parse_verb("down", line)
     if asked.rest or asked.pool.name is None:
-        _end_all(session, also_earlier=bool(asked.rest))
+        _end_all(session, also_earlier=bool(asked.rest), for_good=asked.cell.now)
     else:
-        _end_named(session, asked.pool.name)
+        _end_named(session, asked.pool.name, for_good=asked.cell.now)
 
 
-def _end_named(session: Session, name: str) -> None:
+def _end_named(session: Session, name: str, *, for_good: bool) -> None:
     pools = session.pools
     if cut_off := pools.cut_off(name):
-        _end(session, cut_off)
+        _end(session, cut_off, for_good=for_good)
     elif forgot(session, name):
         """It is said already."""
     elif is_gone(session, name):
         _say_forgotten(pools.forget(name))
     else:
-        _end(session, [adopted(session, name)])
+        _end(session, [adopted(session, name)], for_good=for_good)
 
 
-def _end_all(session: Session, *, also_earlier: bool) -> None:
+def _end_all(session: Session, *, also_earlier: bool, for_good: bool) -> None:
     pools = session.pools
     names = [*(each for each in pools if pools.live(each)), *pools.cut_off()]
     lost = pools.forget()
     _say_forgotten(lost)
-    _end(session, names)
+    _end(session, names, for_good=for_good)
     earlier = earlier_kernels_pools(session) if also_earlier else []
     for left in earlier:
         try:
-            _end(session, [pools.adopt(left, session.display(quiet=True)).spec.name])
+            name = pools.adopt(left, session.display(quiet=True)).spec.name
+            _end(session, [name], for_good=for_good)
         except PoolError as error:
             print(error.message)
     if not names and not lost and not earlier:
@@ -131,11 +132,11 @@ def _say_forgotten(names: Iterable[str]) -> None:
         print(f"pool {name} is gone, and is not started again")
 
 
-def _end(session: Session, names: Iterable[str]) -> None:
+def _end(session: Session, names: Iterable[str], *, for_good: bool) -> None:
     for name in names:
         paid = len(session.pools.paid)
         with warnings_printed():
-            ended = session.pools.take_down(name)
+            ended = session.pools.take_down(name, for_good=for_good)
             costs = "".join(f"; it has cost {bill.spent}" for bill in session.pools.paid[paid:])
             print(f"pool {name} is down: {ended}{costs}")
 
@@ -193,8 +194,8 @@ def torchrun(session: Session, line: str) -> object:
 
 def sweep_up(session: Session, line: str) -> None:
     """Remove what dead pools have left, with processes and machines; print which pools do not answer."""
-    parse_verb("sweep", line)
-    print(clean_up())
+    asked = parse_verb("sweep", line)
+    print(clean_up(ends_stopped=asked.cell.now))
     for said in unanswered(session.pools.others()):
         print(said)
 

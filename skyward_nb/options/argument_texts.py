@@ -30,7 +30,7 @@ def as_text(option: str, value: Any) -> str:
 
 _NUMBERS = {
     "nodes", "ranks_per_node", "ttl", "idle", "grace", "cpus", "memory", "max_cost", "max_hourly_cost",
-    "confirm_above", "memory_limit", "cpu_limit",
+    "confirm_above", "memory_limit", "cpu_limit", "warm",
 }  # fmt: skip
 """Arguments that are numbers, or their texts."""
 

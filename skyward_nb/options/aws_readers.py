@@ -6,9 +6,10 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
-from skyward_nb.words.aws_access import SSM
+from skyward_nb.words.aws_access import LEAST_WARM, SSM
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.hosts import parse_host
+from skyward_nb.words.units import read_duration
 from skyward_nb.words.volume import Volume, apart, read_volume
 
 RESERVED = r"cr-[0-9a-f]{8,17}"
@@ -120,3 +121,13 @@ def profile(option: str, text: str) -> str:
             "instance-profile/NAME (a role's own ARN is not taken)",
         )
     return text
+
+
+def warm(option: str, text: str) -> float:
+    """Seconds for which machines are stopped before they end."""
+    seconds = read_duration(option, text)
+    if seconds < LEAST_WARM:
+        raise OptionError(
+            option, f"{option}={text}: give {LEAST_WARM / 60:g}m at least, such as {option}=2h"
+        )
+    return seconds

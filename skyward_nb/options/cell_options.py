@@ -28,7 +28,7 @@ class CellOptions:
 
     `push` None sends the names that the cell needs; `text` and `limit` None depend on the notebook's room;
     `target` is the value of `as=`; `fetch` and `folder` are about the working folder of a script,
-    `cells` the cells that become one.
+    `cells` the cells that become one; `now` ends machines that would be stopped, or were.
     """
 
     ranks: str = "all"
@@ -51,6 +51,7 @@ class CellOptions:
     fetch: tuple[str, ...] = ()
     cells: tuple[int, ...] = ()
     folder: str = "auto"
+    now: bool = False
     stated: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod

@@ -14,7 +14,7 @@ from skyward_nb.words.units import near_words
 # fmt: off
 VERBS = {
     "up": ("[pool option ...]", "start a pool before a cell needs it; dry_run: show what it costs"),
-    "down": ("[POOL] [all]", "take a pool down; all: those of earlier kernels, too"),
+    "down": ("[POOL] [all] [now]", "take a pool down; all: those of earlier kernels, too"),
     "status": ("[POOL]", "pools of this notebook with their ranks, and other pools"),
     "vars": ("[POOL] [ranks=]", "the names on the ranks: type, size, and where they were bound"),
     "cost": ("[POOL]", "cost of pools: an hour, so far, and of pools that ended"),
@@ -31,7 +31,7 @@ VERBS = {
     "check": ("[hang] [POOL]", "devices, versions, network, all-reduce; hang: where ranks are"),
     "debug": ("[POOL] [rank=]", "pdb over the frames of a rank that failed or was stopped"),
     "restart": ("[POOL]", "a new generation: new ranks without names"),
-    "sweep": ("", "remove what dead pools have left: processes, values, machines"),
+    "sweep": ("[now]", "remove what dead pools have left: processes, values, machines"),
     "config": ("[option=value ...]", "set defaults of this session; alone: show all defaults"),
     "on": ("[option=value ...]", "run every cell on ranks; %%local, magics and ! stay here"),
     "off": ("", "run cells here again"),
@@ -51,7 +51,7 @@ _OF_ONE_SOURCE: dict[str, tuple[str, ...]] = {
     "options of rented machines": ("spot", "max_cost", "max_hourly_cost", "confirm_above", "yes"),
     "options of AWS": (
         "region", "zones", "instance_type", "ami", "subnet", "security_group", "public_ip", "jump", "caller", "tags",
-        "disk", "throughput", "instance_profile", "volumes", "capacity_block", "aws_profile"),
+        "disk", "throughput", "instance_profile", "volumes", "capacity_block", "warm", "aws_profile"),
 }
 """Options that have a meaning for one source of nodes, or for few; an option that is not named is one of any pool."""
 # fmt: on

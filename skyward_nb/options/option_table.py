@@ -138,6 +138,7 @@ OPTIONS: tuple[Option, ...] = (
     _pool("volumes", "s3://bucket/a:/data", "buckets (s3), efs:// or fsx:// as folders; :rw to write",
           aws_readers.volumes),
     _pool("capacity_block", "cr-...", "your capacity block of EC2 (with instance_type=, zones=)", _RESERVED),
+    _pool("warm", "2h", "machines are stopped at the end, not ended, for this time", aws_readers.warm),
     _pool("aws_profile", "NAME", "profile of AWS's config (AWS_PROFILE)"),
     _pool("framework", "torch|keras:jax|auto|none", "framework of the ranks (auto: by imports)",
           readers.frameworks, (*WORDS, *AUTO, "none")),
@@ -186,6 +187,7 @@ OPTIONS: tuple[Option, ...] = (
     _verb("node", "all|0,2-3|gpu1", "machines whose setup and agent logs are shown"),
     _verb("lines", "N", "at most this many of the last lines", readers.count),
     _verb("save", "FILE", "file to write to instead"),
+    _flag("verb", "now", "machines that warm= would stop, or has stopped, end now"),
     _flag("verb", "follow", "go on with what comes, until the run is over"),
 )
 # fmt: on
@@ -210,12 +212,12 @@ RUN_TAKES = (
 """The options of a cell that a script takes, too."""
 
 TAKES: dict[str, tuple[str, ...]] = {
-    "down": ("pool",),
+    "down": ("pool", "now"),
     "status": ("pool",),
     "cost": ("pool",),
     "check": ("pool",),
     "restart": ("pool",),
-    "sweep": (),
+    "sweep": ("now",),
     "off": (),
     "push": ("ranks", "pool"),
     "pull": ("ranks", "as", "gather", "limit", "pool"),

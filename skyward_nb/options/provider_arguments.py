@@ -54,7 +54,8 @@ class AWS(msgspec.Struct, frozen=True, kw_only=True):
     of another EC2 server, `instance_profile` the name or ARN of a profile whose role machines have.
 
     `public_ip` says whether they have public addresses, `jump` is a host on the way or "ssm", `caller` the addresses
-    that log in; `tags` are on all that is made. `throughput` is that of the disk in MiB/s.
+    that log in; `tags` are on all that is made. `throughput` is that of the disk in MiB/s. With `warm`, as `"2h"`, machines are stopped
+    at the pool's end, and end that much later; the next pool that needs such machines starts them again.
     """
 
     region: str | None = None
@@ -77,6 +78,7 @@ class AWS(msgspec.Struct, frozen=True, kw_only=True):
     throughput: int | None = None
     reservation: str | None = None
     capacity_block: str | None = None
+    warm: float | str | None = None
 
     name = "aws"
 
@@ -345,6 +347,8 @@ def _overrides(value: Any) -> str:
 def _part(name: str, value: Any) -> Any:
     if name in ("disk", "throughput") and isinstance(value, int) and not isinstance(value, bool):
         return of_text(name, name, str(value))
+    if name == "warm" and not isinstance(value, str):
+        return of_text(name, name, as_text(name, value))
     if name == "public_ip" and isinstance(value, bool):
         return value
     if not isinstance(value, str):

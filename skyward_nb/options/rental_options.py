@@ -23,6 +23,7 @@ from skyward_nb.words.spec import PoolSpec
 OF_AWS = (
     "region", "zones", "instance_type", "ami", "subnet", "security_group", "aws_profile", "public_ip", "jump", "caller",
     "tags", "disk", "throughput", "instance_profile", "capacity_block",
+    "warm",
 )  # fmt: skip
 """Options that are fields of `AWSAccess`; `aws_profile` is its `profile`, as a cell has one, too."""
 
@@ -90,6 +91,7 @@ def with_rental(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
         if getattr(asked, option) == 0:
             raise OptionError(option, f"{option}=0: machines that cost nothing are provider=local")
     _check_no_spot(spec, access)
+    _check_warm(spec, access)
     if asked.yes:
         spec = replace(spec, confirm_above=None)
     writes = [each for each in spec.volumes if each.bucket and not each.read_only]
@@ -175,6 +177,22 @@ def _check_no_spot(spec: PoolSpec, access: AWSAccess) -> None:
     if (access.reservation or access.capacity_block) and spec.spot != "no":
         why = f"spot={spec.spot}: reserved capacity is no spot capacity: leave out one of the two"
         raise OptionError("spot", why)
+
+
+def _check_warm(spec: PoolSpec, access: AWSAccess) -> None:
+    """Raise `OptionError` where EC2 does not stop machines.
+
+    Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Stop_Start.html.
+    """
+    if access.warm is None:
+        return
+    why = ""
+    if spec.spot != "no":
+        why = f"spot={spec.spot}: EC2 stops no machine of a one-time spot request"
+    elif access.capacity_block:
+        why = "capacity_block=: the machines of a block end with it"
+    if why:
+        raise OptionError("warm", f"warm= goes with machines on demand, and not with {why}")
 
 
 def _check_reserved(access: AWSAccess) -> None:

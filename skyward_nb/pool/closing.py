@@ -11,7 +11,7 @@ from skyward_nb.pool import registry
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.state import PoolPhase
 from skyward_nb.protocol.commands import Stop
-from skyward_nb.providers.base import AgentGone, MachineEnded
+from skyward_nb.providers.base import AgentGone, MachineEnded, MayStop
 from skyward_nb.providers.loop_thread import release
 from skyward_nb.words.errors import MachineLost, PoolError
 
@@ -26,13 +26,18 @@ class Closing:
         self.before_close: list[Callable[[], None]] = []
         self.may_run: str = ""
         """Machines that may run on although it was closed, in words."""
+        self.kept: str = ""
+        """Machines that are stopped, not ended, until when, and at which price."""
         self.is_cut_off: bool = False
         """Whether it was left as a machine could not be reached, and may be alive."""
         lines = context.lines
         lines.on_gone, lines.on_left, lines.on_refused = self.gone, self.cut_off, self.refused
 
-    def close(self) -> None:
-        """End ranks and agents and remove their files; returns when all is gone, interrupted or not."""
+    def close(self, *, for_good: bool = False) -> None:
+        """End ranks and agents and remove their files; returns when all is gone, interrupted or not.
+
+        Machines of a pool with `warm=` are stopped, and with `for_good` ended like others.
+        """
         context = self._context
         if context.state.has_ended:
             return
@@ -47,8 +52,13 @@ class Closing:
                 context.lines.send(Stop())
                 with contextlib.suppress(PoolError):
                     context.lines.deliver(_STOP_LIMIT)
+                machines = context.generations.machines
+                stopping = [each for each in machines if isinstance(each, MayStop)]
+                for machine in [] if for_good else stopping:
+                    machine.may_stop(context.bill)
                 try:
-                    self.may_run = release(context.generations.machines)
+                    self.may_run = release(machines)
+                    self.kept = "; ".join(dict.fromkeys(filter(None, (m.kept for m in stopping))))
                 finally:
                     registry.remove(context.entry)
                 context.lines.close()
@@ -74,6 +84,7 @@ class Closing:
         """How a pool was closed, in words."""
         count = self._context.spec.world_size
         left = f"; {self.may_run} may run on" if self.may_run else ", nothing left running"
+        left += f"; {self.kept}" if self.kept else ""
         return f"{count} rank{'s' * (count != 1)} ended{left}"
 
     def give_up(self) -> None:
@@ -102,7 +113,7 @@ class Closing:
             why = f"max_cost={bill.max_cost:g} is spent, and its machines end then ({why})"
         context.gone = context.gone or f"pool {context.spec.name!r} is gone: {why}{lost}"
         context.why_closed = f"{context.gone}. The next run makes a new one."
-        self.close()
+        self.close(for_good=True)
         raise context.closed_error()
 
     def cut_off(self, why: str) -> NoReturn:

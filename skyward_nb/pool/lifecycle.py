@@ -78,7 +78,7 @@ class Lifecycle:
                 if isinstance(error, SkyError):
                     self._note(error)
             finally:
-                self._closing.close()
+                self._closing.close(for_good=True)
             raise
         finally:
             context.nodelog.close()

@@ -140,9 +140,12 @@ class Pool:
         """Disconnect, and let the pool live on for its `idle` time."""
         self.closing.leave()
 
-    def close(self) -> None:
-        """End ranks and agents and remove their files; interrupts do not stop that."""
-        self.closing.close()
+    def close(self, *, for_good: bool = False) -> None:
+        """End ranks and agents and remove their files; interrupts do not stop that.
+
+        With `for_good`, machines end that would be stopped for a later pool (`warm=`).
+        """
+        self.closing.close(for_good=for_good)
 
     # ── runs ────────────────────────────────────────────────────────────────────────────
 

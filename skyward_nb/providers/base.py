@@ -114,6 +114,20 @@ class Installs(Protocol):
 
 
 @runtime_checkable
+class MayStop(Protocol):
+    """A machine that can be stopped at its pool's end, and not ended."""
+
+    def may_stop(self, bill: Bill | None) -> None:
+        """Have it stopped by its release, where its pool asks for that and its `bill` has room for it."""
+        ...
+
+    @property
+    def kept(self) -> str:
+        """After its release: which machines are stopped, until when, at which price, or why none is; or ""."""
+        ...
+
+
+@runtime_checkable
 class KnowsItsEnd(Protocol):
     """A machine whose source says why it has ended: `connect` raises `MachineEnded` then."""
 

@@ -49,8 +49,8 @@ class CleanupReport:
         return "\n".join(lines)
 
 
-def clean_up() -> CleanupReport:
-    """Remove what pools that are gone have left; raises `MissingDependency` where AWS cannot be asked."""
+def clean_up(*, ends_stopped: bool = False) -> CleanupReport:
+    """Remove what pools that are gone have left, with `ends_stopped` machines that wait for a later one, too; raises `MissingDependency` where AWS cannot be asked."""
     from skyward_nb.providers.loop_thread import LOOP
 
     here, rented = sweep_folders(thoroughly=True), None
@@ -58,7 +58,7 @@ def clean_up() -> CleanupReport:
     if rental_records.used() or rental_records.entries():
         from skyward_nb.providers.aws.sweep import sweep
 
-        rented = LOOP.start(sweep()).future.result()
+        rented = LOOP.start(sweep(ends_stopped=ends_stopped)).future.result()
     return CleanupReport(here, rented, engines)
 
 

@@ -17,6 +17,7 @@ from skyward_nb.words.offers import Offer, Quote, spell_dollars
 from skyward_nb.words.simulation import simulation_notes
 
 if TYPE_CHECKING:
+    from skyward_nb.pool.pool import Pool
     from skyward_nb.show.display import RunDisplay
     from skyward_nb.words.spec import PoolSpec
 
@@ -46,6 +47,12 @@ def quote_for(spec: PoolSpec) -> Quote | None:
 
     quote = LOOP.start(quote_of(spec)).future.result()
     return replace(quote, offers=tuple(affordable(spec, quote.offers)))
+
+
+def say_kept(pool: Pool) -> None:
+    """Say on stderr which machines of a pool that is down are stopped, and go on to cost something."""
+    if pool.closing.kept:
+        print(f"pool {pool.spec.name} is down: {pool.closing.kept}", file=sys.stderr)
 
 
 def _quota_lines(spec: PoolSpec, quote: Quote) -> tuple[str, ...]:

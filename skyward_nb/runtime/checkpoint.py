@@ -10,13 +10,12 @@ import importlib
 import os
 import platform
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -26,6 +25,7 @@ from skyward_nb.pickling.payload import Bundle, pack, rebuild
 from skyward_nb.protocol.answers import NamesKept
 from skyward_nb.protocol.commands import KeepNames
 from skyward_nb.runtime import event_sink, sharded_states
+from skyward_nb.runtime.bounded_wait import Answers, in_time
 from skyward_nb.runtime.checkpoint_places import NO_ROOM, CheckpointPlace, place_at
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.store.blobs import digest_of
@@ -49,9 +49,6 @@ from skyward_nb.words.info import InstanceInfo
 
 _ATOMS = (str, bytes, int, float, complex, bool, type(None), FunctionType, type)
 _MOST_PARTS = 10_000
-_ANSWERS_WITHIN = 60.0
-"""Seconds for each question to the place of checkpoints; writing and reading names takes as long as it takes."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -270,7 +267,7 @@ def _is_plain(value: object) -> bool:
 def probe() -> str:
     """Write a file of this rank there, and nothing else; raises OSError."""
     rank = instance_info().pool_rank
-    _in_time(lambda: _place().write(*_probe(rank), [b"."], None))
+    in_time(lambda: _place().write(*_probe(rank), [b"."], None))
     return ""
 
 
@@ -286,55 +283,16 @@ def probed() -> str:
                 unseen.append(rank)
             answers.note()
 
-    answers = _Answers()
-    _in_time(look_for_all, answers)
+    answers = Answers()
+    in_time(look_for_all, answers)
     return msgspec.json.encode(unseen).decode()
 
 
 def unprobed() -> str:
     """Remove these files, on the first rank of each machine: each may see another place."""
     if not instance_info().worker:
-        _in_time(lambda: _place().remove(_probe(0)[0]))
+        in_time(lambda: _place().remove(_probe(0)[0]))
     return ""
-
-
-class _Answers:
-    """When the place answered last."""
-
-    def __init__(self) -> None:
-        self.last = time.monotonic()
-
-    def note(self) -> None:
-        self.last = time.monotonic()
-
-
-def _in_time(work: Callable[[], T], answers: _Answers | None = None) -> T:
-    """What this does with the place; raises TimeoutError where that takes too long, as with a server that hangs.
-
-    With each answer that the work notes, the time begins anew.
-    """
-    answers = answers or _Answers()
-    done: list[T] = []
-    raised: list[BaseException] = []
-
-    def do() -> None:
-        try:
-            done.append(work())
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            raised.append(error)
-
-    thread = threading.Thread(target=do, name="skyward-checkpoint", daemon=True)
-    thread.start()
-    while thread.is_alive() and (left := answers.last + _ANSWERS_WITHIN - time.monotonic()) > 0:
-        thread.join(left)
-    if raised:
-        raise raised[0]
-    if not done:
-        raise TimeoutError(
-            f"{os.environ[VARIABLE]} has not answered for {_ANSWERS_WITHIN:g} s: the server that it is on may hang "
-            "(NFS, EFS, FSx), or its port be closed. `ls` on the machine shows it"
-        )
-    return done[0]
 
 
 def _probe(rank: int) -> tuple[str, str]:
@@ -352,8 +310,8 @@ def has_names() -> str:
 
 def look(pool_id: str = "") -> str:
     """The checkpoints that this rank sees, of this pool if one is given, as JSON of `SeenCheckpoint`s; raises OSError."""
-    answers = _Answers()
-    found = _in_time(lambda: _seen(_place(), pool_id, answers.note), answers)
+    answers = Answers()
+    found = in_time(lambda: _seen(_place(), pool_id, answers.note), answers)
     return msgspec.json.encode(found).decode()
 
 

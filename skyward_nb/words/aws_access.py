@@ -9,6 +9,8 @@ import msgspec
 Placement = Literal["auto", "no"]
 SSM = "ssm"
 """The `jump` of AWS's Session Manager."""
+LEAST_WARM = 600.0
+"""Seconds for which machines are stopped at least: their start takes minutes, in which no timer should end them."""
 OnPreempt = Literal["tell", "replace"]
 """Whether a reclaimed machine is only reported, or also replaced."""
 
@@ -24,6 +26,8 @@ class AWSAccess(msgspec.Struct, frozen=True, kw_only=True):
 
     `subnet` has subnets, one for each zone; `public_ip` None: as they say. `jump` is a host on the way to machines, or
     `SSM`; `caller` has the networks from which they are reached. `reservation` and `capacity_block` are ids.
+
+    `warm` is how long machines are stopped at the pool's end, in seconds, before they end.
     """
 
     region: str | None = None
@@ -46,3 +50,4 @@ class AWSAccess(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[tuple[str, str], ...] = ()
     reservation: str | None = None
     capacity_block: str | None = None
+    warm: float | None = None

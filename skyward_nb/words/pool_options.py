@@ -139,6 +139,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     throughput: Stated[int] = UNSET
     instance_profile: Stated[str] = UNSET
     capacity_block: Stated[str] = UNSET
+    warm: Stated[float] = UNSET
     aws_profile: Stated[str] = UNSET
     framework: Stated[tuple[str, ...]] = UNSET
     adds_frameworks: Stated[bool] = UNSET

@@ -97,7 +97,7 @@ def test_the_version(capsys):
         ("status a b", "there is no option 'b'; skyward-nb status --help lists them"),
         ("status a pool=b", "a and b: name one pool"),
         ("status --verbose", "there is no option 'verbose'"),
-        ("sweep now", "there is no option 'now'"),
+        ("sweep soon", "there is no option 'soon'"),
         ("logs rank=x", "rank=x: write all, head"),
         ("logs lines=0", "lines=0: give a whole number"),
         ("logs 3 run=4", "3 and run=4: name one run"),

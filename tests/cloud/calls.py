@@ -14,6 +14,7 @@ from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+_SCHEDULER = {"POST": "Create", "PUT": "Update", "DELETE": "Delete", "GET": "Get"}
 _SCOPE = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
 
 
@@ -73,6 +74,12 @@ def read(environ: dict[str, Any]) -> Call:
     environ["wsgi.input"] = BytesIO(body)
     signed = _SCOPE.search(environ.get("HTTP_AUTHORIZATION", ""))
     key, region, service = signed.groups() if signed else ("", "", "")
+    if service == "scheduler":
+        # docs.aws.amazon.com/scheduler/latest/APIReference: the action is a method, the name is in the path.
+        action = f"{_SCHEDULER[environ['REQUEST_METHOD']]}Schedule"
+        name = environ["PATH_INFO"].rpartition("/")[2]
+        data = {**json.loads(body or b"{}"), "Name": name}
+        return Call(service, region, action, data=data, key=key)
     target = environ.get("HTTP_X_AMZ_TARGET", "")
     if target:
         action = target.rpartition(".")[2]

@@ -103,9 +103,39 @@ UNRECORDED = {
     "DisassociateAddress": 2,
     "ReleaseAddress": 2,
 }
+STOPPED = {
+    **dict.fromkeys(
+        [each for each in POOL_OF["one"] if each not in ("TerminateInstances", "DeleteSecurityGroup")], 0
+    ),
+    "CreateSchedule": 1,
+    "GetProducts": 2,
+    "DescribeInstances": 4,
+    "UpdateSchedule": 1,
+    "StopInstances": 1,
+}  # fmt: skip
+STARTED = {
+    "GetCallerIdentity": 1,
+    "GetProducts": 1,
+    "AuthorizeSecurityGroupIngress": 1,
+    "DescribeSecurityGroups": 1,
+    "DescribePlacementGroups": 1,
+    "DescribeInstances": 6,
+    "StartInstances": 1,
+    "UpdateSchedule": 2,
+    "StopInstances": 1,
+}
+ENDED = {
+    "GetCallerIdentity": 1,
+    "DescribeInstances": 3,
+    "TerminateInstances": 1,
+    "DescribeSecurityGroups": 1,
+    "DeleteSecurityGroup": 1,
+    "DeleteSchedule": 1,
+    "DescribePlacementGroups": 0,
+}
 # By action: how often a call is made at least; with 0, it is played elsewhere. A pool comes up, runs a
 # cell and goes down; one comes up although its quota as spot is used up; one does not, as a machine's
-# first script fails; another machine is rented for one of two that was taken back, and the pool goes
+# first script fails; a pool's machine is stopped at its end; a later pool has it started; it is ended; another machine is rented for one of two that was taken back, and the pool goes
 # down; a sweep finds machines of somebody who was killed, with their record, or without.
 OTHERS = {
     "quota": {**dict.fromkeys(POOL_OF["spot"], 0), "GetServiceQuota": 1, "RunInstances": 2},
@@ -116,6 +146,9 @@ OTHERS = {
         "GetConsoleOutput": 1,
     },
     "replacement": REPLACEMENT,
+    "stopped": STOPPED,
+    "started": STARTED,
+    "ended": ENDED,
     "sweep": SWEEP,
     "sweep without a record": UNRECORDED,
 }
@@ -128,6 +161,7 @@ _SERVICES = {
     "GetParameter": "ssm",
     "GetProducts": "pricing",
     "GetServiceQuota": "servicequotas",
+    **dict.fromkeys(("CreateSchedule", "UpdateSchedule", "DeleteSchedule"), "scheduler"),
 }
 """Those that are not of EC2."""
 _CHANGES = {each for each in CALLS if not each.startswith(("Describe", "Get"))}
@@ -150,6 +184,13 @@ _COMMON = {
     "servicequotas": (
         "TooManyRequestsException",
         "ServiceException",
+        "AccessDeniedException",
+        "ExpiredTokenException",
+    ),
+    # docs.aws.amazon.com/scheduler/latest/APIReference/CommonErrors.html
+    "scheduler": (
+        "ThrottlingException",
+        "InternalServerException",
         "AccessDeniedException",
         "ExpiredTokenException",
     ),
@@ -209,6 +250,16 @@ _OWN = {
     "TerminateInstances": ("OperationNotPermitted", "IncorrectInstanceState"),
     "DeleteSecurityGroup": ("DependencyViolation", "InvalidGroup.InUse", "InvalidGroup.NotFound"),
     "DeletePlacementGroup": ("InvalidPlacementGroup.InUse", "InvalidPlacementGroup.Unknown"),
+    "CreateSchedule": ("ConflictException", "ServiceQuotaExceededException", "ValidationException"),
+    "UpdateSchedule": ("ConflictException", "ResourceNotFoundException", "ValidationException"),
+    "DeleteSchedule": ("ConflictException", "ResourceNotFoundException"),
+    "StopInstances": ("IncorrectInstanceState", "UnsupportedOperation", "OperationNotPermitted"),
+    "StartInstances": (
+        "InsufficientInstanceCapacity",
+        "IncorrectInstanceState",
+        "InstanceLimitExceeded",
+        "VcpuLimitExceeded",
+    ),
 }
 _OF_SPOT = ("MaxSpotInstanceCountExceeded", "SpotMaxPriceTooLow", "InsufficientInstanceCapacity")
 

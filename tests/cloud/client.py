@@ -46,8 +46,9 @@ def pool(
     answers_within: float | None = None,
     body: str = "import os\nos.environ['RANK']",
     skew: float = 0.0,
+    warm: float | None = None,
 ) -> None:
-    """Up, run, down; with a clock that is wrong by `skew` seconds."""
+    """Up, run, down; with a clock that is wrong by `skew` seconds. With `warm` its machines are stopped for so long."""
     if skew:
         right = time.time
         time.time = lambda: right() + skew
@@ -58,7 +59,7 @@ def pool(
     boot._LOOK = 1.0
     made = start(
         provider="aws",
-        aws=AWSAccess(region="us-east-1", instance_type=kind, user=user),
+        aws=AWSAccess(region="us-east-1", instance_type=kind, user=user, warm=warm),
         spot="auto" if spot else "no",
         nodes=nodes,
         idle=3.0,
@@ -69,7 +70,7 @@ def pool(
         say("ran", values(made, body))
     finally:
         made.close()
-        say("down")
+        say("down", made.closing.kept)
 
 
 def replaced() -> None:
@@ -90,9 +91,9 @@ def replaced() -> None:
         made.close()
 
 
-def sweep() -> None:
-    """Look for what was left, and end it."""
-    say(asyncio.run(sweeping.sweep()))
+def sweep(now: bool = False) -> None:
+    """Look for what was left, and end it, `now` also machines that are stopped for a later pool."""
+    say(asyncio.run(sweeping.sweep(ends_stopped=now)))
 
 
 # ── forking ─────────────────────────────────────────────────────────────────────────────

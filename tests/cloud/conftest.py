@@ -18,7 +18,7 @@ from cloud.sky import Cloud
 from cluster.box import why_no_boxes
 from leaks import leaves_nothing
 
-from skyward_nb.providers.aws import launch, quoting, termination
+from skyward_nb.providers.aws import boot, launch, quoting, stopping, termination, waking
 
 if TYPE_CHECKING:
     from cloud.renter import Renter
@@ -77,6 +77,22 @@ def renter(api: Cloud, monkeypatch: pytest.MonkeyPatch) -> type[Renter]:
     for module in (termination, launch):
         monkeypatch.setattr(module, "_PAUSE", 0.02)
     return Renter
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Logins to machines that are words alone."""
+    from cloud.warm import LineThatObeys
+
+    lines = [LineThatObeys(), LineThatObeys()]
+
+    async def log_in_again(*_: object):
+        return lines
+
+    monkeypatch.setattr(boot, "log_in_again", log_in_again)
+    monkeypatch.setattr(stopping, "_LOOKS", (0.01, 0.01))
+    monkeypatch.setattr(waking, "_PAUSE", 0.01)
+    return lines
 
 
 @pytest.fixture

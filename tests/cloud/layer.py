@@ -10,11 +10,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 from xml.etree import ElementTree
 
-from cloud import calls, images, rules
+from cloud import calls, images, rules, stops
 from cloud.addresses import Addresses
 from cloud.answers import Answer, Refused, refusal, rewritten, said, tag
 from cloud.calls import Call
@@ -24,6 +25,7 @@ from cloud.machines import Machines
 from cloud.placement import Placement
 from cloud.prices import Prices
 from cloud.quotas import Quotas, code
+from cloud.schedules import Schedules
 from cloud.stock import Stock
 
 WSGI = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -55,10 +57,15 @@ class Layer:
         self.prices = Prices(stock.sizes, stock.zones)
         self.placement = Placement(self._used_placement)
         self.addresses = Addresses(stock, self._forward, self._front)
+        self.schedules = Schedules()
         self.capacity: dict[tuple[str, str], int] = {}
         """How many more machines there are of a type in a zone; where nothing is said, enough."""
         self.late = 0
         """How often a machine is not seen yet by who asks for it."""
+        self.stopping = 0
+        """How often a machine that is stopped is told to be on its way."""
+        self._stopping: dict[str, int] = {}
+        self._launches: dict[str, Launch] = {}
         self.lingering = 0
         """How often a group counts as used although its machines have ended."""
         self.reason: tuple[str, str] = ("", "")
@@ -75,6 +82,11 @@ class Layer:
         self._own = {
             ("ec2", "RunInstances"): self._run_instances,
             ("ec2", "TerminateInstances"): self._terminate_instances,
+            ("ec2", "StopInstances"): self._stop_instances,
+            ("ec2", "StartInstances"): self._start_instances,
+            ("scheduler", "CreateSchedule"): self.schedules.create,
+            ("scheduler", "UpdateSchedule"): self.schedules.update,
+            ("scheduler", "DeleteSchedule"): self.schedules.delete,
             ("ec2", "DescribeInstances"): self._describe_instances,
             ("ec2", "DescribeInstanceStatus"): self._describe_instances,
             ("ec2", "DeleteSecurityGroup"): self._delete_security_group,
@@ -283,11 +295,55 @@ class Layer:
             key=self.stock.key(call.region, own.key_name),
             user_data=base64.b64decode(call.form.get("UserData", "")),
         )
+        self._launches[instance] = launch
         self.machines.boot(launch)
 
     def _front(self, instance: str) -> str:
         """The address at which whoever rents reaches a machine; "" without machines."""
         return self.machines.front(instance) if self.machines is not None else ""
+
+    def _stop_instances(self, call: Call) -> Answer:
+        found = [self.stock.find(each)[1] for each in call.several("InstanceId")]
+        stops.check_stop(found)
+        fresh = [each for each in found if each.state in ("pending", "running")]
+        answer = self._forward(call)
+        for each in [] if answer.code else fresh:
+            self._stopping[each.id] = self.stopping
+            key = each.instance_type, each.placement.zone
+            if key in self.capacity:
+                self.capacity[key] += 1
+            if self.machines is not None:
+                self.machines.stop(each.id)
+        return answer
+
+    def _start_instances(self, call: Call) -> Answer:
+        found = [self.stock.find(each)[1] for each in call.several("InstanceId")]
+        stops.check_start(call, found, self.capacity, self._stopping)
+        fresh = [each for each in found if each.state == "stopped"]
+        answer = self._forward(call)
+        for each in [] if answer.code or self.machines is None else fresh:
+            assert self.machines is not None
+            public, private = self.machines.addresses(each.id)
+            own = self.stock.addressed(each.id, public, private)
+            again = replace(self._launches[each.id], public=own.public_ip or "", private=private)
+            self._launches[each.id] = again
+            self.machines.boot(again, again=True)
+        for each in found:
+            # moto gives a machine that runs already another address.
+            if each not in fresh and each.id in self._launches:
+                was = self._launches[each.id]
+                self.stock.addressed(each.id, was.public, was.private)
+        return answer
+
+    def timers_go_off(self) -> None:
+        """The time of all schedules has come."""
+        with self._lock:
+            for region, instances in self.schedules.due():
+                for each in instances:
+                    if self.stock.find(each)[1].state not in ("shutting-down", "terminated"):
+                        code = "Client.UserInitiatedShutdown"
+                        self.stock.terminate(each, code, "User initiated shutdown")
+                        self._over(region, each)
 
     def _check_image(self, call: Call, kind: str) -> None:
         own = self.images.known.get((call.region, call.form.get("ImageId", "")))
@@ -381,6 +437,7 @@ class Layer:
         if answer.code or call.action != "DescribeInstances":
             return answer
         tree = answer.tree()
+        self._tell_stopping(tree)
 
         def is_shown(item: ElementTree.Element) -> bool:
             own = item.findtext(f"{_space(item)}instanceId") or ""
@@ -391,6 +448,16 @@ class Layer:
                 if not _kept(each, is_shown):
                     reservations.remove(each)
         return rewritten(answer, tree)
+
+    def _tell_stopping(self, tree: ElementTree.Element) -> None:
+        """Machines that were stopped are told to be on their way for a while."""
+        for item in _items(tree):
+            own = item.findtext(f"{_space(item)}instanceId") or ""
+            state = item.find(f"{_space(item)}instanceState")
+            if self._stopping.get(own, 0) > 0 and state is not None:
+                self._stopping[own] -= 1
+                _set(state, "code", "64")
+                _set(state, "name", "stopping")
 
     def _describe_images(self, call: Call) -> Answer | None:
         """Images that parameters of SSM told of are there, too."""
@@ -426,13 +493,21 @@ class Layer:
         words = f"resource {group.id} has a dependent object"
         raise Refused("DependencyViolation", words)
 
+    def states(self) -> dict[str, str]:
+        """The state of each instance that there was."""
+        with self._lock:
+            return self.stock.states()
+
     def left(self) -> dict[str, list[str]]:
         """What there is that costs, or that somebody would have to clean up."""
         with self._lock:
             found = self.stock.left()
             placed = [f"{region} {name}" for region, name in self.placement.groups]
+            timers = [f"{region} {name}" for region, name in self.schedules.known]
         if placed:
             found["placement groups"] = placed
+        if timers:
+            found["timers"] = timers
         return found
 
 

@@ -30,6 +30,9 @@ _PLACES = {"systemctl": "bin", "sudo": "bin"}
 _KEY = "/etc/ssh/ssh_host_ed25519_key"
 _CONSOLE = "/var/log/cloud-init-output.log"
 _SCRIPT = "/var/lib/cloud/instance/user-data.txt"
+_ON_DISK = (
+    "home", "etc/ssh", "etc/systemd", "var/lib/skyward", "var/lib/cloud", "var/log", "var/tmp", "tmp",
+)  # fmt: skip
 _CONFIG = {
     "HostKey": _KEY,
     "PidFile": "/run/sshd.pid",
@@ -66,7 +69,13 @@ class Machine:
     """A machine that was launched; `ended` is called when it powers off by itself."""
 
     def __init__(
-        self, street: Street, place: int, launch: Launch, folder: Path, ended: Callable[[], None]
+        self,
+        street: Street,
+        place: int,
+        launch: Launch,
+        folder: Path,
+        ended: Callable[[], None],
+        disk: bytes = b"",
     ) -> None:
         self.launch = launch
         self.place = place
@@ -74,6 +83,8 @@ class Machine:
         self.status: int | None = None
         """What its user-data ended with; None while it runs."""
         self._ended = ended
+        self._disk = disk
+        """What it had on its disk when it was stopped."""
         self._lock = threading.Lock()
         self._is_over = False
         self._folder = folder
@@ -160,6 +171,8 @@ class Machine:
         for left in self.file("/etc/ssh").glob("ssh_host_*"):
             left.unlink()
         made = self._folder / f"{self.launch.instance}_host_key"
+        for old in (made, made.with_name(f"{made.name}.pub")):  # it may come up again
+            old.unlink(missing_ok=True)
         self.host_key = new_key(made, self.box.name)
         self._write(_KEY, made.read_bytes(), 0o600)
         self._write(f"{_KEY}.pub", self.host_key)
@@ -167,7 +180,29 @@ class Machine:
         self._write("/etc/ssh/sshd_config", config)
         self.file("/run/sshd").mkdir(mode=0o755)
         os.mkfifo(self.file("/run/power"), 0o600)
+        self.file("/run/systemd/system").mkdir(parents=True)
         self.file(_CONSOLE).touch()
+        if self._disk:
+            self._put_disk()
+
+    # ── its disk ────────────────────────────────────────────────────────────────────────
+
+    def disk(self) -> bytes:
+        """All that lies in the folders of its disk in which anybody writes, as a tar archive."""
+        words = ["tar", "-C", str(self.box.root), "--one-file-system", "--ignore-failed-read"]
+        done = subprocess.run([*words, "-cf", "-", *_ON_DISK], capture_output=True)
+        assert done.stdout, done.stderr
+        return done.stdout
+
+    def _put_disk(self) -> None:
+        """It has the disk of before, on which nothing of a first boot is to come again."""
+        shutil.rmtree(self.file(f"/home/{USER}"))
+        for left in self.file("/etc/ssh").glob("ssh_host_*"):
+            left.unlink()
+        words = ["tar", "-C", str(self.box.root), "--same-owner", "--overwrite", "-xpf", "-"]
+        done = subprocess.run(words, input=self._disk, capture_output=True)
+        assert not done.returncode, done.stderr
+        self.host_key = self.file(f"{_KEY}.pub").read_text()
 
     # ── its life ────────────────────────────────────────────────────────────────────────
 
@@ -193,7 +228,15 @@ class Machine:
         # It goes to the background before it has written by which number it is told to start anew.
         own = self.file(_CONFIG["PidFile"])
         until(lambda: self._is_over or (own.exists() and own.read_text()))
-        if launch.user_data:
+        if self._disk:
+            # User data scripts run at the first boot alone; units that are enabled start at each.
+            self.status = 0
+            wanted = self.file("/etc/systemd/system/multi-user.target.wants")
+            # Links to units of this machine, which has its own systemd, are none of it.
+            for unit in wanted.glob("*.service") if wanted.exists() else ():
+                if (wanted.parent / unit.name).is_file():
+                    self.box.run("/usr/bin/systemctl", "start", unit.name)
+        elif launch.user_data:
             self._goes_on(self._run_user_data)
 
     def _goes_on(self, what: Callable[[], None]) -> None:

@@ -31,6 +31,8 @@ class Machines:
         self._busy: list[threading.Thread] = []
         self._failed: set[str] = set()
         self.machines: dict[str, Machine] = {}
+        self._disks: dict[str, bytes] = {}
+        """Of machines that are stopped."""
         self.troubles: list[str] = []
         """What went wrong with the fixture itself."""
         self.boots: Callable[[str], bool] = lambda instance: True
@@ -64,11 +66,20 @@ class Machines:
         """The address from which machines see whoever asks the API here."""
         return self.street.address("front", 1)
 
-    def boot(self, launch: Launch) -> None:
-        """A machine comes up, in its own time."""
-        self._goes_on(lambda: self._boot(launch))
+    def boot(self, launch: Launch, *, again: bool = False) -> None:
+        """A machine comes up, in its own time; `again` with the disk that it had."""
+        disk = self._disks.pop(launch.instance, b"") if again else b""
+        self._goes_on(lambda: self._boot(launch, disk))
 
-    def _boot(self, launch: Launch) -> None:
+    def stop(self, instance: str) -> None:
+        """A machine goes off, and its disk stays."""
+        with self._lock:
+            made = self.machines.get(instance)
+        self._disks[instance] = made.disk() if made is not None else b""
+        self.end(instance)
+        self.settled()
+
+    def _boot(self, launch: Launch, disk: bytes) -> None:
         with self._lock:
             place = self._places.get(launch.instance)
         if place is None or not self.boots(launch.instance):
@@ -76,7 +87,12 @@ class Machines:
         made: Machine | None = None
         try:
             made = Machine(
-                self.street, place, launch, self._folder, lambda: self._powered_off(launch.instance)
+                self.street,
+                place,
+                launch,
+                self._folder,
+                lambda: self._powered_off(launch.instance),
+                disk,
             )
             with self._lock:
                 is_wanted = launch.instance in self._places

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skyward_nb.providers.aws.client import AWSClient
 
-SERVICES = ("ec2", "pricing", "service-quotas", "ssm", "sts")
+SERVICES = ("ec2", "pricing", "scheduler", "service-quotas", "ssm", "sts")
 
 
 def read() -> None:

@@ -59,6 +59,9 @@ class Prices:
     def products(self, call: Call) -> Answer:
         asked = {each["Field"]: each["Value"] for each in call.data.get("Filters", ())}
         region = asked.get("regionCode", "us-east-1")
+        if "productFamily" in asked:
+            found = [json.dumps(each) for each in _of_disks(asked["productFamily"], region)]
+            return said(call, {"FormatVersion": "aws_v1", "PriceList": found})
         sizes = self._sizes(region)
         # A filter of ANY_OF has values with commas between them.
         kinds = asked["instanceType"].split(",") if "instanceType" in asked else sorted(sizes)
@@ -92,6 +95,33 @@ class Prices:
             for hours in (0, 12)
         ]
         return said(call, {"spotPriceHistorySet": found, "nextToken": ""})
+
+
+GIGABYTE = 0.08
+"""Dollars a month for a GB of gp3."""
+
+
+def _of_disks(family: str, region: str) -> list[dict[str, object]]:
+    """Disks by their months: aws.amazon.com/ebs/pricing."""
+    kinds = {"Storage": [("EBS:VolumeUsage.gp3", GIGABYTE)]}
+    return [
+        {
+            "product": {
+                "productFamily": family,
+                "attributes": {"regionCode": region, "usagetype": usage},
+            },
+            "terms": {
+                "OnDemand": {
+                    "1": {
+                        "priceDimensions": {
+                            "1": {"unit": "GB-Mo", "pricePerUnit": {"USD": f"{dollars:.10f}"}}
+                        }
+                    }
+                }
+            },
+        }
+        for usage, dollars in kinds.get(family, [])
+    ]
 
 
 def _product(kind: str, size: Size, region: str) -> dict[str, object]:

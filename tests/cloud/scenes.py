@@ -33,6 +33,14 @@ def scene_of(name: str) -> Scene:
         )
     if name == "replacement":
         return Scene(with_two, without_one)
+    if name == "stopped":
+        return Scene(
+            lambda *_: None, lambda cloud, person, _: person.does("pool", nodes=1, warm=7200)
+        )
+    if name == "started":
+        return Scene(stopped, lambda cloud, person, _: person.does("pool", nodes=1, warm=7200))
+    if name == "ended":
+        return Scene(stopped, lambda cloud, person, _: person.does("sweep", now=True))
     has_record = name == "sweep"
     return Scene(
         lambda cloud, person: leave(cloud, person, has_record=has_record),
@@ -43,6 +51,12 @@ def scene_of(name: str) -> Scene:
 def without_spot(cloud: Cloud, person: Person) -> None:
     """The account may have no machine as spot."""
     cloud.quota(code("c6i.large", spot=True), 0)
+
+
+def stopped(cloud: Cloud, person: Person) -> None:
+    """Somebody has a machine that is stopped."""
+    ended = person.does("pool", nodes=1, warm=7200)
+    assert ended.code == 0 and "1 machine stopped until" in ended.said, ended
 
 
 def with_two(cloud: Cloud, person: Person) -> Begun:

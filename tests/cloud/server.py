@@ -83,9 +83,22 @@ class Server:
             self._layer.machines.settled()
 
     def set(self, name: str, value: Any) -> None:
-        """How late machines are seen, how long groups linger, why machines end at once, the key of disks."""
-        assert name in ("late", "lingering", "reason", "disk_key")
+        """How late machines are seen, how long groups linger and stops take, why machines end at once, the key of disks."""
+        assert name in ("late", "lingering", "stopping", "reason", "disk_key")
         setattr(self._layer, name, value)
+
+    def timers(self) -> None:
+        self._layer.timers_go_off()
+
+    def roles(self, names: list[str]) -> None:
+        self._layer.schedules.roles = set(names)
+
+    def schedules(self) -> list[dict[str, Any]]:
+        return list(self._layer.schedules.known.values())
+
+    def states(self) -> dict[str, str]:
+        """The state of each instance that there was."""
+        return self._layer.states()
 
     def capacity(self, kind: str, zone: str, count: int) -> None:
         self._layer.capacity[kind, zone] = count

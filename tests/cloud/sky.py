@@ -198,6 +198,7 @@ class Cloud:
 
         def none_left() -> bool:
             self.ask("settled")
+            self.timers_go_off()
             for each in self.machines:
                 # It may be ending just now.
                 with contextlib.suppress(RuntimeError, OSError, ValueError, IndexError):
@@ -205,6 +206,26 @@ class Cloud:
             return not self.machines
 
         until(none_left, seconds)
+
+    def timers_go_off(self) -> None:
+        """The time of all timers has come that end stopped machines."""
+        self.ask("timers")
+
+    def timers(self) -> list[dict[str, Any]]:
+        """The timers that there are, as they were made."""
+        return self.ask("schedules")
+
+    def roles(self, *names: str) -> None:
+        """The roles that there are, by which timers end machines."""
+        self.ask("roles", names=names)
+
+    def states(self) -> dict[str, str]:
+        """The state of each instance that there was."""
+        return self.ask("states")
+
+    def stopping(self, times: int) -> None:
+        """Machines that are stopped from here on are told to be on their way the first times."""
+        self.ask("set", name="stopping", value=times)
 
     def capacity(self, kind: str, zone: str, count: int) -> None:
         """How many more machines of a type a zone has."""

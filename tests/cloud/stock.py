@@ -112,6 +112,10 @@ class Stock:
         """Those that are paid for."""
         return [each for each in self.all(region) if each.state not in _OVER]
 
+    def states(self) -> dict[str, str]:
+        """The states of all instances that there were."""
+        return {each.id: each.state for region, _ in self._used() for each in self.all(region)}
+
     def find(self, instance: str) -> tuple[str, Any]:
         """Its region, and itself."""
         for region, backend in self._used():

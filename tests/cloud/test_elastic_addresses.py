@@ -48,6 +48,7 @@ def test_all_cards_are_used_and_each_machine_has_an_address(api, renter):
         ({"public_ip": False}, GPU, 4),  # a VPN, a jump host
         ({"placement": "no"}, GPU, 0),
         ({}, CPU, 0),
+        ({"warm": 7200.0}, GPU, 1),  # it would be charged for while they are stopped
     ],
 )
 def test_others_have_none(api, renter, options, kind, cards):

@@ -9,17 +9,20 @@ import pytest
 from cloud.cases import CALLS, service_of
 from cloud.renter import GPU, Renter, offer
 
+from skyward_nb.providers.aws.end_timers import ROLE
+
 pytestmark = pytest.mark.timeout(200)
 _POLICY = Path(__file__).parents[2] / "docs/aws-policy.json"
 _NEEDS_NONE = {"GetCallerIdentity"}
 # It is asked for the words of an error alone: tests/cloud/test_disk_keys.py.
 _OF_ERRORS = {"ec2:GetEbsDefaultKmsKeyId"}
 # docs.aws.amazon.com/AWSEC2/latest/UserGuide/supported-iam-actions-tagging.html
-_NO_CALL = {"ec2:CreateTags"}
+# docs.aws.amazon.com/IAM/latest/UserGuide/id_roles_use_passrole.html
+_NO_CALL = {"ec2:CreateTags", "iam:PassRole"}
 _MADE = {"RunInstances", "CreateSecurityGroup", "CreatePlacementGroup", "AllocateAddress"}
 _MARKED = {
-    "TerminateInstances", "DeleteSecurityGroup", "DeletePlacementGroup", "GetConsoleOutput", "AssociateAddress",
-    "DisassociateAddress", "ReleaseAddress",
+    "StartInstances", "StopInstances", "TerminateInstances", "DeleteSecurityGroup", "DeletePlacementGroup",
+    "GetConsoleOutput", "AssociateAddress", "DisassociateAddress", "ReleaseAddress",
 }  # fmt: skip
 
 
@@ -54,6 +57,19 @@ def test_what_ends_something_is_allowed_for_what_is_ours_alone():
         if own & _MARKED:
             assert own >= _MARKED
             assert each["Condition"] == {"Null": {"aws:ResourceTag/skyward:pool": "false"}}
+
+
+def test_the_role_of_timers_ends_marked_machines_and_no_others():
+    (own,) = json.loads(_POLICY.with_name("aws-warm-policy.json").read_text())["Statement"]
+    assert own["Action"] == "ec2:TerminateInstances"
+    assert own["Condition"] == {"Null": {"aws:ResourceTag/skyward:pool": "false"}}
+    (trust,) = json.loads(_POLICY.with_name("aws-warm-trust.json").read_text())["Statement"]
+    assert trust["Principal"] == {"Service": "scheduler.amazonaws.com"}
+    (passed,) = [each for each in statements() if "iam:PassRole" in actions(each)]
+    assert passed["Resource"].endswith(f":role/{ROLE}")
+    assert passed["Condition"] == {
+        "StringEquals": {"iam:PassedToService": "scheduler.amazonaws.com"}
+    }
 
 
 def test_what_is_made_is_marked_in_the_call_that_makes_it(api):

@@ -45,7 +45,7 @@ def test_help_of_one_verb():
         ("%%sky_remote key=", "", []),
         ("%%sky_remote nodes={hi", "hi", []),
         ("%%sky_remote pool=c", "c", ["class"]),
-        ("%sky down ", "", ["all", "class", "pool="]),
+        ("%sky down ", "", ["all", "class", "pool=", "now"]),
         ("%sky restart cl", "cl", ["class"]),
         ("%sky attach class de", "de", ["detach"]),
         ("%sky help at", "at", ["attach"]),

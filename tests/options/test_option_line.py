@@ -160,7 +160,8 @@ def test_words_of_a_shell_are_not_split_again():
     ("verb", "line", "says"),
     [
         ("status", "nodes=2", "nodes= is not an option here, only pool="),
-        ("sweep", "pool=a", "pool= is not an option here: this takes no options"),
+        ("sweep", "pool=a", "pool= is not an option here, only now="),
+        ("off", "pool=a", "pool= is not an option here: this takes no options"),
         ("pull", "x out=y", "out= is not an option here, only ranks=, as="),
         ("push", "x as=y", "as belongs to %sky pull"),
         ("logs", "node=1 run=2", "run=2 selects the output of a run, and node=1 that of machines"),

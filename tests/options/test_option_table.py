@@ -14,7 +14,7 @@ def names(scope):
 
 def test_a_run_has_a_field_for_each_option_of_a_cell():
     fields = {each.name for each in dataclasses.fields(CellOptions)}
-    assert fields == names("cell") | {"target", "stated", "fetch", "folder", "cells"}
+    assert fields == names("cell") | {"target", "stated", "fetch", "folder", "cells", "now"}
 
 
 def test_a_pool_has_a_field_for_each_of_its_options():
@@ -26,7 +26,13 @@ def test_a_pool_has_a_field_for_each_of_its_options():
         "skypilot",
         "adds_frameworks",
     }
-    assert {*LogOptions.__struct_fields__} == names("verb") - {"as", "fetch", "folder", "cells"}
+    assert {*LogOptions.__struct_fields__} == names("verb") - {
+        "as",
+        "fetch",
+        "folder",
+        "cells",
+        "now",
+    }
 
 
 def test_every_option_has_help_and_no_option_is_there_twice():

@@ -164,6 +164,19 @@ def test_what_accounts_of_companies_need():
     assert spec_for("x", provider=same).aws == made
 
 
+@pytest.mark.parametrize("warm", ["2h", 7200, 7200.0])
+def test_machines_that_are_stopped(warm):
+    made = spec("provider=aws warm=2h").aws
+    assert made.warm == 7200
+    assert spec_for("x", provider=sky.AWS(warm=warm)).aws == made
+
+
+@pytest.mark.parametrize("line", ["", "provider=ssh hosts=a", "provider=slurm"])
+def test_only_rented_machines_are_stopped(line):
+    with pytest.raises(OptionError, match=r"warm= .*goes with provider=aws"):
+        spec(f"{line} warm=2h")
+
+
 def test_tags_of_python_may_have_commas():
     given = {"cost": "42,43", "team": "a=b", "year": 2026}
     made = spec_for("x", provider=sky.AWS(tags=given)).aws
@@ -187,6 +200,8 @@ def test_tags_of_python_may_have_commas():
         ("security_group=sg-0123456789abcdef0 caller=1.2.3.4", "leave out one"),
         ("reservation=cr-0123456789abcdef0", "name both"), ("reservation=night", "cr-0123456789abcdef0"),
         ("capacity_block=cr-0123456789abcdef0 instance_type=p5.48xlarge zones=us-east-1a spot=auto", "no spot capacity"),
+        ("warm=2h spot=auto", "one-time spot request"), ("warm=5m", "10m at least"), ("warm=soon", "give a time"),
+        ("warm=2h capacity_block=cr-0123456789abcdef0 instance_type=p5.48xlarge zones=us-east-1a", "end with it"),
     ],
 )  # fmt: skip
 def test_what_is_refused_says_why(line, says):

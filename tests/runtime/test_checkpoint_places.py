@@ -11,7 +11,7 @@ import pytest
 from later import Later, needs
 from pools import request, values
 
-from skyward_nb.runtime import checkpoint
+from skyward_nb.runtime import bounded_wait, checkpoint
 from skyward_nb.runtime.checkpoint_places import place_at
 from skyward_nb.words.checkpoints import VARIABLE
 
@@ -75,7 +75,7 @@ def test_a_place_that_hangs_has_a_limit(tmp_path, monkeypatch):
     key.mkdir()
     os.mkfifo(key / "rank-0.json")
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    monkeypatch.setattr(checkpoint, "_ANSWERS_WITHIN", 0.2)
+    monkeypatch.setattr(bounded_wait, "_ANSWERS_WITHIN", 0.2)
     with pytest.raises(TimeoutError, match=r"has not answered for 0.2 s: .* may hang \(NFS"):
         checkpoint.look()
     os.close(os.open(key / "rank-0.json", os.O_WRONLY))  # it goes on, and ends
@@ -106,7 +106,7 @@ class Slow:
 def slow(tmp_path, monkeypatch):
     made = Slow(str(tmp_path))
     monkeypatch.setattr(checkpoint, "_place", lambda: made)
-    monkeypatch.setattr(checkpoint, "_ANSWERS_WITHIN", 1.5)
+    monkeypatch.setattr(bounded_wait, "_ANSWERS_WITHIN", 1.5)
     return made
 
 

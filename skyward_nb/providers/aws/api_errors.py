@@ -98,6 +98,8 @@ CLIENT_FAILED = "Client.InternalError"
 """The reason of a machine that its account's settings keep from starting: mostly the key of its disks."""
 WRONG_KEY = "Client.InvalidKMSKey"
 """The reason of a machine whose disks have a key in a state in which it cannot be used."""
+NO_TIMER = "NoTimerForStoppedMachines"
+"""Our own code: AWS refuses the timer that `warm=` needs."""
 NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _WAYS = {
     NextStep.ZONE: {
@@ -154,6 +156,8 @@ _ADVICE = {
     NO_SPOT_ROLE: "the account has never had a spot machine, and these credentials may not make the role that it "
     "needs first. Once, by somebody who may: "
     "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
+    NO_TIMER: "once, somebody who may makes the role skyward-nb-warm, by which it ends them, and lets these credentials pass "
+    "it on: docs/howto/aws.md of the project has the commands. Without warm=, machines are ended at the pool's end",
     CLIENT_FAILED: "EC2 may not use the KMS key by which the account encrypts disks: the key's policy must let these "
     "credentials, and EC2 for them, do kms:CreateGrant, kms:Decrypt, kms:DescribeKey, "
     "kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt* (`aws ec2 get-ebs-default-kms-key-id` names the key)",
@@ -198,12 +202,13 @@ OF_ACCOUNT = {
     "AccessDenied",
     "AccessDeniedException",
     "NoCallerAddress",
+    NO_TIMER,
     "UnauthorizedOperation",
 }
 """Refusals of the credentials, or of the account: no other offer helps."""
 DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _SAY_WHAT = {
-    *NOT_GIVEN, *DENIED, CLIENT_FAILED, WRONG_KEY, "NotLinux", "Unreachable"
+    *NOT_GIVEN, *DENIED, CLIENT_FAILED, WRONG_KEY, NO_TIMER, "NotLinux", "Unreachable"
 } - {"NoCredentials"}  # fmt: skip
 """Errors whose own text is shown, too: AWS names the action and the policy that denies it."""
 _ENCODED = re.compile(r"\s*Encoded authorization failure message:\s*(\S+)\s*")

@@ -83,6 +83,20 @@ async def log_in(
     return lines, changed
 
 
+async def log_in_again(
+    cloud: AWSClient, entry: RentalFolder, machines: Sequence[RunningInstance], tell: Tell
+) -> list[HostLine]:
+    """Lines to machines that were stopped, by the host keys that they had; raises `StartError`, `EndedByEC2`."""
+    key_pairs.access_to(entry.folder, entry.record, machines)
+    lines = lines_to(entry, machines)
+    try:
+        await _reach(cloud, entry, lines, tell, machines)
+    except BaseException:
+        await asyncio.gather(*(line.close() for line in lines))
+        raise
+    return lines
+
+
 def lines_to(entry: RentalFolder, machines: Sequence[RunningInstance] = ()) -> list[HostLine]:
     """Lines to these machines, or else to those of the record."""
     access = key_pairs.access_of(entry.folder, machines or entry.record.machines)

@@ -10,8 +10,11 @@
 # IDLE      seconds that may pass without a change afterwards
 # DEADLINE  the end in any case, in seconds since this was armed; 0: none
 # EVERY     seconds between two looks
+#
+# A machine that was stopped for a later pool has other times in `terms`: BOOT IDLE DEADLINE.
 lease=$1 boot=$2 idle=$3 deadline=$4 every=$5
 state=${SKYWARD_DEADMAN_STATE:-/var/lib/skyward}
+[ ! -s "$state/terms" ] || read -r boot idle deadline < "$state/terms"
 
 uptime() {
   read -r up rest < /proc/uptime

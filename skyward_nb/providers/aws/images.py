@@ -57,6 +57,9 @@ async def image_for(
         raise AWSError("UnsupportedInstanceType", why, "DescribeImages")
     if image.get("Platform") == "windows":
         raise AWSError("NotLinux", f"ami={ami} is Windows", "DescribeImages")
+    if access.warm is not None and image.get("RootDeviceType") == "instance-store":
+        why = f"warm=: EC2 stops no machine whose root lies on disks within it, as that of ami={ami} does"
+        raise AWSError("UnsupportedRoot", why, "DescribeImages")
     root = str(image.get("RootDeviceName") or "/dev/sda1")
     disks = {
         str(each["DeviceName"]): int(each["Ebs"].get("VolumeSize", 0))

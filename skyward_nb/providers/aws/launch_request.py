@@ -10,12 +10,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from skyward_nb.providers.aws import elastic_addresses, network
+from msgspec.structs import replace
+
+from skyward_nb.providers.aws import elastic_addresses, end_timers, network
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.callers import callers_for
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.images import MachineImage, image_for
-from skyward_nb.providers.aws.network_cards import fewer_cards
+from skyward_nb.providers.aws.network_cards import fewer_cards, one_card_if_warm
 from skyward_nb.providers.aws.offer_walk import ZoneAttempt
 from skyward_nb.providers.aws.rental_records import RentalFolder, RunningInstance
 from skyward_nb.providers.aws.tags import tagged
@@ -84,19 +86,10 @@ class LaunchRequest:
         if isinstance(group, BaseException):
             raise group
         self.user = image.user
+        if self._access.warm is not None:
+            await self._warm(region, image)
         several = self.spec.nodes + len(self._others) > 1 and self._access.placement != "no"
-        is_public = zone not in subnets.private
-        cards = network.cards_for(
-            kind,
-            subnets.by_zone[zone],
-            group,
-            efa=several and kind.efa,
-            is_public=is_public,
-            asked=self._access.public_ip,
-        )
-        self._addresses, self.fewer_cards = None, ""
-        if is_public and len(cards) > 1:
-            cards = await self._reachable(cards, now)
+        cards = await self._cards(now, subnets, zone, group, efa=several and kind.efa)
         arguments: dict[str, Any] = {
             "ImageId": image.ami,
             "InstanceType": kind.name,
@@ -135,10 +128,30 @@ class LaunchRequest:
             arguments["IamInstanceProfile"] = {field: role}
         return arguments
 
+    async def _cards(
+        self, now: ZoneAttempt, subnets: network.PoolSubnets, zone: str, group: str, *, efa: bool
+    ) -> list[dict[str, Any]]:
+        """The network cards of a machine; raises `AWSError`."""
+        is_public = zone not in subnets.private
+        cards = network.cards_for(
+            now.offer.type,
+            subnets.by_zone[zone],
+            group,
+            efa=efa,
+            is_public=is_public,
+            asked=self._access.public_ip,
+        )
+        self._addresses, self.fewer_cards = None, ""
+        return await self._reachable(cards, now) if is_public and len(cards) > 1 else cards
+
     async def _reachable(
         self, cards: list[dict[str, Any]], now: ZoneAttempt
     ) -> list[dict[str, Any]]:
         """Of several cards, those of a machine that has a public address: one, where the account may have no more."""
+        if self._access.warm is not None:
+            # An Elastic IP address would be charged for as long as they are stopped, and outlive the timer.
+            self.fewer_cards = one_card_if_warm(now.offer.type)
+            return [{**cards[0], "AssociatePublicIpAddress": True}]
         try:
             self._addresses = await elastic_addresses.reserve(
                 self.cloud, self.entry, now.offer.region, self.spec.nodes
@@ -189,6 +202,15 @@ class LaunchRequest:
             private=self._host.private,
             public=self._host.public,
         )
+
+    async def _warm(self, region: str, image: MachineImage) -> None:
+        """Make the timer that ends stopped machines, and note what their disks are."""
+        record = self.entry.record
+        await end_timers.make(self.cloud, self.entry, region)
+        if record.warmth is not None and not record.machines:
+            sizes = [max(self._access.disk, image.size), *(size for _, size in image.others)]
+            warmth = replace(record.warmth, gigabytes=self.spec.nodes * sum(sizes))
+            self.entry.note(warmth=warmth)
 
     async def _image(self, now: ZoneAttempt) -> MachineImage:
         kind, region = now.offer.type, now.offer.region

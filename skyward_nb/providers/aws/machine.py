@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from skyward_nb.bootstrap.environment import Environment
@@ -15,12 +15,14 @@ from skyward_nb.providers.aws import network, rental_records, termination
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.callers import callers_for
 from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.stopping import NotStopped, stop
 from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.far.far_machine import FarMachine, Opening
 from skyward_nb.providers.far.host_setup import folder_of
 from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.words.errors import MissingDependency
+from skyward_nb.words.offers import Bill
 
 T = TypeVar("T")
 _GROUPS_WAIT = 60.0
@@ -49,14 +51,25 @@ class Rental:
         self._let_at = 0.0
         self._callers: tuple[str, ...] = ()
         self._ends: dict[str, str] = {}
+        self._agents: dict[Line, Callable[[], Awaitable[None]]] = {}
+        self._bill: Bill | None = None
+        self._may_stop = False
+        self.kept: str = ""
+        """The machines that were stopped, not ended, until when, and what that costs."""
 
-    def has(self, line: Line) -> None:
-        """Add the line to a machine."""
+    def has(self, line: Line, end_agent: Callable[[], Awaitable[None]]) -> None:
+        """Add the line to a machine, and how its agent and the pool's files there are removed."""
         self._lines.append(line)
+        self._agents[line] = end_agent
+
+    def may_stop(self, bill: Bill | None) -> None:
+        """Have machines of a pool with `warm=` stopped at its end, if its bill allows that."""
+        self._may_stop, self._bill = True, bill
 
     def lacks(self, line: Line) -> None:
         """Remove the line to a machine that left the pool."""
         self._lines.remove(line)
+        del self._agents[line]
 
     async def end_of(self, instance: str, *, anew: bool = False) -> str:
         """Why a machine is gone, by EC2's last answer, or a new one with `anew`; "" if it is not gone."""
@@ -80,7 +93,7 @@ class Rental:
             return False
         with contextlib.suppress(AWSError):
             for region in {each.region for each in entry.record.machines}:
-                ends = await termination.ends_of(self._cloud, region, self._pool_id)
+                ends = await termination.ends_of(self._cloud, region, entry.record.pool_id)
                 self._ends |= {name: each.why for name, each in ends.items()}
         return True
 
@@ -122,6 +135,14 @@ class Rental:
         entry = rental_records.find(self._pool_id)
         if entry is None:
             return ""  # another process has ended it
+        if self._may_stop and entry.record.warmth is not None:
+            try:
+                await asyncio.gather(*(end() for end in self._agents.values()))
+                self.kept = await stop(self._cloud, entry, self._lines, self._bill)
+            except NotStopped as why:
+                self.kept = f"no machine was stopped, as warm= asks: {why}; they are ended"
+            else:
+                return ""
         try:
             left = await termination.end(self._cloud, entry, wait=_GROUPS_WAIT)
         except (AWSError, MissingDependency, OSError) as error:
@@ -157,7 +178,7 @@ class AWSMachine(FarMachine):
             {"SKYWARD_NOTICES": "1"} if spot else {}
         )
         self.rental: Rental = rental
-        rental.has(line)
+        rental.has(line, self._end_agent)
 
     async def _opened(self, name: str, opening: Opening[T]) -> T:
         """Open a channel; raises `MachineEnded` if EC2 says that the machine has ended."""
@@ -190,8 +211,17 @@ class AWSMachine(FarMachine):
         self._store.close()
         await self._line.close()
 
+    def may_stop(self, bill: Bill | None) -> None:
+        """Have the machines of the pool stopped, where it was made with `warm=`."""
+        self.rental.may_stop(bill)
+
+    @property
+    def kept(self) -> str:
+        """What was stopped, not ended, in words."""
+        return self.rental.kept
+
     async def release(self) -> str:
-        """End the machine with all others of its pool."""
+        """End the machine with all others of its pool, or stop it with them."""
         try:
             return await self.rental.give_back()
         finally:

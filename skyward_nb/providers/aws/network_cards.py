@@ -36,3 +36,11 @@ def fewer_cards(kind: InstanceType) -> str:
         f"each {kind.name} uses 1 of its {kind.network_cards} network cards, as the account may have no more Elastic IP "
         f"addresses there ({_LIMIT}): {_WAY_ROUND}"
     )
+
+
+def one_card_if_warm(kind: InstanceType) -> str:
+    """Why machines of a type that are stopped at the pool's end use one of their cards."""
+    return (
+        f"each {kind.name} uses 1 of its {kind.network_cards} network cards: for all, with a public address, it needs an "
+        f"Elastic IP address, and with warm= it has none. {_WAY_ROUND[0].upper()}{_WAY_ROUND[1:]}"
+    )

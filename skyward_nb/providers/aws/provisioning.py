@@ -19,9 +19,11 @@ from skyward_nb.providers.aws.rental_records import (
     RentalFolder,
     RentalRecord,
     RunningInstance,
+    Warmth,
 )
 from skyward_nb.providers.aws.sweep import sweep
 from skyward_nb.providers.aws.user_data import SHORTEST
+from skyward_nb.providers.aws.waking import needs_of, woken
 from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.far.host_setup import made_ready
 from skyward_nb.providers.folders import far_root
@@ -46,23 +48,13 @@ async def rent(
     entry: RentalFolder | None = None
     try:
         account = await _account(cloud, offers[0].region)
-        entry = RentalFolder.begin(
-            RentalRecord(
-                pool_id=pool_id,
-                name=spec.name,
-                owner=rental_records.owner(),
-                maker=MakerProcess.this(),
-                created=time.time(),
-                account=account,
-                profile=spec.aws.profile,
-                endpoint=spec.aws.endpoint,
-                tags=spec.aws.tags,
-                jump=spec.aws.jump or "",
-                callers=spec.aws.caller,
-                listing=str((far_root() / f"{pool_id}.json").absolute()),
-            )
-        )
-        machines = await _rented(spec, cloud, entry, offers, tell)
+        found = await woken(spec, pool_id, cloud, account, offers, tell)
+        if found is not None:
+            entry = found.entry
+            machines = await _readied(spec, cloud, entry, found.lines, found.machines, tell)
+        else:
+            entry = RentalFolder.begin(_record(spec, pool_id, account))
+            machines = await _rented(spec, cloud, entry, offers, tell)
         await asyncio.wait([sweeping])
     except BaseException:
         sweeping.cancel()
@@ -77,6 +69,27 @@ async def rent(
     return machines
 
 
+def _record(spec: PoolSpec, pool_id: str, account: str) -> RentalRecord:
+    """The record of a new pool."""
+    assert spec.aws is not None
+    warm = spec.aws.warm
+    return RentalRecord(
+        pool_id=pool_id,
+        name=spec.name,
+        owner=rental_records.owner(),
+        maker=MakerProcess.this(),
+        created=time.time(),
+        account=account,
+        profile=spec.aws.profile,
+        endpoint=spec.aws.endpoint,
+        tags=spec.aws.tags,
+        jump=spec.aws.jump or "",
+        callers=spec.aws.caller,
+        listing=str((far_root() / f"{pool_id}.json").absolute()),
+        warmth=None if warm is None else Warmth(seconds=warm, needs=needs_of(spec)),
+    )
+
+
 async def _rented(
     spec: PoolSpec, cloud: AWSClient, entry: RentalFolder, offers: Sequence[Offer], tell: Tell
 ) -> tuple[AWSMachine, ...]:
@@ -85,11 +98,23 @@ async def _rented(
     launch = Launch(LaunchRequest(spec, cloud, entry, pair, host), tell)
     lines, launched = await _reached(spec, cloud, entry, launch, offers, tell)
     entry.note(machines=launched)
-    rental = Rental(cloud, entry.record.pool_id)
-    async with boot.kept(entry, launched):
+    return await _readied(spec, cloud, entry, lines, launched, tell)
+
+
+async def _readied(
+    spec: PoolSpec,
+    cloud: AWSClient,
+    entry: RentalFolder,
+    lines: list[HostLine],
+    machines: tuple[RunningInstance, ...],
+    tell: Tell,
+) -> tuple[AWSMachine, ...]:
+    """Machines that can be logged in to, made ready for agents."""
+    pool_id, spot = entry.record.user_pool, machines[0].spot
+    rental = Rental(cloud, pool_id)
+    async with boot.kept(entry, machines):
         readied = await made_ready(spec, lines, tell)
-    spot = launched[0].spot
-    return machines_of(spec.name, entry.record.pool_id, rental, readied, spot=spot)
+    return machines_of(spec.name, pool_id, rental, readied, spot=spot)
 
 
 async def _reached(

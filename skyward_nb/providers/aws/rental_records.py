@@ -29,8 +29,9 @@ _PROVIDER = "aws"
 _USED = "used.jsonl"
 _OWNER = "owner"
 _TOKEN_LIMIT = 64
-State = Literal["launching", "up", "ending"]
-Kind = Literal["group", "placement", "address"]
+_LOCK = "lock"
+State = Literal["launching", "up", "stopping", "stopped", "ending"]
+Kind = Literal["group", "placement", "address", "timer"]
 
 
 class LaunchAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +66,20 @@ class CreatedResource(msgspec.Struct, frozen=True):
         )
 
 
+class Warmth(msgspec.Struct, frozen=True, kw_only=True):
+    """How a pool's machines are stopped at its end: for so many `seconds`, for pools with the same `needs`.
+
+    `gigabytes` are those of all disks, at `price` dollars an hour for all, if it is known. While they are stopped,
+    they end at `until`, in seconds since 1970.
+    """
+
+    seconds: float
+    needs: str = ""
+    gigabytes: int = 0
+    price: float | None = None
+    until: float | None = None
+
+
 class RunningInstance(msgspec.Struct, frozen=True, kw_only=True):
     """One instance that runs; `price` in dollars an hour, `host_key` as a line of OpenSSH.
 
@@ -92,7 +107,8 @@ class RentalRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `deadline` is the latest end of its machines by themselves, if there is one; `listing` is the file that
     exists while somebody may attach to the pool. `tags` are the user's, `jump` is the way to its machines, `callers`
-    the networks that the user named, `let_in` those that the pool's group lets in.
+    the networks that the user named, `let_in` those that the pool's group lets in. `used_by` is the pool that has the
+    machines now: that of `pool_id` (None), a later one, or none while they are stopped ("").
     """
 
     pool_id: str
@@ -114,6 +130,13 @@ class RentalRecord(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[LaunchAttempt, ...] = ()
     made: tuple[CreatedResource, ...] = ()
     machines: tuple[RunningInstance, ...] = ()
+    warmth: Warmth | None = None
+    used_by: str | None = None
+
+    @property
+    def user_pool(self) -> str:
+        """The id of the pool that has the machines now; "" while they are stopped."""
+        return self.pool_id if self.used_by is None else self.used_by
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -169,6 +192,19 @@ class RentalFolder:
         """Note that a resource is gone."""
         self.note(made=tuple(each for each in self.record.made if each != made))
 
+    def claim(self, **changes: Any) -> bool:
+        """Write down these changes if its machines are stopped now; of several processes, one succeeds."""
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            with os.fdopen(handle, "ab") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                there = _read(self.folder / _RECORD)
+                if there is not None and there.record.state == "stopped":
+                    self.record = there.record
+                    self.note(**changes)
+                    return True
+        return False
+
     def forget(self) -> None:
         """Remove the folder of a pool whose resources are gone."""
         # The record last: while it exists, sweeps look after the pool.
@@ -212,8 +248,11 @@ def entries() -> list[RentalFolder]:
 
 
 def find(pool_id: str) -> RentalFolder | None:
-    """The record of a pool, if there is one."""
-    return _read(state_folder(_PROVIDER) / pool_id / _RECORD)
+    """The record of the machines that a pool has now, if there is one."""
+    own = _read(state_folder(_PROVIDER) / pool_id / _RECORD)
+    if own is not None and own.record.user_pool == pool_id:
+        return own
+    return next((each for each in entries() if each.record.user_pool == pool_id), None)
 
 
 def owner() -> str:

@@ -149,7 +149,7 @@ async def _rented(
     async with boot.kept(entry, launched):
         readied = await made_ready(wish.spec, lines, tell)
     rental, spot = gone[0].rental, launched[0].spot
-    made = machines_of(name, record.pool_id, rental, readied, nodes=nodes, spot=spot)
+    made = machines_of(name, record.user_pool, rental, readied, nodes=nodes, spot=spot)
     return launched, made
 
 

@@ -22,12 +22,14 @@ from skyward_nb.providers.aws.rental_records import (
     RentalRecord,
     UsedRegion,
 )
+from skyward_nb.providers.aws.stopping import spell_stopped
 from skyward_nb.providers.folders import far_root
 
 _LATE = 300.0
 """Seconds after its deadline when a sweep ends a machine."""
 _ABROAD = 86400.0
 """Seconds after which an unfinished launch of another computer counts as abandoned."""
+_STOPPED = ("stopping", "stopped")
 _UNSEEN = 3600.0
 """Seconds for which EC2 still lists machines that have ended."""
 
@@ -45,6 +47,8 @@ class SweepReport:
     left: list[str] = field(default_factory=list[str])
     foreign: list[str] = field(default_factory=list[str])
     """Machines of other owners, which are not ended."""
+    stopped: list[str] = field(default_factory=list[str])
+    """Machines that wait for a later pool, until when, and what that costs."""
 
     def __bool__(self) -> bool:
         return bool(self.machines or self.others or self.addresses or self.records)
@@ -62,21 +66,30 @@ class SweepReport:
         if parts:
             said = [f"ended leftovers: {', '.join(parts)}"]
         else:
-            said = [] if self.left else ["nothing was left"]
+            said = [] if self.left or self.stopped else ["nothing was left"]
+        said += self.stopped
         if self.left:
             said.append(f"not confirmed to be gone: {', '.join(self.left)}")
         return "; ".join(said)
 
 
-async def sweep(told: Callable[[str], None] = lambda _: None) -> SweepReport:
-    """Look in all regions that were ever used, and end leftovers; reports errors of AWS instead of raising."""
+async def sweep(
+    told: Callable[[str], None] = lambda _: None, *, ends_stopped: bool = False
+) -> SweepReport:
+    """Look in all regions that were ever used, and end leftovers; reports errors of AWS instead of raising.
+
+    Machines that wait for a later pool are ended after their time, or with `ends_stopped` now.
+    """
     found = SweepReport()
     clouds: Clouds = {}
     for entry in rental_records.entries():
         cloud = _cloud(clouds, entry.record)
         told(f"checking pool {entry.record.pool_id}")
         try:
-            await _look_after(cloud, entry, found)
+            if entry.record.state == "stopped":
+                await _look_at_stopped(cloud, entry, found, is_over=ends_stopped)
+            else:
+                await _look_after(cloud, entry, found)
         except AWSError as fault:
             found.left.append(f"pool {entry.record.pool_id} ({spell_fault(fault)})")
     places = rental_records.used()
@@ -108,7 +121,8 @@ def _cloud(clouds: Clouds, place: RentalRecord | UsedRegion) -> AWSClient:
 async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport) -> None:
     """End a record's resources if they were to end, or their launch was abandoned. Raises `AWSError`."""
     record = entry.record
-    if record.state == "launching" and record.maker.may_live and not _is_forgotten(entry):
+    is_begun = record.state in ("launching", "stopping")
+    if is_begun and record.maker.may_live and not _is_forgotten(entry):
         return
     # Another account sees none of its machines, though they may run.
     is_elsewhere = bool(await termination.other_account(cloud, record))
@@ -129,6 +143,24 @@ async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport)
     found.machines += [name for name in alive if name not in left.machines]
     if not left:
         found.records.append(record.pool_id)
+
+
+async def _look_at_stopped(
+    cloud: AWSClient, entry: RentalFolder, found: SweepReport, *, is_over: bool
+) -> None:
+    """End stopped machines after their time, or those of which one is gone; else tell of them. Raises `AWSError`."""
+    record, warmth = entry.record, entry.record.warmth
+    if not await termination.other_account(cloud, record):
+        region = record.machines[0].region
+        states = await termination.states_of(cloud, region, record.pool_id)
+        is_whole = {states.get(each.instance) for each in record.machines} <= {*_STOPPED}
+        is_over = is_over or not is_whole
+    if warmth is None or warmth.until is None or time.time() > warmth.until or is_over:
+        # A pool that starts them just now has claimed them, and then they are its own.
+        if entry.claim(state="ending"):
+            await _look_after(cloud, entry, found)
+        return
+    found.stopped.append(f"for a later pool: {spell_stopped(record.machines, warmth)}")
 
 
 def _is_listed(record: RentalRecord) -> bool:

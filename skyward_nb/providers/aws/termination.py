@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from skyward_nb.providers.aws import elastic_addresses
+from skyward_nb.providers.aws import elastic_addresses, end_timers
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.network import find_group
@@ -150,7 +150,7 @@ async def end_machines(
     alive: list[str] = []
     seen: dict[str, str] = {}
     for pause in (*_LOOKS, 0.0):
-        told = await _asked(cloud, region, record.pool_id)
+        told = await asked(cloud, region, record.pool_id)
         if since:
             told = [each for each in told if each.get("ClientToken") in tokens]
         found = _states(told)
@@ -212,7 +212,7 @@ async def ends_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, Mach
         str(each["InstanceId"]): MachineEnd(
             _why_ended(each), str(each.get("StateReason", {}).get("Code", ""))
         )
-        for each in await _asked(cloud, region, pool_id)
+        for each in await asked(cloud, region, pool_id)
         if not is_alive(str(each["State"]["Name"]))
     }
 
@@ -225,10 +225,11 @@ def _why_ended(instance: dict[str, Any]) -> str:
 
 async def states_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, str]:
     """The machines of a pool that EC2 lists, and their states; raises `AWSError`."""
-    return _states(await _asked(cloud, region, pool_id))
+    return _states(await asked(cloud, region, pool_id))
 
 
-async def _asked(cloud: AWSClient, region: str, pool_id: str) -> list[dict[str, Any]]:
+async def asked(cloud: AWSClient, region: str, pool_id: str) -> list[dict[str, Any]]:
+    """The machines of a pool as EC2 describes them; raises `AWSError`."""
     said = await cloud.ask_all("DescribeInstances", region, Filters=[of_pool(pool_id)])
     return list(instances_in(said))
 
@@ -317,7 +318,9 @@ async def remove(cloud: AWSClient, made: CreatedResource) -> bool:
     if made.kind == "address":
         return await elastic_addresses.release(cloud, made.region, made.name)
     try:
-        if made.kind == "placement":
+        if made.kind == "timer":
+            await end_timers.remove(cloud, made)
+        elif made.kind == "placement":
             await cloud.ask("DeletePlacementGroup", made.region, GroupName=made.name)
         elif (group := await find_group(cloud, made.region, made.name)) is not None:
             await cloud.ask("DeleteSecurityGroup", made.region, GroupId=group)

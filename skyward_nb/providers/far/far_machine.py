@@ -276,6 +276,14 @@ class FarMachine:
     async def release(self) -> str | None:
         """Wait until the agent, told to stop, is gone; see that nothing of it is left there."""
         try:
+            await self._end_agent()
+        finally:
+            self._store.close()
+            await self._line.close()
+
+    async def _end_agent(self) -> None:
+        """Wait until the agent, told to stop, is gone, and the pool's files with it; warns where that is not known."""
+        try:
             if self._environment is None:
                 await self._find()
             # An agent that was never reached was not told to stop.
@@ -292,9 +300,6 @@ class FarMachine:
         else:
             if ran.code:
                 self._warn(ran.err.strip()[-_LAST_WORDS:])
-        finally:
-            self._store.close()
-            await self._line.close()
 
     def _warn(self, why: str) -> None:
         warnings.warn(

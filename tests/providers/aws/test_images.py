@@ -55,6 +55,15 @@ def test_an_image_of_another_architecture_is_said_to_be():
     assert way_on(caught.value) is NextStep.TYPE
 
 
+def test_an_image_whose_machines_cannot_be_stopped_is_refused_with_warm():
+    stays = AWSAccess(ami="ami-1", warm=7200)
+    for root in ("ebs", None):
+        asyncio.run(image_for(Shelf(RootDeviceType=root), stays, KIND, "us-east-1"))
+    with pytest.raises(AWSError, match=r"EC2 stops no machine whose root lies on disks within it"):
+        asyncio.run(image_for(Shelf(RootDeviceType="instance-store"), stays, KIND, "us-east-1"))
+    found(RootDeviceType="instance-store")
+
+
 def test_windows_is_refused_before_anything_is_launched():
     with pytest.raises(AWSError) as caught:
         found(Platform="windows")

@@ -1,0 +1,40 @@
+"""What disks cost, from AWS's price list; nothing where it does not say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from skyward_nb.providers.aws.api_errors import AWSError
+from skyward_nb.providers.aws.client import AWSClient
+
+_PRICES = "us-east-1"
+"""The region of the service with the price list of all regions."""
+_HOURS = 730.0
+"""Hours of a month, as AWS counts."""
+
+
+async def hourly(cloud: AWSClient, region: str, gigabytes: int) -> float | None:
+    """Dollars an hour of so many GB of gp3, at its own throughput; None if AWS does not say."""
+    found = await _of(cloud, region, productFamily="Storage", volumeApiName="gp3")
+    return None if found is None else found * gigabytes / _HOURS
+
+
+async def _of(cloud: AWSClient, region: str, **wanted: str) -> float | None:
+    """Dollars a month of one GB."""
+    fields = {"regionCode": region, **wanted}
+    filters = [{"Type": "TERM_MATCH", "Field": key, "Value": fields[key]} for key in fields]
+    try:
+        said = await cloud.ask(
+            "GetProducts", _PRICES, service="pricing", once=True, ServiceCode="AmazonEC2", Filters=filters
+        )  # fmt: skip
+    except AWSError:
+        return None
+    for text in said.get("PriceList", []):
+        product: dict[str, Any] = json.loads(text)
+        for term in product.get("terms", {}).get("OnDemand", {}).values():
+            for dimension in term.get("priceDimensions", {}).values():
+                dollars = float(dimension.get("pricePerUnit", {}).get("USD", 0))
+                if dollars > 0:
+                    return dollars
+    return None

@@ -1,0 +1,100 @@
+"""Machines that are stopped against the API alone: what EC2 refuses, what it costs, what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from cloud.renter import launches, offer
+from cloud.warm import WARM, LineThatObeys, all_ended, rented, states, stopped
+
+from skyward_nb.providers.aws import rental_records, stopping
+from skyward_nb.words.errors import AccountError
+from skyward_nb.words.offers import Bill
+
+# ── stopped ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_timer_is_on_before_machines_are_stopped(api, renter, quick):
+    made = stopped(renter)
+    actions = api.actions()
+    assert actions.index("CreateSchedule") < actions.index("RunInstances")
+    assert actions.index("UpdateSchedule") < actions.index("StopInstances")
+    assert states(api) == ["stopped", "stopped"]
+    assert "2 machines stopped until" in made.said and "200 GB of disks" in made.said
+    all_ended(api)
+
+
+def test_without_the_role_nothing_is_rented(api, renter):
+    api.roles()
+    made = renter(aws=WARM)
+    with pytest.raises(AccountError, match=r"warm= needs a timer.*the role skyward-nb-warm"):
+        made.launch()
+    assert not launches(api)
+    assert not made.end()
+    assert api.left() == {}
+
+
+@pytest.mark.parametrize(
+    ("action", "code"),
+    [
+        ("UpdateSchedule", "AccessDeniedException"),
+        ("StopInstances", "UnauthorizedOperation"),
+        ("StopInstances", "IncorrectInstanceState"),
+        ("StopInstances", "UnsupportedOperation"),
+    ],
+)
+def test_machines_that_cannot_be_stopped_are_ended(api, renter, quick, action, code):
+    made = rented(renter)
+    api.fail(action, code, times=0)
+    with pytest.raises(stopping.NotStopped):
+        asyncio.run(stopping.stop(made.cloud, made.entry, quick, None))
+    api.calm()
+    assert not made.end()
+    assert api.left() == {} and not rental_records.entries()
+
+
+def test_a_machine_that_cannot_be_prepared_is_not_stopped(api, renter, quick):
+    made = rented(renter)
+    with pytest.raises(stopping.NotStopped, match="it says no"):
+        asyncio.run(stopping.stop(made.cloud, made.entry, [LineThatObeys(1)], None))
+    assert "StopInstances" not in api.actions()
+    assert not made.end()
+
+
+def test_spot_machines_cannot_be_stopped_as_ec2_says(api, renter, quick):
+    made = renter(spot="yes")
+    made.launch(offer(spot=True))
+    with pytest.raises(Exception, match="one-time Spot Instance request"):
+        asyncio.run(
+            made.cloud.ask("StopInstances", "us-east-1", InstanceIds=[made.machines[0].instance])
+        )
+    assert not made.end()
+
+
+def bill(left):
+    return Bill(dollars=0.2, began=time.time(), before=5 - left, max_cost=5)
+
+
+def test_their_disks_are_paid_of_what_the_budget_leaves(api, renter, quick):
+    hour = 0.08 * 200 / 730
+    made = stopped(renter, bill=bill(hour))
+    until = made.entry.record.warmth.until
+    assert until == pytest.approx(time.time() + 3600, abs=30)
+    all_ended(api)
+
+
+def test_a_budget_that_leaves_too_little_ends_them(api, renter, quick):
+    made = rented(renter)
+    with pytest.raises(stopping.NotStopped, match="max_cost=5 leaves too little"):
+        asyncio.run(stopping.stop(made.cloud, made.entry, quick, bill(0.001)))
+    assert not made.end()
+
+
+def test_without_a_price_it_says_so(api, renter, quick):
+    api.fail("GetProducts", "AccessDeniedException", times=0)
+    made = stopped(renter)
+    assert "a price that AWS did not tell" in made.said
+    api.calm()
+    all_ended(api)
