@@ -11,9 +11,10 @@ import pytest
 from cloud.renter import CPU, launches, offer
 
 from skyward_nb.bootstrap.remote_shell import ScriptResult
-from skyward_nb.protocol.events import Remark
+from skyward_nb.protocol.events import CostChanged, Remark
 from skyward_nb.providers.aws import (
     boot,
+    provisioning,
     rental_records,
     stopping,
     sweep,
@@ -427,6 +428,23 @@ def test_they_are_waited_for_while_they_are_on_their_way(api, renter, quick):
     api.stopping(3)
     made = stopped(renter)
     assert wake(made) is not None
+    assert not made.end()
+
+
+def test_what_a_failed_start_cost_is_told_although_no_other_machine_is_rented(api, renter):
+    made = renter()
+    told: list[object] = []
+    request = LaunchRequest(made.spec, made.cloud, made.entry, None, None)
+    launch = Launch(request, told.append, 0.5)
+    api.fail("DescribeSubnets", "UnauthorizedOperation", times=0)
+    with pytest.raises(AccountError):
+        asyncio.run(
+            provisioning._reached(
+                made.spec, made.cloud, made.entry, launch, (offer(),), told.append
+            )
+        )
+    (bill,) = [each.bill for each in told if isinstance(each, CostChanged)]
+    assert bill.before == 0.5 and bill.spent(time.time()) == 0.5
     assert not made.end()
 
 
