@@ -137,7 +137,7 @@ async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport)
             return
     with rental_records.as_far_as_it_can():
         # Its maker, or a pool that starts its machines, may have gone on meanwhile.
-        if not entry.claim(state="ending"):
+        if not entry.claim(state=record.state if is_elsewhere else "ending"):
             return
     left = await termination.end(cloud, entry)
     if left:
