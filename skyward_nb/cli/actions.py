@@ -178,7 +178,9 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     if as_json:
         show(Down(tuple(ended), tuple(kept), swept.folders))
     elif not ended and not kept:
-        print("no pool is up")
+        from skyward_nb.reports.cleanup import stopped_words
+
+        print("\n".join(filter(None, ["no pool is up", stopped_words("skyward-nb sweep")])))
     if swept and not as_json:
         print(f"removed: {swept}")
     return 1 if kept or any(each.may_run for each in ended) else 0

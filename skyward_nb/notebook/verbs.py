@@ -36,7 +36,7 @@ from skyward_nb.options.option_table import TAKES, UP_TAKES, unknown_option
 from skyward_nb.options.synonyms import VERB_ALIASES, asks_for_help
 from skyward_nb.picture.wording import clock
 from skyward_nb.pool.installing import added_words
-from skyward_nb.reports.cleanup import clean_up
+from skyward_nb.reports.cleanup import clean_up, stopped_words
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.found_pools import announcement, notebook_of, unanswered
 from skyward_nb.reports.task_script import script_of
@@ -125,6 +125,8 @@ def _end_all(session: Session, *, also_earlier: bool, for_good: bool) -> None:
     if not names and not lost and not earlier:
         others = announcement(notebook_of(session.shell.user_ns))
         print(f"no pool of this kernel is up\n{others}" if others else "no pool is up")
+        if stopped := stopped_words("%sky sweep"):
+            print(stopped)
 
 
 def _say_forgotten(names: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
-from skyward_nb.words.aws_access import LEAST_WARM, SSM
+from skyward_nb.words.aws_access import LEAST_WARM, MOST_WARM, SSM
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.hosts import parse_host
 from skyward_nb.words.units import read_duration
@@ -129,5 +129,10 @@ def warm(option: str, text: str) -> float:
     if seconds < LEAST_WARM:
         raise OptionError(
             option, f"{option}={text}: give {LEAST_WARM / 60:g}m at least, such as {option}=2h"
+        )
+    if seconds > MOST_WARM:
+        raise OptionError(
+            option,
+            f"{option}={text}: give {MOST_WARM / 86_400:g}d at most: their disks cost until then",
         )
     return seconds

@@ -62,6 +62,13 @@ def clean_up(*, ends_stopped: bool = False) -> CleanupReport:
     return CleanupReport(here, rented, engines)
 
 
+def stopped_words(sweep: str) -> str:
+    """A line on machines that are stopped for a later pool, and how `sweep` ends them; "" without any. AWS is not asked."""
+    records = [each.record for each in rental_records.entries() if each.record.state == "stopped"]
+    names = [machine.instance for each in records for machine in each.machines]
+    return f"stopped for a later pool: {', '.join(names)}; {sweep} now ends them" if names else ""
+
+
 async def _swept() -> dict[str, EngineSweep]:
     """Sweep with all engines that were ever asked, side by side."""
     from skyward_nb.providers.kubernetes.orphan_jobs import sweep_pods

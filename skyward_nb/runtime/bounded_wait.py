@@ -19,7 +19,7 @@ class Answers:
     """When the place answered last."""
 
     def __init__(self) -> None:
-        self.last = time.monotonic()
+        self.last: float = time.monotonic()
 
     def note(self) -> None:
         """It has answered."""

@@ -11,6 +11,8 @@ SSM = "ssm"
 """The `jump` of AWS's Session Manager."""
 LEAST_WARM = 600.0
 """Seconds for which machines are stopped at least: their start takes minutes, in which no timer should end them."""
+MOST_WARM = 30 * 86_400.0
+"""Seconds for which machines are stopped at most: nobody remembers them for longer, and their disks cost."""
 OnPreempt = Literal["tell", "replace"]
 """Whether a reclaimed machine is only reported, or also replaced."""
 

@@ -109,19 +109,18 @@ STOPPED = {
     ),
     "CreateSchedule": 1,
     "GetProducts": 2,
-    "DescribeInstances": 4,
+    "DescribeInstances": 3,
     "UpdateSchedule": 1,
     "StopInstances": 1,
 }  # fmt: skip
 STARTED = {
     "GetCallerIdentity": 1,
-    "GetProducts": 1,
     "AuthorizeSecurityGroupIngress": 1,
     "DescribeSecurityGroups": 1,
     "DescribePlacementGroups": 1,
-    "DescribeInstances": 6,
+    "DescribeInstances": 5,
     "StartInstances": 1,
-    "UpdateSchedule": 2,
+    "UpdateSchedule": 3,
     "StopInstances": 1,
 }
 ENDED = {

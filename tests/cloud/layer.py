@@ -336,11 +336,19 @@ class Layer:
         return answer
 
     def timers_go_off(self) -> None:
-        """The time of all schedules has come."""
+        """The time of all schedules has come.
+
+        TerminateInstances ends none where one id is unknown, as EC2's errors-overview.html says of
+        InvalidInstanceID.NotFound; machines that have ended are unknown by then.
+        """
         with self._lock:
+            states = self.states()
             for region, instances in self.schedules.due():
-                for each in instances:
-                    if self.stock.find(each)[1].state not in ("shutting-down", "terminated"):
+                if all(
+                    states.get(each, "terminated") not in ("shutting-down", "terminated")
+                    for each in instances
+                ):
+                    for each in instances:
                         code = "Client.UserInitiatedShutdown"
                         self.stock.terminate(each, code, "User initiated shutdown")
                         self._over(region, each)

@@ -77,7 +77,7 @@ def test_no_disk_of_an_image_stays(api, renter, monkeypatch):
     asked = launches(api)[0].parameters
     disk = "BlockDeviceMapping.2."
     assert {key.removeprefix(disk): asked[key] for key in asked if key.startswith(disk)} == {
-        "DeviceName": "/dev/sdf", "Ebs.VolumeSize": "9", "Ebs.Encrypted": "true", "Ebs.DeleteOnTermination": "true",
+        "DeviceName": "/dev/sdf", "Ebs.VolumeSize": "9", "Ebs.Encrypted": "true", "Ebs.DeleteOnTermination": "true", "Ebs.VolumeType": "gp3",
     }  # fmt: skip
     assert not made.end()
     assert api.left() == {}

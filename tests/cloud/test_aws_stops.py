@@ -9,7 +9,11 @@ import pytest
 from cloud.renter import launches, offer
 from cloud.warm import WARM, LineThatObeys, all_ended, rented, states, stopped
 
-from skyward_nb.providers.aws import rental_records, stopping
+from skyward_nb.providers.aws import (
+    rental_records,
+    stopping,
+)
+from skyward_nb.providers.aws.machine import Rental
 from skyward_nb.words.errors import AccountError
 from skyward_nb.words.offers import Bill
 
@@ -24,6 +28,30 @@ def test_the_timer_is_on_before_machines_are_stopped(api, renter, quick):
     assert states(api) == ["stopped", "stopped"]
     assert "2 machines stopped until" in made.said and "200 GB of disks" in made.said
     all_ended(api)
+
+
+def test_a_machine_that_is_gone_keeps_no_other_from_its_end(api, renter, quick):
+    made = stopped(renter)
+    first, other = (each.instance for each in made.machines)
+    for timer in api.timers():
+        assert timer["Target"]["Input"] in {
+            f'{{"InstanceIds": ["{each}"]}}' for each in (first, other)
+        }
+    asyncio.run(made.cloud.ask("TerminateInstances", "us-east-1", InstanceIds=[first]))
+    api.timers_go_off()
+    assert states(api) == ["terminated", "terminated"] and not api.timers()
+    all_ended(api)
+
+
+def test_who_may_neither_make_timers_nor_remove_them_keeps_no_record(api, renter):
+    made = renter(aws=WARM)
+    for action in ("CreateSchedule", "DeleteSchedule"):
+        api.fail(action, "AccessDeniedException", times=0)
+    with pytest.raises(AccountError, match=r"warm= needs a timer"):
+        made.launch()
+    assert not made.end()
+    api.calm()
+    assert not launches(api) and api.left() == {} and not rental_records.entries()
 
 
 def test_without_the_role_nothing_is_rented(api, renter):
@@ -53,6 +81,32 @@ def test_machines_that_cannot_be_stopped_are_ended(api, renter, quick, action, c
     api.calm()
     assert not made.end()
     assert api.left() == {} and not rental_records.entries()
+
+
+def test_whatever_fails_they_are_ended(api, renter, quick):
+    made = rented(renter)
+    rental = Rental(made.cloud, "default-abc")
+
+    async def fails():
+        raise ValueError("nobody thought of it")
+
+    for line in quick:
+        rental.has(line, fails)
+    rental.may_stop(None)
+    assert not asyncio.run(rental.give_back())
+    assert "nobody thought of it; they are ended" in rental.kept
+    assert set(states(api)) == {"terminated"} and api.left() == {}
+
+
+def test_nothing_that_can_wait_comes_before_machines_are_stopped(api, renter, quick):
+    made = rented(renter)
+    before = len(api.calls)
+    asyncio.run(stopping.stop(made.cloud, made.entry, quick, None))
+    actions = [each.action for each in api.calls[before:]]
+    first = actions[: actions.index("StopInstances")]
+    assert set(first) == {"DescribeInstances", "GetCallerIdentity", "UpdateSchedule"}
+    assert first.count("DescribeInstances") == 1
+    all_ended(api)
 
 
 def test_a_machine_that_cannot_be_prepared_is_not_stopped(api, renter, quick):

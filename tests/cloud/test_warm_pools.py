@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -52,8 +53,7 @@ def launches(cloud):
 def test_machines_are_stopped_with_a_timer_and_the_next_pool_has_them(cloud):
     with leaves_nothing():
         pool = made(nodes=2)
-        (timer,) = cloud.timers()
-        assert timer["State"] == "DISABLED"
+        assert [each["State"] for each in cloud.timers()] == ["DISABLED", "DISABLED"]
         before = {
             each.instance: each.file("/etc/ssh/ssh_host_ed25519_key.pub").read_text()
             for each in cloud.machines
@@ -66,10 +66,9 @@ def test_machines_are_stopped_with_a_timer_and_the_next_pool_has_them(cloud):
         assert "2 machines stopped until" in said and "$0.022 / h for 200 GB of disks" in said
         assert all(each in said for each in before)
         assert set(cloud.states().values()) == {"stopped"} and not cloud.machines
-        (timer,) = cloud.timers()
-        assert timer["State"] == "ENABLED" and all(
-            each in timer["Target"]["Input"] for each in before
-        )
+        assert [each["State"] for each in cloud.timers()] == ["ENABLED", "ENABLED"]
+        ended = [json.loads(each["Target"]["Input"])["InstanceIds"] for each in cloud.timers()]
+        assert sorted(ended) == sorted([each] for each in before)
         record = the_record()
         assert record.state == "stopped" and record.user_pool == ""
         assert record.warmth.until == pytest.approx(began + 7200, abs=60)
@@ -89,8 +88,7 @@ def test_machines_are_stopped_with_a_timer_and_the_next_pool_has_them(cloud):
             for each in cloud.machines
         }
         assert after == before
-        (timer,) = cloud.timers()
-        assert timer["State"] == "DISABLED"
+        assert [each["State"] for each in cloud.timers()] == ["DISABLED", "DISABLED"]
         assert the_record().user_pool == pool.pool_id
         pool.close(for_good=True)
         assert "stopped" not in pool.closing.spell_end()
@@ -105,6 +103,9 @@ def test_a_notebook_tells_of_machines_that_are_stopped(cloud):
         ran = running.run("%sky down", 60)
         assert "1 machine stopped until" in ran.stdout and "/ h for 100 GB of disks" in ran.stdout
         assert "for a later pool: 1 machine stopped until" in running.run("%sky sweep", 60).stdout
+        said = running.run("%sky down now", 60).stdout
+        (instance,) = cloud.states()
+        assert f"stopped for a later pool: {instance}; %sky sweep now ends them" in said
         ran = running.run("%sky sweep now", 60)
         assert "ended leftovers: 1 machine" in ran.stdout
         assert running.run("%sky sweep", 60).status == "ok"

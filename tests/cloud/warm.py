@@ -55,9 +55,10 @@ def wake(made, pool_id="next-1", *offers, told=None, **options):
     spec = type(made)(f"spec-of-{pool_id}", **{"aws": WARM, **options})
     spec.entry.forget()
     tell = (told if told is not None else []).append
-    return asyncio.run(
+    found, made.spent = asyncio.run(
         waking.woken(spec.spec, pool_id, made.cloud, ACCOUNT, offers or (offer(),), tell)
     )
+    return found
 
 
 def states(api):

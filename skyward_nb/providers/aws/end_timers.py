@@ -1,8 +1,10 @@
 """Timers that end stopped machines although nothing runs: one-time schedules of EventBridge Scheduler.
 
-A pool's schedule is made before its first machine, switched off, so that a missing right is known before money is
-spent. It is switched on before machines are stopped, and off once they run again for a pool. The role by which it
-ends them is made once in an account, by somebody who may: docs/howto/aws.md.
+Each machine of a pool has its own, as TerminateInstances ends none where one id is unknown, as that of a machine is
+that ended an hour ago. They are made before the first machine, switched off, so that a missing role, or right to make
+them, is known before money is spent; whether the role may end machines, nobody checks. They are switched on before
+machines are stopped, and off once they run again for a pool. The role is made once in an account, by somebody who may:
+docs/howto/aws.md.
 
 Sources: https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-targets-universal.html and
 https://docs.aws.amazon.com/scheduler/latest/APIReference/API_CreateSchedule.html.
@@ -10,9 +12,10 @@ https://docs.aws.amazon.com/scheduler/latest/APIReference/API_CreateSchedule.htm
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from skyward_nb.providers.aws.api_errors import NO_TIMER, AWSError
@@ -31,19 +34,25 @@ _RETRIES = {"MaximumRetryAttempts": 185, "MaximumEventAgeInSeconds": 86_400}
 """EventBridge tries again for a day; these are its own defaults, said here as machines cost money until then."""
 
 
-async def make(cloud: AWSClient, entry: RentalFolder, region: str) -> None:
-    """Make the timer of a pool, switched off; raises `AWSError`."""
-    timer = CreatedResource("timer", region, _name(entry.record.pool_id))
-    if timer in entry.record.made:
-        return
+async def make(cloud: AWSClient, entry: RentalFolder, region: str, count: int) -> None:
+    """Make the timers of a pool with so many machines, switched off; raises `AWSError`."""
+    names = (_name(entry.record.pool_id, number) for number in range(count))
+    timers = (CreatedResource("timer", region, name) for name in names)
+    lacking = [each for each in timers if each not in entry.record.made]
+    await _all([_make(cloud, entry, each) for each in lacking])
+
+
+async def _make(cloud: AWSClient, entry: RentalFolder, timer: CreatedResource) -> None:
     entry.make(timer)
-    words = _words(entry.record, timer, (), _NEVER, on=False)
+    words = _words(entry.record, timer, (), _NEVER)
     try:
-        await cloud.ask("CreateSchedule", region, service=_SERVICE, **words)
+        await cloud.ask("CreateSchedule", timer.region, service=_SERVICE, **words)
     except AWSError as fault:
         if fault.code == _THERE:  # an answer was lost
             return
         if fault.code in _REFUSED:
+            # Certainly not made: who may not make it may not remove it either, and would try for ever.
+            entry.gone(timer)
             why = f"warm= needs a timer that ends stopped machines, which AWS refuses: {fault.message}"
             raise AWSError(NO_TIMER, why, "CreateSchedule") from fault
         raise
@@ -53,16 +62,36 @@ async def switch_on(
     cloud: AWSClient, record: RentalRecord, instances: Sequence[str], until: float
 ) -> None:
     """End these machines of a pool at this time, in seconds since 1970; raises `AWSError`."""
-    timer = _of(record)
-    words = _words(record, timer, instances, spell_time(until), on=True)
-    await cloud.ask("UpdateSchedule", timer.region, service=_SERVICE, **words)
+    timers = _of(record)
+    if len(timers) < len(instances):
+        why = f"the pool has {len(timers)} timers for {len(instances)} machines"
+        raise AWSError(NO_TIMER, why, "UpdateSchedule")
+    pairs = zip(timers, instances, strict=False)
+    await _all([_set(cloud, record, each, (name,), spell_time(until)) for each, name in pairs])
 
 
 async def switch_off(cloud: AWSClient, record: RentalRecord) -> None:
-    """End no machines of a pool by its timer; raises `AWSError`, also if the timer has gone off."""
-    timer = _of(record)
-    words = _words(record, timer, (), _NEVER, on=False)
+    """End no machines of a pool by its timers; raises `AWSError`, also if one has gone off."""
+    timers = _of(record)[: len(record.machines)]
+    await _all([_set(cloud, record, each, (), _NEVER) for each in timers])
+
+
+async def _set(
+    cloud: AWSClient,
+    record: RentalRecord,
+    timer: CreatedResource,
+    instances: Sequence[str],
+    at: str,
+) -> None:
+    words = _words(record, timer, instances, at)
     await cloud.ask("UpdateSchedule", timer.region, service=_SERVICE, **words)
+
+
+async def _all(calls: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Make calls side by side; raises the first error when all are answered."""
+    for each in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(each, BaseException):
+            raise each
 
 
 async def remove(cloud: AWSClient, timer: CreatedResource) -> None:
@@ -74,25 +103,22 @@ async def remove(cloud: AWSClient, timer: CreatedResource) -> None:
             raise
 
 
-def _of(record: RentalRecord) -> CreatedResource:
-    """The timer in the region of a pool's machines; raises `AWSError` if there is none."""
+def _of(record: RentalRecord) -> list[CreatedResource]:
+    """The timers in the region of a pool's machines."""
     region = record.machines[0].region
-    for each in record.made:
-        if each.kind == "timer" and each.region == region:
-            return each
-    raise AWSError(NO_TIMER, "the pool has no timer", "UpdateSchedule")
+    return [each for each in record.made if each.kind == "timer" and each.region == region]
 
 
-def _name(pool_id: str) -> str:
+def _name(pool_id: str, number: int) -> str:
     """A schedule's name; at most 64 characters that AWS takes."""
-    name = f"sky-{pool_id}"
+    name = f"sky-{pool_id}-{number}"
     if not re.fullmatch(r"[0-9a-zA-Z_.-]{1,64}", name):
-        name = f"sky-{pool_id.encode().hex()[-48:]}"
+        name = f"sky-{pool_id.encode().hex()[-48:]}-{number}"
     return name
 
 
 def _words(
-    record: RentalRecord, timer: CreatedResource, instances: Sequence[str], at: str, *, on: bool
+    record: RentalRecord, timer: CreatedResource, instances: Sequence[str], at: str
 ) -> dict[str, Any]:
     partition = next(
         (own for start, own in _PARTITIONS.items() if timer.region.startswith(start)), "aws"
@@ -103,7 +129,7 @@ def _words(
         "ScheduleExpression": f"at({at.removesuffix('Z')})",
         "ScheduleExpressionTimezone": "UTC",
         "FlexibleTimeWindow": {"Mode": "OFF"},
-        "State": "ENABLED" if on else "DISABLED",
+        "State": "ENABLED" if instances else "DISABLED",
         "ActionAfterCompletion": "DELETE",
         "Target": {
             "Arn": _TARGET.replace(":aws:", f":{partition}:"),

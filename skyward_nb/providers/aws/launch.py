@@ -50,9 +50,9 @@ _UNENDED = "Unended"
 
 
 class Launch:
-    """The launch of one pool's machines by a `request`."""
+    """The launch of one pool's machines by a `request`, after `spent` dollars for others that ended."""
 
-    def __init__(self, request: LaunchRequest, tell: Tell) -> None:
+    def __init__(self, request: LaunchRequest, tell: Tell, spent: float = 0.0) -> None:
         self.request = request
         self._spec, self._cloud, self._entry = request.spec, request.cloud, request.entry
         self._tell = tell
@@ -61,7 +61,7 @@ class Launch:
         """The number of attempts of earlier launches."""
         self.chosen: ZoneAttempt | None = None
         """The attempt that succeeded."""
-        self._spent: float = 0.0
+        self._spent: float = spent
         """The most dollars spent on machines that ended before all ran."""
 
     def cost(self, now: float) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from skyward_nb.providers.aws import elastic_addresses, end_timers, network
+from skyward_nb.providers.aws import disk_prices, elastic_addresses, end_timers, network
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.callers import callers_for
 from skyward_nb.providers.aws.client import AWSClient
@@ -59,6 +59,7 @@ class LaunchRequest:
         self._subnets: dict[str, network.PoolSubnets] = {}
         self._groups: dict[str, str] = {}
         self._images: dict[tuple[str, str, bool], MachineImage] = {}
+        self._disk_prices: dict[tuple[str, int], float | None] = {}
         self.user: str = ""
         """The user of the image of the last request."""
         self.fewer_cards: str = ""
@@ -104,7 +105,7 @@ class LaunchRequest:
                     **_speed(self._access.throughput),
                 ),
                 # By itself, an image may keep its disks after the end.
-                *(_disk(name, size) for name, size in image.others),
+                *(_disk(name, size, **_speed(None)) for name, size in image.others),
             ],
             "NetworkInterfaces": cards,
             "Placement": {"AvailabilityZone": zone},
@@ -204,13 +205,20 @@ class LaunchRequest:
         )
 
     async def _warm(self, region: str, image: MachineImage) -> None:
-        """Make the timer that ends stopped machines, and note what their disks are."""
-        record = self.entry.record
-        await end_timers.make(self.cloud, self.entry, region)
-        if record.warmth is not None and not record.machines:
+        """Make the timers that end stopped machines, and note what their disks are, and cost.
+
+        At the pool's end there is no time to ask for prices.
+        """
+        count = self.spec.nodes + len(self._others)
+        await end_timers.make(self.cloud, self.entry, region, count)
+        if self.entry.record.warmth is not None and not self.entry.record.machines:
             sizes = [max(self._access.disk, image.size), *(size for _, size in image.others)]
-            warmth = replace(record.warmth, gigabytes=self.spec.nodes * sum(sizes))
-            self.entry.note(warmth=warmth)
+            size = self.spec.nodes * sum(sizes)
+            if (region, size) not in self._disk_prices:
+                price = await disk_prices.hourly(self.cloud, region, size)
+                self._disk_prices[region, size] = price
+            price = self._disk_prices[region, size]
+            self.entry.note(warmth=replace(self.entry.record.warmth, gigabytes=size, price=price))
 
     async def _image(self, now: ZoneAttempt) -> MachineImage:
         kind, region = now.offer.type, now.offer.region

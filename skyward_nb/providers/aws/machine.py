@@ -137,8 +137,8 @@ class Rental:
             return ""  # another process has ended it
         if self._may_stop and entry.record.warmth is not None:
             try:
-                await asyncio.gather(*(end() for end in self._agents.values()))
-                self.kept = await stop(self._cloud, entry, self._lines, self._bill)
+                agents = list(self._agents.values())
+                self.kept = await stop(self._cloud, entry, self._lines, self._bill, agents)
             except NotStopped as why:
                 self.kept = f"no machine was stopped, as warm= asks: {why}; they are ended"
             else:

@@ -48,13 +48,13 @@ async def rent(
     entry: RentalFolder | None = None
     try:
         account = await _account(cloud, offers[0].region)
-        found = await woken(spec, pool_id, cloud, account, offers, tell)
+        found, spent = await woken(spec, pool_id, cloud, account, offers, tell)
         if found is not None:
             entry = found.entry
             machines = await _readied(spec, cloud, entry, found.lines, found.machines, tell)
         else:
             entry = RentalFolder.begin(_record(spec, pool_id, account))
-            machines = await _rented(spec, cloud, entry, offers, tell)
+            machines = await _rented(spec, cloud, entry, offers, tell, spent)
         await asyncio.wait([sweeping])
     except BaseException:
         sweeping.cancel()
@@ -91,11 +91,17 @@ def _record(spec: PoolSpec, pool_id: str, account: str) -> RentalRecord:
 
 
 async def _rented(
-    spec: PoolSpec, cloud: AWSClient, entry: RentalFolder, offers: Sequence[Offer], tell: Tell
+    spec: PoolSpec,
+    cloud: AWSClient,
+    entry: RentalFolder,
+    offers: Sequence[Offer],
+    tell: Tell,
+    spent: float,
 ) -> tuple[AWSMachine, ...]:
+    """New machines, ready for agents, after `spent` dollars for a start that failed."""
     pair, host = new_pair("skyward_nb"), new_pair("")
     key_pairs.keep(entry.folder, pair)
-    launch = Launch(LaunchRequest(spec, cloud, entry, pair, host), tell)
+    launch = Launch(LaunchRequest(spec, cloud, entry, pair, host), tell, spent)
     lines, launched = await _reached(spec, cloud, entry, launch, offers, tell)
     entry.note(machines=launched)
     return await _readied(spec, cloud, entry, lines, launched, tell)
@@ -211,7 +217,7 @@ def _bill_of_nothing(spec: PoolSpec, entry: RentalFolder, cost: float) -> Bill:
     return Bill(
         dollars=0.0,
         began=time.time(),
-        first=entry.record.attempts[0].at,
+        first=next((each.at for each in entry.record.attempts), entry.record.created),
         what="machines that ended before all ran",
         before=cost,
         max_cost=spec.max_cost,

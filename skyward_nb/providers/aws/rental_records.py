@@ -193,13 +193,14 @@ class RentalFolder:
         self.note(made=tuple(each for each in self.record.made if each != made))
 
     def claim(self, **changes: Any) -> bool:
-        """Write down these changes if its machines are stopped now; of several processes, one succeeds."""
+        """Write down these changes if nobody has changed its state or user since it was read; of several processes, one succeeds."""
         with contextlib.suppress(FileNotFoundError):
             handle = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
             with os.fdopen(handle, "ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 there = _read(self.folder / _RECORD)
-                if there is not None and there.record.state == "stopped":
+                seen = self.record.state, self.record.used_by
+                if there is not None and (there.record.state, there.record.used_by) == seen:
                     self.record = there.record
                     self.note(**changes)
                     return True

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
 from skyward_nb.bootstrap.remote_shell import ShellGone
-from skyward_nb.providers.aws import disk_prices, end_timers, termination
+from skyward_nb.providers.aws import end_timers, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.rental_records import (
@@ -63,28 +63,45 @@ systemctl restart skyward-deadman.service
 
 
 async def stop(
-    cloud: AWSClient, entry: RentalFolder, lines: Sequence[Line], bill: Bill | None
+    cloud: AWSClient,
+    entry: RentalFolder,
+    lines: Sequence[Line],
+    bill: Bill | None,
+    agents: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> str:
-    """Stop the machines of a pool; says until when, and what that costs.
+    """Stop the machines of a pool, once these end their agents; says until when, and what that costs.
 
-    Raises `NotStopped`: they are to be ended.
+    A notebook that ends has seconds for it: what can be done side by side is. Raises `NotStopped`: they are to be ended.
     """
     warmth, machines = entry.record.warmth, entry.record.machines
     assert warmth is not None
     names = [each.instance for each in machines]
     try:
-        await _see_that_all_run(cloud, entry, names)
-        warmth = await _terms(cloud, entry, warmth, bill)
-        await asyncio.gather(*(run_on(line, _PREPARE) for line in lines))
+        await _all(_see_that_all_run(cloud, entry, names), *(end() for end in agents))
+        warmth = _terms(warmth, bill)
         entry.note(state="stopping", warmth=warmth, maker=MakerProcess.this())
-        await end_timers.switch_on(cloud, entry.record, names, warmth.until or 0.0)
+        await _all(
+            end_timers.switch_on(cloud, entry.record, names, warmth.until or 0.0),
+            *(run_on(line, _PREPARE) for line in lines),
+        )
         await _stop(cloud, entry, names)
         entry.note(state="stopped", used_by="")
+    except NotStopped:
+        raise
     except AWSError as fault:
         raise NotStopped(spell_fault(fault)) from fault
-    except (ShellGone, TimeoutError, OSError) as error:
-        raise NotStopped(str(error) or "a machine did not answer in time") from error
+    except TimeoutError as error:
+        raise NotStopped("a machine did not answer in time") from error
+    except Exception as error:
+        raise NotStopped(str(error) or type(error).__name__) from error
     return spell_stopped(machines, warmth)
+
+
+async def _all(*work: Awaitable[None]) -> None:
+    """Do these side by side; raises the first error when all are over."""
+    for each in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(each, BaseException):
+            raise each
 
 
 def spell_stopped(machines: Sequence[RunningInstance], warmth: Warmth) -> str:
@@ -127,31 +144,27 @@ async def _see_that_all_run(cloud: AWSClient, entry: RentalFolder, names: Sequen
             raise NotStopped(f"{', '.join(others)} of earlier attempts did not end")
 
 
-async def _terms(
-    cloud: AWSClient, entry: RentalFolder, warmth: Warmth, bill: Bill | None
-) -> Warmth:
-    """When machines end, and what their disks cost until then, within the budget; raises `NotStopped`."""
-    region = entry.record.machines[0].region
-    price = await disk_prices.hourly(cloud, region, warmth.gigabytes)
+def _terms(warmth: Warmth, bill: Bill | None) -> Warmth:
+    """When machines end, within the budget; raises `NotStopped`."""
     now, seconds = time.time(), warmth.seconds
     if bill is not None and bill.max_cost is not None:
         spent = bill.spent(now)
-        if price is None or spent is None:
+        if warmth.price is None or spent is None:
             raise NotStopped("a price is not known, so max_cost= could not be kept to")
-        seconds = min(seconds, 3600 * (bill.max_cost - spent) / price)
+        seconds = min(seconds, 3600 * (bill.max_cost - spent) / warmth.price)
         if seconds < LEAST_WARM:
             raise NotStopped(f"max_cost={bill.max_cost:g} leaves too little for their disks")
-    return replace(warmth, price=price, until=now + seconds)
+    return replace(warmth, until=now + seconds)
 
 
 async def _stop(cloud: AWSClient, entry: RentalFolder, names: Sequence[str]) -> None:
     """Stop machines until EC2 says that they do; raises `AWSError`, `NotStopped`."""
     region, left = entry.record.machines[0].region, list(names)
-    for pause in (*_LOOKS, 0.0):
+    for pause in _LOOKS:
+        await cloud.ask("StopInstances", region, InstanceIds=left)
         states = await termination.states_of(cloud, region, entry.record.pool_id)
         left = [each for each in names if states.get(each) not in _STOPPED]
         if not left:
             return
-        await cloud.ask("StopInstances", region, InstanceIds=left)
         await asyncio.sleep(pause)
     raise NotStopped(f"{', '.join(left)} did not stop")

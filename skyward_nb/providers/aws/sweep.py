@@ -137,6 +137,10 @@ async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport)
             unseen and time.time() - record.created < _UNSEEN
         ):
             return
+    with rental_records.as_far_as_it_can():
+        # Its maker, or a pool that starts its machines, may have gone on meanwhile.
+        if not entry.claim(state=record.state if is_elsewhere else "ending"):
+            return
     left = await termination.end(cloud, entry)
     if left:
         found.left.append(f"of pool {record.pool_id} {left}")

@@ -12,6 +12,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -22,9 +23,14 @@ from skyward_nb.providers.aws import boot, end_timers, rental_records, terminati
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.machine import Rental
-from skyward_nb.providers.aws.rental_records import MakerProcess, RentalFolder, RunningInstance
+from skyward_nb.providers.aws.rental_records import (
+    MakerProcess,
+    RentalFolder,
+    RunningInstance,
+    Warmth,
+)
 from skyward_nb.providers.aws.stopping import WAKING, run_on, terms_script
-from skyward_nb.providers.aws.user_data import BOOT, lease_for
+from skyward_nb.providers.aws.user_data import BOOT, LEAST, lease_for
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.ssh.line import HostLine
@@ -37,9 +43,12 @@ _MARGIN = LEAST_WARM / 2
 """Seconds before the end of stopped machines when they are no longer started."""
 _STOPPING_LIMIT = 300.0
 _RUN_LIMIT = 300.0
+_START_LIMIT = 3600.0
+"""Seconds for which the timer of machines is put off while they are started: longer than that takes."""
+_STOPPED = ("stopping", "stopped")
 _PAUSE = 0.5
 _MOST_PAUSE = 10.0
-_ELSEWHERE = {"region": None, "regions": (), "zones": (), "instance_type": None, "warm": None}
+_ELSEWHERE = {"region": None, "regions": (), "zones": (), "warm": None}
 """Of the access, what says where machines may be, which their offers say, or nothing of them."""
 
 
@@ -53,9 +62,10 @@ class WokenMachines:
 
 
 def needs_of(spec: PoolSpec) -> str:
-    """A digest of all that machines of a pool are made from, apart from their type and place."""
+    """A digest of all that machines of a pool are made from, apart from their place."""
     access = replace(spec.aws or AWSAccess(), **_ELSEWHERE)
-    words = msgspec.json.encode((access, spec.nodes, spec.mig), order="deterministic")
+    asked = spec.accelerator, spec.cpus, spec.memory, spec.mig, spec.volumes
+    words = msgspec.json.encode((access, spec.nodes, *asked), order="deterministic")
     return hashlib.sha256(words).hexdigest()[:16]
 
 
@@ -66,33 +76,41 @@ async def woken(
     account: str,
     offers: Sequence[Offer],
     tell: Tell,
-) -> WokenMachines | None:
+) -> tuple[WokenMachines | None, float]:
     """Stopped machines that fit a pool, running; None if there are none, or none can be started.
 
-    Raises what waiting raises: then they are ended.
+    Also the most dollars that starts which failed have cost. Raises what waiting raises: then they are ended.
     """
+    spent = 0.0
     for entry in rental_records.entries():
-        offer = _fitting(spec, entry.record, account, offers)
+        offer = _fitting(spec, entry.record, account, offers, spent)
         if offer is None or not entry.claim(**_claimed(spec, pool_id)):
             continue
         try:
-            return await _woken(spec, cloud, entry, offer, tell)
+            return await _woken(spec, cloud, entry, offer, tell, spent), spent
         except (AWSError, StartError, ShellGone, TimeoutError, boot.EndedByEC2) as fault:
             why = spell_fault(fault) if isinstance(fault, AWSError) else str(fault)
-            what = await _given_back(cloud, entry)
+            what, seconds = await _given_back(cloud, entry)
+            spent += (offer.hourly(spec.nodes) or 0.0) * seconds / 3600
             tell(Remark(f"machines that were stopped could not be started ({why}): {what}"))
         except BaseException:
             await asyncio.shield(termination.end(cloud, entry))
             raise
-    return None
+    return None, spent
 
 
 def _fitting(
-    spec: PoolSpec, record: rental_records.RentalRecord, account: str, offers: Sequence[Offer]
+    spec: PoolSpec,
+    record: rental_records.RentalRecord,
+    account: str,
+    offers: Sequence[Offer],
+    spent: float,
 ) -> Offer | None:
     """The offer of machines like the stopped ones of a record, if they fit and will not end soon."""
     warmth = record.warmth
     if record.state != "stopped" or warmth is None or warmth.until is None:
+        return None
+    if spec.spot != "no":  # spot machines are cheaper
         return None
     is_like = warmth.needs == needs_of(spec) and record.account == account
     if not is_like or time.time() > warmth.until - _MARGIN:
@@ -100,7 +118,8 @@ def _fitting(
     one = record.machines[0]
     for offer in offers:
         place = offer.type.name, offer.region, offer.spot
-        lasts = spec.max_cost is None or (offer.lasts(spec.max_cost, spec.nodes) or 0) > WAKING
+        left = None if spec.max_cost is None else spec.max_cost - spent
+        lasts = left is None or (offer.lasts(left, spec.nodes) or 0) > WAKING
         in_zone = not offer.zones or one.zone in offer.zones
         if place == (one.type, one.region, False) and in_zone and lasts:
             return offer
@@ -120,22 +139,32 @@ def _claimed(spec: PoolSpec, pool_id: str) -> dict[str, object]:
     }
 
 
-async def _given_back(cloud: AWSClient, entry: RentalFolder) -> str:
-    """Leave machines stopped if none was started, else end them; what became of them, and what is done now."""
+def _warmth_of(spec: PoolSpec, before: Warmth) -> Warmth | None:
+    """How machines are stopped at the end of the pool that has them now; None: they are ended."""
+    warm = None if spec.aws is None else spec.aws.warm
+    return None if warm is None else replace(before, seconds=warm, until=None)
+
+
+async def _given_back(cloud: AWSClient, entry: RentalFolder) -> tuple[str, float]:
+    """Leave machines stopped if none was started, else end them; what became of them, and the seconds to be paid."""
     record = entry.record
+    names = [each.instance for each in record.machines]
     try:
         states = await termination.states_of(cloud, record.machines[0].region, record.pool_id)
+        if {states.get(each) for each in names} == {"stopped"}:
+            assert record.warmth is not None and record.warmth.until is not None
+            await end_timers.switch_on(cloud, record, names, record.warmth.until)
+            entry.note(state="stopped", used_by="")
+            return "they stay stopped, and others are rented", 0.0
     except AWSError:
-        states = {}
-    if {states.get(each.instance) for each in record.machines} == {"stopped"}:
-        entry.note(state="stopped", used_by="")
-        return "they stay stopped, and others are rented"
+        """They are ended."""
     left = await termination.end(cloud, entry)
-    return f"{left} may still run" if left.machines else "they are ended, and others are rented"
+    what = f"{left} may still run" if left.machines else "they are ended, and others are rented"
+    return what, max(time.time() - record.created, LEAST)
 
 
 async def _woken(
-    spec: PoolSpec, cloud: AWSClient, entry: RentalFolder, offer: Offer, tell: Tell
+    spec: PoolSpec, cloud: AWSClient, entry: RentalFolder, offer: Offer, tell: Tell, spent: float
 ) -> WokenMachines:
     """Start the machines of a record, log in, and have them live by the new pool's times."""
     nodes, rate = tuple(range(spec.nodes)), offer.hourly(spec.nodes)
@@ -143,47 +172,63 @@ async def _woken(
     price = "at a price that is not known" if rate is None else f"{spell_dollars(rate)} / h"
     what = f"{spec.nodes} × {one.type} in {one.zone}"
     tell(Step(nodes, "launch", f"starting {what}, stopped before, {price}"))
+    warmth = entry.record.warmth
+    assert warmth is not None and warmth.until is not None
+    names = [each.instance for each in entry.record.machines]
+    # Its timer must not end them while they start.
+    await end_timers.switch_on(cloud, entry.record, names, warmth.until + _START_LIMIT)
     rental = Rental(cloud, entry.record.user_pool)
     await rental.let_in()
-    began = time.time()
-    await _start(cloud, entry)
-    machines = await _running(cloud, entry, offer)
-    lease = lease_for(spec, rate)
+    before = await _start(cloud, entry)
+    began = entry.record.created
+    machines = await _running(cloud, entry, offer, before)
+    lease = lease_for(spec, rate, spent)
     ends = began + lease.deadline + BOOT if lease.deadline else None
     entry.note(machines=machines, deadline=ends)
     source = "" if offer.price is None else offer.price.source
-    bill = Bill(dollars=rate, began=began, what=what, source=source, max_cost=spec.max_cost)
+    bill = Bill(
+        dollars=rate, began=began, what=what, source=source, before=spent, max_cost=spec.max_cost
+    )
     tell(CostChanged(bill))
     tell(Step(nodes, "launch", f"{what}, stopped before", done=True))
     lines = await boot.log_in_again(cloud, entry, machines, tell)
     try:
-        script = terms_script(lease.boot, lease.idle, lease.deadline)
+        # From here on they count, while machines have cost since their start.
+        left = lease.deadline and max(LEAST, lease.deadline - (time.time() - began))
+        script = terms_script(lease.boot, lease.idle, left)
         await asyncio.gather(*(run_on(line, script) for line in lines))
         await end_timers.switch_off(cloud, entry.record)
+        entry.note(warmth=_warmth_of(spec, warmth))
     except BaseException:
         await asyncio.gather(*(line.close() for line in lines))
         raise
     return WokenMachines(entry, lines, machines)
 
 
-async def _start(cloud: AWSClient, entry: RentalFolder) -> None:
-    """Ask EC2 to start the machines, once they have stopped; raises `AWSError`."""
+async def _start(cloud: AWSClient, entry: RentalFolder) -> dict[str, str]:
+    """Ask EC2 to start the machines, once they have stopped; why each was stopped, before. Raises `AWSError`."""
     region, names = entry.record.machines[0].region, [m.instance for m in entry.record.machines]
     until, pause = time.monotonic() + _STOPPING_LIMIT, _PAUSE
     while True:
-        states = await termination.states_of(cloud, region, entry.record.pool_id)
-        if "stopping" not in states.values() or time.monotonic() > until:
+        told = await termination.asked(cloud, region, entry.record.pool_id)
+        if "stopping" not in map(_state, told) or time.monotonic() > until:
+            entry.note(created=time.time())
             await cloud.ask("StartInstances", region, InstanceIds=names)
-            return
+            return {str(each["InstanceId"]): str(each.get("StateReason")) for each in told}
         await asyncio.sleep(pause)
         pause = min(2 * pause, _MOST_PAUSE)
 
 
+def _state(said: dict[str, Any]) -> str:
+    return str(said.get("State", {}).get("Name", ""))
+
+
 async def _running(
-    cloud: AWSClient, entry: RentalFolder, offer: Offer
+    cloud: AWSClient, entry: RentalFolder, offer: Offer, before: dict[str, str]
 ) -> tuple[RunningInstance, ...]:
-    """The machines with their new addresses, once all run; raises `AWSError`."""
+    """The machines with their new addresses, once all run; `before` says why they were stopped. Raises `AWSError`."""
     record, until, pause = entry.record, time.monotonic() + _RUN_LIMIT, _PAUSE
+    begun: set[str] = set()
     price = None if offer.price is None else offer.price.dollars
     while True:
         told = {
@@ -193,12 +238,15 @@ async def _running(
         now: list[RunningInstance] = []
         for each in record.machines:
             said = told.get(each.instance, {})
-            state = str(said.get("State", {}).get("Name", ""))
-            if state in ("shutting-down", "terminated"):
-                reason = said.get("StateReason", {})
+            state, reason = _state(said), said.get("StateReason", {})
+            # A start that fails leads back to "stopped", which is also what EC2 may say before it has begun.
+            is_new = each.instance in begun or (reason and str(reason) != before.get(each.instance))
+            if state in ("shutting-down", "terminated") or (state in _STOPPED and is_new):
                 code = str(reason.get("Code", "Ended")).rpartition(".")[2]
-                why = f"{each.instance} ended: {reason.get('Message', 'nobody says why')}"
+                why = f"{each.instance} is {state}: {reason.get('Message', 'nobody says why')}"
                 raise AWSError(code, why, "StartInstances")
+            if state in ("pending", "running"):
+                begun.add(each.instance)
             public = said.get("PublicIpAddress") or None
             if state == "running" and (public or each.public is None):
                 own = None if each.public is None else public
