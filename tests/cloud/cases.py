@@ -122,6 +122,7 @@ STARTED = {
     "StartInstances": 1,
     "UpdateSchedule": 3,
     "StopInstances": 1,
+    "DescribeAddresses": 0,
 }
 ENDED = {
     "GetCallerIdentity": 1,
