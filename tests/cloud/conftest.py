@@ -155,7 +155,9 @@ def quotas(shared_cloud: Cloud) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def played(request) -> Played | None:
     """Where it is noted what came of cases, if all are played."""
-    return Played(request.config.rootpath) if request.config.getoption(_OPTION, default=None) else None
+    return (
+        Played(request.config.rootpath) if request.config.getoption(_OPTION, default=None) else None
+    )
 
 
 @pytest.fixture(scope="module")
