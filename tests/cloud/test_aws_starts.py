@@ -27,7 +27,7 @@ from skyward_nb.providers.aws.rental_records import MakerProcess, Warmth
 from skyward_nb.providers.aws.tags import spell_time
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.aws_access import AWSAccess
-from skyward_nb.words.errors import AccountError, StartError
+from skyward_nb.words.errors import AccountError, LaunchError, StartError
 from skyward_nb.words.offers import Need
 from skyward_nb.words.volume import Volume
 
@@ -217,6 +217,35 @@ def test_without_capacity_they_stay_and_others_are_rented(api, renter, quick):
     assert not made.end()
 
 
+def test_a_start_whose_answer_is_lost_is_ended_and_paid_for(api, renter, quick):
+    """EC2 may say "stopped" of machines that it is about to start."""
+    made = stopped(renter)
+    api.lose("StartInstances", times=0)
+    told: list[object] = []
+    assert wake(made, told=told) is None
+    api.calm()
+    (remark,) = [each.text for each in told if isinstance(each, Remark)]
+    assert "they are ended, and others are rented" in remark and made.spent > 0
+    asyncio.run(sweep.sweep())
+    assert api.left() == {}
+
+
+def test_machines_that_may_run_on_have_no_others_beside_them(api, renter, quick, monkeypatch):
+    made = stopped(renter)
+
+    async def fails(*_: object):
+        raise StartError("default", "no login")
+
+    monkeypatch.setattr(boot, "log_in_again", fails)
+    api.fail("TerminateInstances", "UnauthorizedOperation", times=0)
+    with pytest.raises(LaunchError, match=r"no login: i-.* may still run"):
+        wake(made)
+    api.calm()
+    asyncio.run(sweep.sweep())
+    asyncio.run(sweep.sweep())
+    assert api.left() == {}
+
+
 def test_they_are_waited_for_while_they_are_on_their_way(api, renter, quick):
     api.stopping(3)
     made = stopped(renter)
@@ -311,3 +340,14 @@ def test_a_sweep_leaves_what_somebody_has_taken_meanwhile(api, renter, quick, mo
     assert states(api) == ["running", "running"]
     assert made.entry.record.state == "launching"
     assert not made.end()
+
+
+def test_a_sweep_with_another_account_leaves_them_to_be_started(api, renter, quick):
+    made = stopped(renter)
+    made.entry.note(account="999999999999")
+    found = asyncio.run(sweep.sweep(ends_stopped=True))
+    assert "in account 999999999999" in str(found)
+    (entry,) = rental_records.entries()
+    assert entry.record.state == "stopped"
+    made.entry.note(account="123456789012")
+    all_ended(api)

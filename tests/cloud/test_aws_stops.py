@@ -83,6 +83,17 @@ def test_machines_that_cannot_be_stopped_are_ended(api, renter, quick, action, c
     assert api.left() == {} and not rental_records.entries()
 
 
+def test_machines_that_a_sweep_has_begun_to_end_are_not_stopped(api, renter, quick):
+    made = rented(renter)
+    other = rental_records.find(made.entry.record.pool_id)
+    assert other.claim(state="ending")
+    with pytest.raises(stopping.NotStopped, match="another process has begun to end them"):
+        asyncio.run(stopping.stop(made.cloud, made.entry, quick, None))
+    assert "StopInstances" not in api.actions()
+    assert not made.end()
+    assert api.left() == {}
+
+
 def test_whatever_fails_they_are_ended(api, renter, quick):
     made = rented(renter)
     rental = Rental(made.cloud, "default-abc")

@@ -344,9 +344,14 @@ def test_halves_of_earlier_runs_make_room_for_what_is_whole(make, place):
     pool = make(checkpoint=place)
     full = (
         "import numpy, pathlib, shutil, types, skyward_nb as sky\n"
+        "def _size(path):\n"
+        "    try:\n"
+        "        return path.stat().st_size if path.is_file() else 0\n"
+        "    except FileNotFoundError:  # the other rank has renamed or removed it\n"
+        "        return 0\n"
         "def _disk_usage(folder):\n"
-        f"    files = [each for each in pathlib.Path({place!r}).rglob('*') if each.is_file()]\n"
-        "    return types.SimpleNamespace(free=1_200_000 - sum(each.stat().st_size for each in files))\n"
+        f"    sizes = map(_size, pathlib.Path({place!r}).rglob('*'))\n"
+        "    return types.SimpleNamespace(free=1_200_000 - sum(sizes))\n"
         "shutil.disk_usage = _disk_usage\n"
         "w, big = numpy.ones(50_000), numpy.ones(50_000)"
     )

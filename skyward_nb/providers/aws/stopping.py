@@ -77,15 +77,19 @@ async def stop(
     assert warmth is not None
     names = [each.instance for each in machines]
     try:
+        # Without agents the pool is listed no more, and a sweep takes it for lost, but for this.
+        if not entry.claim(state="stopping", maker=MakerProcess.this()):
+            raise NotStopped("another process has begun to end them")
         await _all(_see_that_all_run(cloud, entry, names), *(end() for end in agents))
         warmth = _terms(warmth, bill)
-        entry.note(state="stopping", warmth=warmth, maker=MakerProcess.this())
+        entry.note(warmth=warmth)
         await _all(
             end_timers.switch_on(cloud, entry.record, names, warmth.until or 0.0),
             *(run_on(line, _PREPARE) for line in lines),
         )
         await _stop(cloud, entry, names)
-        entry.note(state="stopped", used_by="")
+        if not entry.claim(state="stopped", used_by=""):
+            raise NotStopped("another process has begun to end them")
     except NotStopped:
         raise
     except AWSError as fault:

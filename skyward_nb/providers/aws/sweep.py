@@ -154,14 +154,19 @@ async def _look_at_stopped(
 ) -> None:
     """End stopped machines after their time, or those of which one is gone; else tell of them. Raises `AWSError`."""
     record, warmth = entry.record, entry.record.warmth
-    if not await termination.other_account(cloud, record):
+    others = await termination.other_account(cloud, record)
+    if not others:
         region = record.machines[0].region
         states = await termination.states_of(cloud, region, record.pool_id)
         is_whole = {states.get(each.instance) for each in record.machines} <= {*_STOPPED}
         is_over = is_over or not is_whole
     if warmth is None or warmth.until is None or time.time() > warmth.until or is_over:
         # A pool that starts them just now has claimed them, and then they are its own.
-        if entry.claim(state="ending"):
+        if others:
+            found.left.append(
+                f"{spell_stopped(record.machines, warmth) if warmth else record.pool_id} in account {record.account}"
+            )
+        elif entry.claim(state="ending"):
             await _look_after(cloud, entry, found)
         return
     found.stopped.append(f"for a later pool: {spell_stopped(record.machines, warmth)}")

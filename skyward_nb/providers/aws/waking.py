@@ -35,7 +35,7 @@ from skyward_nb.providers.base import Tell
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.ssh.line import HostLine
 from skyward_nb.words.aws_access import LEAST_WARM, AWSAccess
-from skyward_nb.words.errors import StartError
+from skyward_nb.words.errors import LaunchError, StartError
 from skyward_nb.words.offers import Bill, Offer, spell_dollars
 from skyward_nb.words.spec import PoolSpec
 
@@ -86,13 +86,30 @@ async def woken(
         offer = _fitting(spec, entry.record, account, offers, spent)
         if offer is None or not entry.claim(**_claimed(spec, pool_id)):
             continue
+        claimed = entry.record.created
         try:
             return await _woken(spec, cloud, entry, offer, tell, spent), spent
         except (AWSError, StartError, ShellGone, TimeoutError, boot.EndedByEC2) as fault:
             why = spell_fault(fault) if isinstance(fault, AWSError) else str(fault)
-            what, seconds = await _given_back(cloud, entry)
-            spent += (offer.hourly(spec.nodes) or 0.0) * seconds / 3600
-            tell(Remark(f"machines that were stopped could not be started ({why}): {what}"))
+            was_asked = entry.record.created != claimed
+            may_start = was_asked and isinstance(fault, AWSError) and fault.is_unknown
+            may_run = (
+                ""
+                if not may_start and await _is_given_back(cloud, entry)
+                else await _ended(cloud, entry)
+            )
+            if was_asked and entry.record.state != "stopped":
+                seconds = max(time.time() - entry.record.created, LEAST)
+                spent += (offer.hourly(spec.nodes) or 0.0) * seconds / 3600
+            if may_run:
+                tried = [("machines that were stopped", f"{why}: {may_run} may still run")]
+                raise LaunchError(spec.name, tried, is_clean=False) from fault
+            what = "they stay stopped" if entry.record.state == "stopped" else "they are ended"
+            tell(
+                Remark(
+                    f"machines that were stopped could not be started ({why}): {what}, and others are rented"
+                )
+            )
         except BaseException:
             await asyncio.shield(termination.end(cloud, entry))
             raise
@@ -145,8 +162,8 @@ def _warmth_of(spec: PoolSpec, before: Warmth) -> Warmth | None:
     return None if warm is None else replace(before, seconds=warm, until=None)
 
 
-async def _given_back(cloud: AWSClient, entry: RentalFolder) -> tuple[str, float]:
-    """Leave machines stopped if none was started, else end them; what became of them, and the seconds to be paid."""
+async def _is_given_back(cloud: AWSClient, entry: RentalFolder) -> bool:
+    """Whether none was started, and they are left stopped."""
     record = entry.record
     names = [each.instance for each in record.machines]
     try:
@@ -155,12 +172,16 @@ async def _given_back(cloud: AWSClient, entry: RentalFolder) -> tuple[str, float
             assert record.warmth is not None and record.warmth.until is not None
             await end_timers.switch_on(cloud, record, names, record.warmth.until)
             entry.note(state="stopped", used_by="")
-            return "they stay stopped, and others are rented", 0.0
+            return True
     except AWSError:
         """They are ended."""
+    return False
+
+
+async def _ended(cloud: AWSClient, entry: RentalFolder) -> str:
+    """End machines; those that may run all the same, in words. Others are not paid for beside them."""
     left = await termination.end(cloud, entry)
-    what = f"{left} may still run" if left.machines else "they are ended, and others are rented"
-    return what, max(time.time() - record.created, LEAST)
+    return str(left) if left.machines else ""
 
 
 async def _woken(

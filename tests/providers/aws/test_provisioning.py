@@ -139,7 +139,7 @@ def test_leases_count_from_the_launch_of_their_machines(tmp_path, monkeypatch):
 def test_a_budget_that_is_gone_before_machines_are_of_use_rents_none(rent, monkeypatch):
     tried = []
 
-    async def launch(spec, cloud, entry, offers, tell):
+    async def launch(spec, cloud, entry, offers, tell, spent):
         tried.extend(offers)
         return ("a machine",)
 
