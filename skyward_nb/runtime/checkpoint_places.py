@@ -140,8 +140,9 @@ class _SharedFolder:
         return found
 
     def remove(self, key: str) -> None:
-        for each in (self._folder / key).glob(f"*{PART}"):
-            each.unlink(missing_ok=True)  # first: without its parts nobody takes it
+        with contextlib.suppress(FileNotFoundError):  # another process removes it
+            for each in (self._folder / key).glob(f"*{PART}"):
+                each.unlink(missing_ok=True)  # first: without its parts nobody takes it
         shutil.rmtree(self._folder / key, ignore_errors=True)
 
 

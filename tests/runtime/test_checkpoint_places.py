@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -205,3 +207,17 @@ def test_without_boto3_it_is_named(monkeypatch, make):
         "s3://kept/dir/default needs the package boto3 on the ranks: add pip=boto3 to the pool's options"
     )
     assert os.environ.get("SKYWARD_KEPT_NAMES") is None
+
+
+def test_two_ranks_that_remove_the_same_checkpoint_do_not_mind_one_another(tmp_path, monkeypatch):
+    """The other one is done as this one lists the folder: seen as a FileNotFoundError, told of a place that was good."""
+    place = place_at(str(tmp_path))
+    place.write("p-g0001-r000001-1", "rank-0.names", [b"."], None)
+
+    def listed(folder, _):
+        shutil.rmtree(folder)
+        return os.scandir(folder)
+
+    monkeypatch.setattr(Path, "glob", listed)
+    place.remove("p-g0001-r000001-1")
+    assert not place.files()
