@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from later import Later
+from later import Later, needs
 from pools import found, request, values
 from waiting import until
 
@@ -98,6 +98,7 @@ def test_ranks_in_the_place_of_one_that_died_go_on_from_the_last_checkpoint(make
     assert ran(pool, "total").failed, "a person has asked for ranks without names"
 
 
+@needs("numpy")
 def test_a_cell_that_takes_checkpoints_in_its_loop_keeps_what_it_has_changed_so_far(make, place):
     sent = {"epoch": 0, "losses": [], "best": {"loss": [9]}, "w": np.zeros(2), "rate": 0.1}
     sent |= {"noted": [], "shape": (1, 2)}
@@ -341,6 +342,7 @@ def test_a_damaged_checkpoint_is_told_with_the_one_before_it(make, place):
     assert values(pool, "x") == [1]
 
 
+@needs("numpy")
 def test_halves_of_earlier_runs_make_room_for_what_is_whole(make, place):
     """The disk was full for one rank; after a name is deleted, the checkpoint fits, but for the other rank's half."""
     pool = make(checkpoint=place)
