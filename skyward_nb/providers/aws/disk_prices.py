@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.responses import dollars_of
 
 _PRICES = "us-east-1"
 """The region of the service with the price list of all regions."""
@@ -30,11 +30,5 @@ async def _of(cloud: AWSClient, region: str, **wanted: str) -> float | None:
         )  # fmt: skip
     except AWSError:
         return None
-    for text in said.get("PriceList", []):
-        product: dict[str, Any] = json.loads(text)
-        for term in product.get("terms", {}).get("OnDemand", {}).values():
-            for dimension in term.get("priceDimensions", {}).values():
-                dollars = float(dimension.get("pricePerUnit", {}).get("USD", 0))
-                if dollars > 0:
-                    return dollars
-    return None
+    products = map(json.loads, said.get("PriceList", []))
+    return next((dollars for each in products for dollars in dollars_of(each)), None)

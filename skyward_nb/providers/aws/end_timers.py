@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from skyward_nb.providers.aws.api_errors import NO_TIMER, AWSError
@@ -39,7 +39,7 @@ async def make(cloud: AWSClient, entry: RentalFolder, region: str, count: int) -
     names = (_name(entry.record.pool_id, number) for number in range(count))
     timers = (CreatedResource("timer", region, name) for name in names)
     lacking = [each for each in timers if each not in entry.record.made]
-    await _all([_make(cloud, entry, each) for each in lacking])
+    await side_by_side(*[_make(cloud, entry, each) for each in lacking])
 
 
 async def _make(cloud: AWSClient, entry: RentalFolder, timer: CreatedResource) -> None:
@@ -67,13 +67,15 @@ async def switch_on(
         why = f"the pool has {len(timers)} timers for {len(instances)} machines"
         raise AWSError(NO_TIMER, why, "UpdateSchedule")
     pairs = zip(timers, instances, strict=False)
-    await _all([_set(cloud, record, each, (name,), spell_time(until)) for each, name in pairs])
+    await side_by_side(
+        *[_set(cloud, record, each, (name,), spell_time(until)) for each, name in pairs]
+    )
 
 
 async def switch_off(cloud: AWSClient, record: RentalRecord) -> None:
     """End no machines of a pool by its timers; raises `AWSError`, also if one has gone off."""
     timers = _of(record)[: len(record.machines)]
-    await _all([_set(cloud, record, each, (), _NEVER) for each in timers])
+    await side_by_side(*[_set(cloud, record, each, (), _NEVER) for each in timers])
 
 
 async def _set(
@@ -87,9 +89,9 @@ async def _set(
     await cloud.ask("UpdateSchedule", timer.region, service=_SERVICE, **words)
 
 
-async def _all(calls: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Make calls side by side; raises the first error when all are answered."""
-    for each in await asyncio.gather(*calls, return_exceptions=True):
+async def side_by_side(*work: Awaitable[None]) -> None:
+    """Do these side by side; raises the first error when all are over."""
+    for each in await asyncio.gather(*work, return_exceptions=True):
         if isinstance(each, BaseException):
             raise each
 

@@ -152,17 +152,18 @@ class LaunchRequest:
         if self._access.warm is not None:
             # An Elastic IP address would be charged for as long as they are stopped, and outlive the timer.
             self.fewer_cards = one_card_if_warm(now.offer.type)
-            return [{**cards[0], "AssociatePublicIpAddress": True}]
-        try:
-            self._addresses = await elastic_addresses.reserve(
-                self.cloud, self.entry, now.offer.region, self.spec.nodes
-            )
-        except AWSError as fault:
-            if fault.code != elastic_addresses.NO_MORE:
-                raise
-            self.fewer_cards = fewer_cards(now.offer.type)
-            return [{**cards[0], "AssociatePublicIpAddress": True}]
-        return cards
+        else:
+            try:
+                self._addresses = await elastic_addresses.reserve(
+                    self.cloud, self.entry, now.offer.region, self.spec.nodes
+                )
+            except AWSError as fault:
+                if fault.code != elastic_addresses.NO_MORE:
+                    raise
+                self.fewer_cards = fewer_cards(now.offer.type)
+            else:
+                return cards
+        return [{**cards[0], "AssociatePublicIpAddress": True}]
 
     async def has_addresses(self, machines: Sequence[dict[str, Any]]) -> None:
         """Give machines that run the public addresses that EC2 does not give them. Raises `AWSError`."""

@@ -8,7 +8,7 @@ https://docs.aws.amazon.com/aws-cost-management/latest/APIReference.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -93,10 +93,17 @@ def list_prices_of(answers: Iterable[str]) -> dict[str, Price]:
         product = json.loads(text)
         name = product.get("product", {}).get("attributes", {}).get("instanceType")
         date = product.get("publicationDate", "")[:10]
-        for term in product.get("terms", {}).get("OnDemand", {}).values():
-            for dimension in term.get("priceDimensions", {}).values():
-                dollars = float(dimension.get("pricePerUnit", {}).get("USD", 0))
-                if name and dollars > 0:
-                    source = f"list price of {date}" if date else "list price"
-                    found[name] = Price(dollars=dollars, source=source)
+        for dollars in dollars_of(product):
+            if name:
+                source = f"list price of {date}" if date else "list price"
+                found[name] = Price(dollars=dollars, source=source)
     return found
+
+
+def dollars_of(product: dict[str, Any]) -> Iterator[float]:
+    """The prices on demand of a product of GetProducts; free ones are left out."""
+    for term in product.get("terms", {}).get("OnDemand", {}).values():
+        for dimension in term.get("priceDimensions", {}).values():
+            dollars = float(dimension.get("pricePerUnit", {}).get("USD", 0))
+            if dollars > 0:
+                yield dollars

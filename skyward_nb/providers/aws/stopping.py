@@ -35,7 +35,8 @@ WAKING = 900.0
 _IDLE = 300.0
 _LIMIT = 60.0
 _LOOKS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
-_STOPPED = ("stopping", "stopped")
+STOPPED = ("stopping", "stopped")
+"""The states of a machine that is stopped, or soon will be."""
 AS_ROOT = 'if [ "$(id -u)" = 0 ]; then p=; else p="sudo -n"; fi; $p /bin/sh -ec '
 _PREPARE = f"""{AS_ROOT}'
 [ -d /run/systemd/system ] || {{ echo "it has no systemd, which would start its timer again" >&2; exit 1; }}
@@ -80,10 +81,12 @@ async def stop(
         # Without agents the pool is listed no more, and a sweep takes it for lost, but for this.
         if not entry.claim(state="stopping", maker=MakerProcess.this()):
             raise NotStopped("another process has begun to end them")
-        await _all(_see_that_all_run(cloud, entry, names), *(end() for end in agents))
+        await end_timers.side_by_side(
+            _see_that_all_run(cloud, entry, names), *(end() for end in agents)
+        )
         warmth = _terms(warmth, bill)
         entry.note(warmth=warmth)
-        await _all(
+        await end_timers.side_by_side(
             end_timers.switch_on(cloud, entry.record, names, warmth.until or 0.0),
             *(run_on(line, _PREPARE) for line in lines),
         )
@@ -99,13 +102,6 @@ async def stop(
     except Exception as error:
         raise NotStopped(str(error) or type(error).__name__) from error
     return spell_stopped(machines, warmth)
-
-
-async def _all(*work: Awaitable[None]) -> None:
-    """Do these side by side; raises the first error when all are over."""
-    for each in await asyncio.gather(*work, return_exceptions=True):
-        if isinstance(each, BaseException):
-            raise each
 
 
 def spell_stopped(machines: Sequence[RunningInstance], warmth: Warmth) -> str:
@@ -167,7 +163,7 @@ async def _stop(cloud: AWSClient, entry: RentalFolder, names: Sequence[str]) -> 
     for pause in _LOOKS:
         await cloud.ask("StopInstances", region, InstanceIds=left)
         states = await termination.states_of(cloud, region, entry.record.pool_id)
-        left = [each for each in names if states.get(each) not in _STOPPED]
+        left = [each for each in names if states.get(each) not in STOPPED]
         if not left:
             return
         await asyncio.sleep(pause)

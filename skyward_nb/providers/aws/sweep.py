@@ -22,14 +22,13 @@ from skyward_nb.providers.aws.rental_records import (
     RentalRecord,
     UsedRegion,
 )
-from skyward_nb.providers.aws.stopping import spell_stopped
+from skyward_nb.providers.aws.stopping import STOPPED, spell_stopped
 from skyward_nb.providers.folders import far_root
 
 _LATE = 300.0
 """Seconds after its deadline when a sweep ends a machine."""
 _ABROAD = 86400.0
 """Seconds after which an unfinished launch of another computer counts as abandoned."""
-_STOPPED = ("stopping", "stopped")
 _UNSEEN = 3600.0
 """Seconds for which EC2 still lists machines that have ended."""
 
@@ -154,20 +153,13 @@ async def _look_at_stopped(
 ) -> None:
     """End stopped machines after their time, or those of which one is gone; else tell of them. Raises `AWSError`."""
     record, warmth = entry.record, entry.record.warmth
-    others = await termination.other_account(cloud, record)
-    if not others:
+    if not await termination.other_account(cloud, record):
         region = record.machines[0].region
         states = await termination.states_of(cloud, region, record.pool_id)
-        is_whole = {states.get(each.instance) for each in record.machines} <= {*_STOPPED}
+        is_whole = {states.get(each.instance) for each in record.machines} <= {*STOPPED}
         is_over = is_over or not is_whole
     if warmth is None or warmth.until is None or time.time() > warmth.until or is_over:
-        # A pool that starts them just now has claimed them, and then they are its own.
-        if others:
-            found.left.append(
-                f"{spell_stopped(record.machines, warmth) if warmth else record.pool_id} in account {record.account}"
-            )
-        elif entry.claim(state="ending"):
-            await _look_after(cloud, entry, found)
+        await _look_after(cloud, entry, found)
         return
     found.stopped.append(f"for a later pool: {spell_stopped(record.machines, warmth)}")
 

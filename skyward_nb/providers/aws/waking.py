@@ -29,7 +29,7 @@ from skyward_nb.providers.aws.rental_records import (
     RunningInstance,
     Warmth,
 )
-from skyward_nb.providers.aws.stopping import WAKING, run_on, terms_script
+from skyward_nb.providers.aws.stopping import STOPPED, WAKING, run_on, terms_script
 from skyward_nb.providers.aws.user_data import BOOT, LEAST, lease_for
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.folders import far_root
@@ -45,7 +45,6 @@ _STOPPING_LIMIT = 300.0
 _RUN_LIMIT = 300.0
 _START_LIMIT = 3600.0
 """Seconds for which the timer of machines is put off while they are started: longer than that takes."""
-_STOPPED = ("stopping", "stopped")
 _PAUSE = 0.5
 _MOST_PAUSE = 10.0
 _ELSEWHERE = {"region": None, "regions": (), "zones": (), "warm": None}
@@ -262,7 +261,7 @@ async def _running(
             state, reason = _state(said), said.get("StateReason", {})
             # A start that fails leads back to "stopped", which is also what EC2 may say before it has begun.
             is_new = each.instance in begun or (reason and str(reason) != before.get(each.instance))
-            if state in ("shutting-down", "terminated") or (state in _STOPPED and is_new):
+            if state in ("shutting-down", "terminated") or (state in STOPPED and is_new):
                 code = str(reason.get("Code", "Ended")).rpartition(".")[2]
                 why = f"{each.instance} is {state}: {reason.get('Message', 'nobody says why')}"
                 raise AWSError(code, why, "StartInstances")
