@@ -41,8 +41,9 @@ class Clients:
         self._client: Client | None = None
         """The last one that attached, even if it has gone."""
         self._forked_by: Client | None = None
-        self._names_since = 0
         """The client, without its key, that had the present ranks forked."""
+        self._names_since = 0
+        """What it said with that: the first generation whose names they may go on from."""
         self._received = 0
         """Commands that came from it until it had gone."""
         self._visitors: set[ClientConnection] = set()

@@ -88,8 +88,7 @@ def modules_used(
     for name in reads:
         if name in notebook.names:
             found.update(_modules_of(notebook.names[name], notebook, seen))
-    roots = {each.partition(".")[0] for each in found}
-    return frozenset(each for each in roots if not notebook.is_own(each))
+    return _roots_of_others(found, notebook)
 
 
 def modules_of_functions(
@@ -98,7 +97,12 @@ def modules_of_functions(
     """The modules that functions use, by their first names; none of the user's own."""
     seen: set[int] = set()
     found = {module for each in functions for module in _modules_of(each, known, seen)}
-    roots = {each.partition(".")[0] for each in found}
+    return _roots_of_others(found, known)
+
+
+def _roots_of_others(modules: Iterable[str], known: NotebookContext) -> frozenset[str]:
+    """The first names of modules that are not the user's own."""
+    roots = {each.partition(".")[0] for each in modules}
     return frozenset(each for each in roots if not known.is_own(each))
 
 

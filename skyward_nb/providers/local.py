@@ -118,8 +118,9 @@ class LocalMachine:
         return self._store
 
     def leave(self) -> None:
-        """Let the agent live on; a thread waits for its end, as it may be a child of this process."""
-        threading.Thread(target=self._agent.wait, name="skyward-left", daemon=True).start()
+        """Let the agent live on; a thread waits for its end, if it is a child of this process."""
+        if self._agent.pid is not None:
+            threading.Thread(target=self._agent.wait, name="skyward-left", daemon=True).start()
 
     async def release(self) -> None:
         """Wait for the agent's end, kill it if need be, and remove its files."""

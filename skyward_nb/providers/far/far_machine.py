@@ -287,7 +287,7 @@ class FarMachine:
             if self._environment is None:
                 await self._find()
             # An agent that was never reached was not told to stop.
-            if self._is_reached and self._runtime:
+            if self._is_reached:
                 ended = _ENDED.format(runtime=shlex.quote(self._runtime))
                 script = ended + self._program(["end", self._folder_id])
             else:
