@@ -1,6 +1,6 @@
-"""The command of an agent: `python -m skyward_nb.node FOLDER STORE SPILL IDLE TTL [MODULE ...]`.
+"""The command of an agent: `python -m skyward_nb.node LOCK FOLDER STORE SPILL IDLE TTL [MODULE ...]`.
 
-Its environment has the folder as `processes.MARK`, by which its descendants are found.
+LOCK is the descriptor of the folder's lock file. Its environment has the folder as `processes.MARK`, by which its descendants are found.
 Imports what agent and forge both need, and forks: the forge imports frameworks while the agent starts.
 """
 
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import socket
 import sys
 
 from skyward_nb.node.forge_start import fork_forge
+from skyward_nb.system import processes
 
 SHARED = (
     "skyward_nb.node.forge_messages",
@@ -33,7 +35,10 @@ SHARED = (
 
 def main() -> None:
     """Be the agent of the folder that the command line names."""
-    folder, store, spill, idle, ttl, *modules = sys.argv[1:]
+    processes.name_this("sky-agent")
+    handed, folder, store, spill, idle, ttl, *modules = sys.argv[1:]
+    lock = int(handed)
+    os.set_inheritable(lock, False)
     # Imported objects stay: looking for garbage in them takes a tenth of an agent's start.
     gc.disable()
     for module in SHARED:
@@ -43,6 +48,7 @@ def main() -> None:
     def be_forge(agent: int, control: socket.socket) -> None:
         from skyward_nb.node import forge
 
+        os.close(lock)
         sys.argv[1:] = []  # ranks have them; they are the agent's
         forge.serve(agent, control, (folder, store, spill), modules)
 
@@ -51,7 +57,7 @@ def main() -> None:
 
     gc.freeze()
     gc.enable()
-    run(folder, (store, spill), AgentLimits(float(idle), float(ttl)), pid, control)
+    run(folder, lock, (store, spill), AgentLimits(float(idle), float(ttl)), pid, control)
 
 
 if __name__ == "__main__":

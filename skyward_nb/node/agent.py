@@ -202,6 +202,7 @@ class Agent:
 
 def run(
     folder: str,
+    lock: int,
     stores: tuple[str, ...],
     limits: AgentLimits,
     forge_pid: int,
@@ -209,14 +210,14 @@ def run(
 ) -> None:
     """Serve until the end, then remove the pool's folders; the forge has been started already.
 
-    Holds a lock on the pool's folder while it lives; a folder whose lock is free has no owner.
+    Holds the `lock` of the pool's folder while it lives; a folder whose lock is free has no owner.
     """
     adopt_orphans()
     own, values = Path(folder), [Path(store) for store in stores]
     journal = Journal(values[-1] / "events")
     store = BlobStore(values[0], values[1])
     refresher = FolderRefresher((own, *values))
-    with held(own):
+    with held(own, lock):
         try:
             agent = Agent(
                 own,

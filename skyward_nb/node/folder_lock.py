@@ -17,21 +17,20 @@ _EVERY = 6 * 3600.0
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Generator[None]:
-    """Hold the lock of a pool's folder, which says our pid, and that on the folder itself."""
-    # Locked before it has its name: nobody can find it free.
-    new = folder / "lock.new"
+def held(folder: Path, lock: int) -> Generator[None]:
+    """Hold the lock of a pool's folder, a file that is open and locked already, and that on the folder itself.
+
+    The file says our pid from now on.
+    """
     with contextlib.ExitStack() as stack:
-        lock = stack.enter_context(new.open("w"))
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write(str(os.getpid()))
-        lock.flush()
+        file = stack.enter_context(open(lock, "w"))
+        file.write(str(os.getpid()))
+        file.flush()
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         stack.callback(os.close, directory)
         # Not every file system has locks of folders.
         with contextlib.suppress(OSError):
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        new.rename(folder / "lock")
         yield
 
 

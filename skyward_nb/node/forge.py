@@ -190,6 +190,7 @@ class Forge:
 
         os.setsid()
         hang_together()
+        processes.name_this(f"sky-rank-{birth.place.rank}")
         self._leave_forge()
         begin_as_logged_in()
         os.environ.update(birth.env)
@@ -316,6 +317,7 @@ def serve(
     agent: int, control: socket.socket, folders: tuple[str, str, str], modules: list[str]
 ) -> None:
     """Be the forge of an agent, this process's parent, until it hangs up; then end all processes of its ranks."""
+    processes.name_this("sky-forge")
     hang_together()
     if os.getppid() != agent:
         return  # it ended before it could take us along

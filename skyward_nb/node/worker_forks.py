@@ -8,6 +8,7 @@ import os
 import selectors
 import signal
 import socket
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from skyward_nb.runtime.worker_process import (
     WorkerRefused,
     WorkerWord,
 )
+from skyward_nb.system import processes
 from skyward_nb.words.decoding import from_msgpack
 
 
@@ -107,6 +109,7 @@ class WorkerForks:
         try:
             os.setsid()
             os.close(begun)
+            processes.name_this(Path(sys.executable).name)
             self._become_new()
             code = worker_process.be_worker(order)
         except BaseException:  # noqa: BLE001 - into the log of the agent: nobody else can be told

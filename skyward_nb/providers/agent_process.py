@@ -43,7 +43,9 @@ class AgentProcess:
         folders = self._folders
         safely = ["-P"] if sys.flags.safe_path else []
         places = map(str, (folders.runtime, folders.store, folders.spill))
-        command = [sys.executable, *safely, "-m", "skyward_nb.node", *places]
+        assert folders.lock is not None
+        lock = folders.lock.fileno()
+        command = [sys.executable, *safely, "-m", "skyward_nb.node", str(lock), *places]
         command += [str(idle), str(ttl), *preload]
         with (folders.runtime / "agent.log").open("wb") as log:
             self._agent = subprocess.Popen(  # noqa: S603 - our own program
@@ -52,8 +54,10 @@ class AgentProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
+                pass_fds=[lock],
                 env=environ_with(self._packages) | {processes.MARK: str(folders.runtime)},
             )
+        folders.let_go()
 
     def is_ready(self) -> bool:
         """Wait until it listens; False if it has ended, or did not listen in time."""
@@ -96,6 +100,7 @@ class AgentProcess:
 
     def removing(self, *, told: bool) -> Iterator[float]:
         """What `remove` does, with the seconds to wait between its steps."""
+        self._folders.let_go()  # it is free, then, where no agent was started
         agent, folder = self._agent, self._folders.runtime
         # GPUs take their time to be put together.
         limit = _END_LIMIT + (slices_note.PATIENCE if slices_note.is_noted(folder) else 0)

@@ -51,7 +51,12 @@ class FakeMachine:
     """
 
     def __init__(
-        self, pool: str, node: int, pool_id: str, number: int = 0, packages: str = ""
+        self,
+        pool: str,
+        node: int,
+        folders: PoolFolders,
+        number: int = 0,
+        packages: str = "",
     ) -> None:
         self.name: str = f"fake{node}{'+' * number}"
         self.nodes: tuple[int, ...] = (node,)
@@ -59,7 +64,7 @@ class FakeMachine:
         self.carried: int = 0
         self.number: int = number
         """The number of machines that it succeeds as this node."""
-        self.folders: PoolFolders = pool_folders(_folder(pool_id, node, number))
+        self.folders: PoolFolders = folders
         self._here = LocalMachine(pool, self.nodes, self.folders, packages)
         self._store = RemoteStore(lambda: self.values(), name=self.name)
         self._lines: list[_FakeLine] = []
@@ -159,7 +164,7 @@ class FakeMachine:
         self._lines.clear()
 
 
-def _folder(pool_id: str, node: int, number: int) -> str:
+def _folder(pool_id: str, node: int, number: int = 0) -> str:
     return f"{pool_id}-{node}{'r' * number}"
 
 
@@ -266,8 +271,8 @@ class FakeProvider:
         machines: list[FakeMachine] = []
         try:
             for node in range(spec.nodes):
-                make_folders(spec.name, f"{pool_id}-{node}")
-                machines.append(FakeMachine(spec.name, node, pool_id, 0, packages))
+                folders = make_folders(spec.name, _folder(pool_id, node))
+                machines.append(FakeMachine(spec.name, node, folders, packages=packages))
         except BaseException:
             await asyncio.gather(*(machine.release() for machine in machines))
             raise
@@ -283,8 +288,8 @@ class FakeProvider:
             for lost in lack.lost:
                 assert isinstance(lost, FakeMachine)
                 node, number = lost.nodes[0], lost.number + 1
-                make_folders(spec.name, _folder(pool_id, node, number))
-                machines.append(FakeMachine(spec.name, node, pool_id, number, packages))
+                folders = make_folders(spec.name, _folder(pool_id, node, number))
+                machines.append(FakeMachine(spec.name, node, folders, number, packages))
             await readied(machines)
         except BaseException:
             await asyncio.gather(*(machine.release() for machine in machines))
@@ -301,7 +306,10 @@ class FakeProvider:
 
     def find(self, spec: PoolSpec, pool_id: str) -> tuple[FakeMachine, ...]:
         """The machines of a pool; raises `AgentGone` if one of its agents is gone."""
-        machines = tuple(FakeMachine(spec.name, node, pool_id) for node in range(spec.nodes))
+        machines = tuple(
+            FakeMachine(spec.name, node, pool_folders(_folder(pool_id, node)))
+            for node in range(spec.nodes)
+        )
         for machine in machines:
             folder = machine.folders.runtime
             if is_gone(folder) or not is_ours(folder):

@@ -15,8 +15,9 @@ import shutil
 import stat
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import platformdirs
 
@@ -40,12 +41,19 @@ _NEVER_STARTED = 120.0
 class PoolFolders:
     """`runtime` holds sockets, lock and log; `store` holds values, on tmpfs if there is one.
 
-    `spill` holds values that had no room there; it is made for the first one.
+    `spill` holds values that had no room there; it is made for the first one. Who makes them holds their
+    `lock` until their agent does: where either is killed, the folder is known to be dead.
     """
 
     runtime: Path
     store: Path
     spill: Path
+    lock: IO[str] | None = field(default=None, compare=False, repr=False)
+
+    def let_go(self) -> None:
+        """Close the lock here: an agent has it, or none will."""
+        if self.lock is not None:
+            self.lock.close()
 
 
 def runtime_root() -> Path:
@@ -104,11 +112,11 @@ def _apart() -> str:
 
 def pool_folders(pool_id: str) -> PoolFolders:
     """The paths of a pool's folders."""
-    return PoolFolders(*(root() / pool_id for root in (runtime_root, store_root, spill_root)))
+    return PoolFolders(runtime_root() / pool_id, store_root() / pool_id, spill_root() / pool_id)
 
 
 def make_folders(pool: str, pool_id: str) -> PoolFolders:
-    """Make the folders of a new pool, both or none.
+    """Make the folders of a new pool, both or none, and lock them.
 
     Raises `RuntimeFolderError` naming the folder that cannot be used.
     """
@@ -120,11 +128,25 @@ def make_folders(pool: str, pool_id: str) -> PoolFolders:
     # The paths of the others depend on the root, which exists now.
     folders = pool_folders(pool_id)
     try:
+        folders = PoolFolders(folders.runtime, folders.store, folders.spill, _locked(pool, runtime))
         _make_new(pool, folders.store)
     except RuntimeFolderError:
-        runtime.rmdir()
+        folders.let_go()
+        shutil.rmtree(runtime, ignore_errors=True)
         raise
     return folders
+
+
+def _locked(pool: str, folder: Path) -> IO[str]:
+    """A new lock file, locked before it has its name: nobody can find it free."""
+    new = folder / "lock.new"
+    try:
+        lock = new.open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        new.rename(folder / "lock")
+    except OSError as error:
+        raise RuntimeFolderError(pool, str(folder), error.strerror or str(error)) from error
+    return lock
 
 
 def _make_new(pool: str, folder: Path) -> None:
@@ -171,6 +193,7 @@ def remove_folders(folders: PoolFolders) -> str:
 
     Its slices of GPUs are removed first; returns a message if that fails, and a sweep tries again.
     """
+    folders.let_go()
     left = slices_note.restore(folders.runtime)
     for folder in (folders.spill, folders.store, *(() if left else (folders.runtime,))):
         shutil.rmtree(folder, ignore_errors=True)
@@ -253,7 +276,7 @@ def is_dead(folder: Path) -> bool:
         with (folder / "lock").open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
-        # Its agent still starts, or never will after a while; or a cleaner removed the file.
+        # It was made this moment, or its maker was killed before it had a lock; or a cleaner removed the file.
         try:
             old = time.time() - folder.stat().st_mtime > _NEVER_STARTED
         except FileNotFoundError:

@@ -53,8 +53,7 @@ def test_a_pool_that_somebody_uses(make):
 
 def test_a_folder_whose_pool_never_came_up_goes_when_pools_are_taken_down():
     made = folders.make_folders("p", "p-never")
-    began = time.time() - 3600
-    os.utime(made.runtime, (began, began))
+    made.let_go()
     said = sky("down", "all").stdout
     assert re.fullmatch(r"no pool is up\nremoved: \d+ folders? of pools that are gone.*\n", said)
     assert not made.runtime.exists() and not made.store.exists()

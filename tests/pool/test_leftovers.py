@@ -179,10 +179,28 @@ def test_an_agent_whose_client_is_killed_while_it_starts_leaves_nothing(no_leaks
     read, write = os.pipe()
     os.close(read)
     with (made.runtime / "agent.log").open("wb") as log:
-        command = [sys.executable, "-m", "skyward_nb.node", made.runtime, made.store, made.spill]
-        agent = subprocess.Popen([*command, "600", "0"], stdout=write, stderr=log)
+        lock = made.lock.fileno()
+        command = [sys.executable, "-m", "skyward_nb.node", str(lock)]
+        command += [made.runtime, made.store, made.spill, "600", "0"]
+        agent = subprocess.Popen(command, stdout=write, stderr=log, pass_fds=[lock])
     os.close(write)
+    made.let_go()
     assert agent.wait(30) == 0
+
+
+def test_a_killed_agent_is_known_to_be_dead_while_its_forge_and_ranks_live(make):
+    pool = make()
+    started = values(pool, DAEMON)
+    forge = started[0][1]
+    agent, runtime = agent_of(forge), folders.pool_folders(pool.pool_id).runtime
+    assert not folders.is_gone(runtime)
+    os.kill(forge, signal.SIGSTOP)
+    os.kill(agent, signal.SIGKILL)
+    os.waitpid(agent, 0)
+    assert folders.is_gone(runtime)
+    assert stays(forge)
+    os.kill(forge, signal.SIGCONT)
+    fail(pool)
 
 
 KILLED = """

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -192,6 +193,16 @@ def test_the_next_start_sweeps_what_a_killed_agent_left(make, runtime_dir):
     make(name="second")
     assert not (runtime_dir / "dead-000000").exists()
     assert values(pool, "1") == [1, 1], "the living are left alone"
+
+
+def test_processes_of_a_pool_are_told_apart_by_their_names(lend):
+    pool = lend()
+    name = "open('/proc/{}/comm').read().strip()"
+    parent = "__import__('os').getppid()"
+    assert values(pool, name.format("self")) == ["sky-rank-0", "sky-rank-1"]
+    (forge, _) = values(pool, parent)
+    assert Path(f"/proc/{forge}/comm").read_text() == "sky-forge\n"
+    assert Path(f"/proc/{psutil.Process(forge).ppid()}/comm").read_text() == "sky-agent\n"
 
 
 def test_everything_of_a_pool_has_no_terminal_of_ours(lend):

@@ -1,6 +1,5 @@
 """Folders of pools: made private, swept when nobody lives in them."""
 
-import fcntl
 import os
 import shutil
 import stat
@@ -34,25 +33,46 @@ def test_folders_are_private(root):
 
 
 def test_the_dead_are_swept_and_the_living_are_not(root):
-    pools = {
-        name: folders.make_folders(name, name) for name in ("dead", "alive", "starting", "never")
-    }
-    for name in ("dead", "alive"):
-        (pools[name].runtime / "lock").touch()
-    os.utime(pools["never"].runtime, (0, 0))
+    dead, alive = (folders.make_folders(name, name) for name in ("dead", "alive"))
+    dead.let_go()
+    for name in ("making", "never"):
+        (root / name).mkdir()
+    os.utime(root / "never", (0, 0))
     (folders.store_root() / "orphan").mkdir()
-    with (pools["alive"].runtime / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        folders.sweep()
-        left = {path.name for path in root.iterdir()}
-        assert left == {"alive", "starting"}
-        assert {path.name for path in folders.store_root().iterdir()} == left
+    folders.sweep()
+    assert {path.name for path in root.iterdir()} == {"alive", "making"}
+    assert {path.name for path in folders.store_root().iterdir()} == {"alive"}
+    (root / "making").rmdir()
+    folders.remove_folders(alive)
+
+
+MADE = """
+import os
+from pathlib import Path
+from skyward_nb.providers import agent_process, folders
+made = folders.make_folders("p", "p-1")
+agent = agent_process.AgentProcess(made)
+if {when!r} == "before":
+    os.kill(os.getpid(), 9)
+agent_process.subprocess.Popen = lambda *_, **__: os.kill(os.getpid(), 9)
+agent.start(600, 0, [])
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "at"])
+def test_what_a_killed_maker_leaves_is_dead_at_once(root, when):
+    maker = subprocess.run([sys.executable, "-c", MADE.format(when=when)])
+    assert maker.returncode == -9
+    assert folders.is_gone(root / "p-1")
+    assert (root / "p-1" / "agent.log").exists() is (when == "at")
+    assert folders.sweep().folders == 1
+    assert not (root / "p-1").exists()
 
 
 def test_what_was_swept_is_counted(root):
     dead = [folders.make_folders("p", f"p-{number}") for number in range(2)]
     for each in dead:
-        (each.runtime / "lock").touch()
+        each.let_go()
     (dead[0].store / "a").write_bytes(bytes(1000))
     dead[0].spill.mkdir(parents=True)
     (dead[0].spill / "b").write_bytes(bytes(500))
@@ -102,7 +122,7 @@ def start():
 
 def test_processes_of_the_dead_are_ended_and_no_others(root, start):
     dead, alive, new = (folders.make_folders("p", name) for name in ("dead", "alive", "new"))
-    (dead.runtime / "lock").touch()
+    dead.let_go()
     marked = start(dead.runtime)
     gone = start(root / "gone")
     noted = start(None)
@@ -114,21 +134,18 @@ def test_processes_of_the_dead_are_ended_and_no_others(root, start):
     processes.note(dead.runtime, [processes.ProcessIdentity(reused.pid, known.started - 1)])
     with (dead.runtime / "processes").open("a") as file:
         file.write("17")  # whoever wrote this was killed in the middle of it
-    with (alive.runtime / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        swept = folders.sweep()
-    assert swept == Swept(folders=1, values=0, processes=3)
+    assert folders.sweep() == Swept(folders=1, values=0, processes=3)
     assert [each.wait() for each in (marked, gone, noted)] == [-9, -9, -9]
     assert [each.poll() for each in [reused, *others]] == [None] * 5
     for each in (alive, new):
-        shutil.rmtree(each.runtime)
+        folders.remove_folders(each)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="root alone can make a space of mounts")
 def test_processes_of_containers_are_left_alone(root, start):
     """Their pools' folders are called as ours are, and lie elsewhere."""
     dead = folders.make_folders("p", "dead")
-    (dead.runtime / "lock").touch()
+    dead.let_go()
     others = [start(mark, ["unshare", "--mount", *SLEEP]) for mark in (dead.runtime, root / "gone")]
     assert folders.sweep() == Swept(folders=1)
     assert [each.poll() for each in others] == [None, None]
@@ -136,7 +153,7 @@ def test_processes_of_containers_are_left_alone(root, start):
 
 def test_a_list_of_another_boot_or_another_container_says_nothing(root, start):
     dead = folders.make_folders("p", "dead")
-    (dead.runtime / "lock").touch()
+    dead.let_go()
     child = start(None)
     known = processes.known(child.pid)
     (dead.runtime / "processes").write_text(f"another\n{known.pid} {known.started}\n")
@@ -148,18 +165,18 @@ def test_without_a_dead_folder_no_process_is_looked_at(root, monkeypatch):
     def never():
         raise AssertionError
 
-    folders.make_folders("p", "new")
+    new = folders.make_folders("p", "new")
     monkeypatch.setattr(processes, "marked", never)
     assert not folders.sweep()
     with pytest.raises(AssertionError):
         folders.sweep(thoroughly=True)
-    shutil.rmtree(root / "new")
+    folders.remove_folders(new)
 
 
 def test_nobody_ends_what_he_stands_on(root):
     """A notebook started by a rank carries the rank's mark."""
     dead = folders.make_folders("p", "dead")
-    (dead.runtime / "lock").touch()
+    dead.let_go()
     sweep = "from skyward_nb.providers import folders; print(folders.sweep())"
     through = (
         f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sweep!r}], check=True)"
@@ -173,7 +190,7 @@ def test_nobody_ends_what_he_stands_on(root):
 
 def test_a_tracker_may_tidy_up_before_it_is_ended(root, start):
     dead = folders.make_folders("p", "dead")
-    (dead.runtime / "lock").touch()
+    dead.let_go()
     made = (
         "from multiprocessing import shared_memory\nimport time\n"
         "block = shared_memory.SharedMemory(create=True, size=64)\n"
@@ -239,6 +256,8 @@ def test_values_in_folders_that_are_shared_are_not_swept_from_elsewhere(root, el
     again = folders.make_folders("p", "p-1")
     assert again.runtime == alive.runtime
     assert again.store != alive.store and again.spill != alive.spill
+    for each in (alive, again):
+        each.let_go()
     for name in ("memory", "home"):
         shutil.rmtree(root.parent / name)
 
@@ -250,6 +269,7 @@ def test_what_was_spilled_before_a_boot_goes_when_nobody_can_want_it(root, elsew
     for path in (left.spill / "value", left.spill, left.store):
         os.utime(path, (0, 0))
     elsewhere("another host")
+    left.let_go()
     shutil.rmtree(left.runtime)
     assert folders.sweep() == Swept(folders=1, values=10)
     assert not left.spill.parent.exists() and not left.store.parent.exists()
@@ -277,7 +297,7 @@ def test_a_root_that_others_could_change_is_refused(root, tmp_path):
     with pytest.raises(RuntimeFolderError, match=f"chmod 700 {root}"):
         folders.make_folders("p", "p-1")
     root.chmod(0o700)
-    folders.make_folders("p", "p-1").runtime.rmdir()
+    folders.remove_folders(folders.make_folders("p", "p-1"))
 
 
 def test_a_path_too_long_for_a_socket_leaves_nothing(tmp_path, monkeypatch):

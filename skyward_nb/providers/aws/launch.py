@@ -29,7 +29,7 @@ from skyward_nb.providers.aws.client import Answer
 from skyward_nb.providers.aws.disk_keys import OF_KEYS
 from skyward_nb.providers.aws.elastic_addresses import release_spare
 from skyward_nb.providers.aws.launch_request import LaunchRequest
-from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, is_large, spell_way
+from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, run_limit, spell_way
 from skyward_nb.providers.aws.quotas import limit_of
 from skyward_nb.providers.aws.rental_records import LaunchAttempt, RunningInstance
 from skyward_nb.providers.aws.tags import of_pool
@@ -39,8 +39,6 @@ from skyward_nb.words.errors import AccountError, LaunchError, StartError
 from skyward_nb.words.offers import Offer, spell_dollars
 from skyward_nb.words.spec import PoolSpec
 
-_RUN_LIMIT = 300.0
-_LARGE_RUN_LIMIT = 900.0
 _AGAINS = 6
 _PAUSE = 0.5
 _MOST_PAUSE = 10.0
@@ -207,7 +205,7 @@ class Launch:
         """
         region, pool_id = now.offer.region, self._entry.record.pool_id
         (names,) = [each.instances for each in self._entry.record.attempts[-1:]]
-        limit = _LARGE_RUN_LIMIT if is_large(now.offer.type.name) else _RUN_LIMIT
+        limit = run_limit(now.offer.type.name)
         until, pause = time.monotonic() + limit, _PAUSE
         while True:
             said = await self._cloud.ask_all(

@@ -11,6 +11,8 @@ from skyward_nb.providers.aws.api_errors import NextStep, Quota, quota_of
 from skyward_nb.words.offers import Offer
 
 _LARGE = ("p5", "p6", "trn2", "u-", "u7")
+_RUN_LIMIT = 300.0
+_LARGE_RUN_LIMIT = 900.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,11 @@ class OfferWalk:
 def is_large(name: str) -> bool:
     """Whether machines of a type take minutes to begin: their memory and GPUs are checked first."""
     return name.startswith(_LARGE)
+
+
+def run_limit(name: str) -> float:
+    """Seconds until machines of a type have to run once EC2 was asked to launch or start them."""
+    return _LARGE_RUN_LIMIT if is_large(name) else _RUN_LIMIT
 
 
 def without(offers: Sequence[Offer], tried: ZoneAttempt) -> tuple[Offer, ...]:

@@ -23,6 +23,7 @@ from skyward_nb.providers.aws import boot, end_timers, rental_records, terminati
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.machine import Rental
+from skyward_nb.providers.aws.offer_walk import run_limit
 from skyward_nb.providers.aws.rental_records import (
     MakerProcess,
     RentalFolder,
@@ -42,7 +43,6 @@ from skyward_nb.words.spec import PoolSpec
 _MARGIN = LEAST_WARM / 2
 """Seconds before the end of stopped machines when they are no longer started."""
 _STOPPING_LIMIT = 300.0
-_RUN_LIMIT = 300.0
 _START_LIMIT = 3600.0
 """Seconds for which the timer of machines is put off while they are started: longer than that takes."""
 _PAUSE = 0.5
@@ -247,7 +247,9 @@ async def _running(
     cloud: AWSClient, entry: RentalFolder, offer: Offer, before: dict[str, str]
 ) -> tuple[RunningInstance, ...]:
     """The machines with their new addresses, once all run; `before` says why they were stopped. Raises `AWSError`."""
-    record, until, pause = entry.record, time.monotonic() + _RUN_LIMIT, _PAUSE
+    record, pause = entry.record, _PAUSE
+    limit = run_limit(offer.type.name)
+    until = time.monotonic() + limit
     begun: set[str] = set()
     price = None if offer.price is None else offer.price.dollars
     while True:
@@ -275,7 +277,7 @@ async def _running(
         if len(now) == len(record.machines):
             return tuple(now)
         if time.monotonic() > until:
-            why = f"{len(now)} of {len(record.machines)} machines run after {_RUN_LIMIT:g} s"
+            why = f"{len(now)} of {len(record.machines)} machines run after {limit:g} s"
             raise AWSError("UnfulfillableCapacity", why, "StartInstances")
         await asyncio.sleep(pause)
         pause = min(2 * pause, _MOST_PAUSE)

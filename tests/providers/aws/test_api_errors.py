@@ -13,7 +13,13 @@ from skyward_nb.providers.aws.api_errors import (
     spell_quota,
     way_on,
 )
-from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, spell_way, without
+from skyward_nb.providers.aws.offer_walk import (
+    OfferWalk,
+    ZoneAttempt,
+    run_limit,
+    spell_way,
+    without,
+)
 from skyward_nb.words.offers import InstanceType, Offer
 
 
@@ -190,3 +196,7 @@ def test_each_step_has_its_words():
     assert [spell_way(*pair) for pair in itertools.pairwise(tries)] == [
         "on demand instead of spot", "next type", "next region",
     ]  # fmt: skip
+
+
+def test_large_types_have_longer_to_run():
+    assert run_limit("p5.48xlarge") == 900 > run_limit("g6.xlarge")
