@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any
 
@@ -55,6 +55,8 @@ class RankNamespace:
         self._store = store
         self._finder = ProjectFinder()
         self._cells: dict[str, int] = {}
+        self._is_just_restored = False
+        """Whether all names are a checkpoint's, and no run has changed them since."""
         self._sent: Watched = {}
         """Names from the notebook, where checkpoints may be taken, and whether what they name is as it came."""
         set_home(shell.user_ns)
@@ -103,8 +105,10 @@ class RankNamespace:
         self._came(before)
         return call
 
-    def _came(self, names: Iterable[str]) -> None:
+    def _came(self, names: Collection[str]) -> None:
         """Note that what these name is from the notebook."""
+        if names:
+            self._is_just_restored = False
         self._cells.update(dict.fromkeys(names, 0))
         if VARIABLE in os.environ:
             space = self._shell.user_ns
@@ -141,6 +145,8 @@ class RankNamespace:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names that a run has bound to new values other than modules, and names that it has removed."""
         namespace = self._shell.user_ns
+        if not command.aside:
+            self._is_just_restored = False
         sure = () if failed else command.sure
         assigned = [
             name
@@ -199,7 +205,8 @@ class RankNamespace:
     # ── checkpoints ─────────────────────────────────────────────────────────────────────
 
     def _had_names(self) -> bool:
-        return bool(self._cells) or bool(self._names())
+        """Whether it has names, or had some; those of a checkpoint alone can be had again, if other ranks have none."""
+        return not self._is_just_restored and (bool(self._cells) or bool(self._names()))
 
     def _owners(self) -> dict[str, bool]:
         """All names; whether each was bound here, or changed in place, and not just sent by the notebook.
@@ -228,6 +235,7 @@ class RankNamespace:
         """These names are from a checkpoint: the rank's own, and those that the notebook had sent."""
         self._cells.update(dict.fromkeys(own, -1))
         self._came(sent)
+        self._is_just_restored = True
 
 
 def _is_as_it_was(value: object) -> Callable[[object], bool]:

@@ -34,7 +34,7 @@ class RunRecord:
     def begin(self, run: Run, here: list[int]) -> None:
         """A run begins on ranks of which these are on this machine; clients that attach later read on from here."""
         self.last, self.is_cell = run.run, run.call is None
-        self.unseen = RunBegan(run.run, run.generation, run.ranks, run.card)
+        self.unseen = RunBegan(run.run, run.generation, run.ranks, run.card, run.aside)
         self._running |= dict.fromkeys(here, run.run)
         self._journal.begin(run.run)
         # The client that began it knows: this is sent with the next event.

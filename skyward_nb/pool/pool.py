@@ -20,7 +20,6 @@ from skyward_nb.pool.renewal import Renewal
 from skyward_nb.pool.resuming import Resuming
 from skyward_nb.pool.run_executor import RunExecutor
 from skyward_nb.pool.sending import Sending
-from skyward_nb.protocol.commands import RunSeen
 from skyward_nb.protocol.events import RankLost
 from skyward_nb.providers.base import Provider
 from skyward_nb.store.content_store import ContentStore
@@ -188,8 +187,4 @@ class Pool:
 
     def seen(self) -> None:
         """Have agents know, with the next command, that all of the last run was shown and bound."""
-        state = self.context.state
-        with self.context.lock:
-            for link in self.lines.links if not state.runs else ():  # the end of these is unseen
-                if link.offset is not None:
-                    link.send_later(RunSeen(state.last_run, link.offset))
+        self.runs.seen()

@@ -55,7 +55,7 @@ class Resuming:
         """Whether ranks were begun anew, and have no names of a checkpoint yet."""
         self._due: dict[str, float] = {}
         """When a cell is stopped since a machine ends, by machine."""
-        self._may_have_names = False
+        self.may_have_names: bool = False
         """Whether it is not known here that these ranks have none."""
         self.last_work: int = 0
         """The last run that may have changed names."""
@@ -66,13 +66,13 @@ class Resuming:
 
     def begun_anew(self, *, resumes: bool) -> None:
         """Note that ranks were begun anew, and whether they go on from a checkpoint."""
-        self.is_due, self._may_have_names = resumes and bool(self._context.spec.checkpoint), False
+        self.is_due, self.may_have_names = resumes and bool(self._context.spec.checkpoint), False
 
     def attached(self) -> None:
         """Note that the client before may have ended after it began ranks anew, and before they had their names."""
         since, state = self._context.generations.names_since, self._context.state
         self.begun_anew(resumes=since < state.generation)
-        self._may_have_names = True
+        self.may_have_names = True
 
     def told_once(self) -> tuple[str, ...]:
         """Where ranks go on from, or where their names were kept, in words; each once."""
@@ -210,10 +210,13 @@ class Resuming:
             return
         words = f"names cannot be kept in {spec.checkpoints}: "
         try:
-            self._asked(ask, "probe()", words=words)
-            for rank, answer in self._asked(ask, "probed()").items():
-                unseen[rank] = from_json(answer, list[int])
-            self._asked(ask, "unprobed()")
+            try:
+                self._asked(ask, "probe()", words=words)
+                for rank, answer in self._asked(ask, "probed()").items():
+                    unseen[rank] = from_json(answer, list[int])
+            finally:
+                if not self._context.state.has_ended:
+                    self._asked(ask, "unprobed()", words=words)
         except PoolError as error:
             if self._context.state.has_ended:
                 raise
@@ -230,7 +233,7 @@ class Resuming:
         """Give ranks their names of the newest checkpoint; which names these are. Raises `PoolError`."""
         spec, ledger = self._context.spec, self._context.ledger
         since = self._context.generations.names_since
-        if self._may_have_names and any(self._asked(ask, "has_names()").values()):
+        if self.may_have_names and any(self._asked(ask, "has_names()").values()):
             self.is_due = False
             return frozenset()
         pool_id, others = self._context.pool_id, spec.resume and not since

@@ -16,6 +16,7 @@ from skyward_nb.pool.resuming import Resuming
 from skyward_nb.pool.run_state import PATIENCE, RunState
 from skyward_nb.pool.sending import Sending, digests_in_store
 from skyward_nb.pool.state import Remedy, Send
+from skyward_nb.protocol.commands import RunSeen
 from skyward_nb.protocol.events import Event, Phase, RankLost, RunBegan
 from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.words.errors import MachineLost
@@ -161,8 +162,9 @@ class RunExecutor:
 
     @property
     def had_names(self) -> bool:
-        """Whether the ranks may have had names: of a run, or of a checkpoint."""
-        return self._resuming.last_work > 0 or self._context.spec.resume
+        """Whether the ranks may have had names: of a run, of a checkpoint, or of another client."""
+        is_known = self._resuming.last_work > 0 or self._context.spec.resume
+        return is_known or self._resuming.may_have_names
 
     def resume(self, watch: Watch) -> frozenset[str]:
         """Give ranks that were begun anew the names of a checkpoint, if they are due; which. Raises `PoolError`."""
@@ -176,7 +178,7 @@ class RunExecutor:
     def attached(self, unseen: RunBegan | None, never_begun: tuple[int, ...]) -> None:
         """Note the run of an attached pool whose end no client has seen, and the ranks that never got its command."""
         self.unseen, self.never_begun = unseen, never_begun
-        if unseen is None or unseen.generation < self._state.generation:
+        if unseen is None or unseen.generation < self._state.generation or unseen.aside:
             self._resuming.attached()
 
     def probe(self, watch: Watch) -> None:
@@ -193,9 +195,18 @@ class RunExecutor:
             with contextlib.ExitStack() as calm:
                 outcome = self.finish(self.begin(request, tick, calm), tick)
             self._resuming.tell_later(outcome.pool_lost)
+            self.seen()  # else a client that attaches would show it, and wait for its end
             return outcome
 
         return ask
+
+    def seen(self) -> None:
+        """Have agents know, with the next command, that all of the last run was shown and bound."""
+        with self._context.lock:
+            # While runs go on, their ends are unseen.
+            for link in () if self._state.runs else self._context.lines.links:
+                if link.offset is not None:
+                    link.send_later(RunSeen(self._state.last_run, link.offset))
 
     def _state_of(
         self,

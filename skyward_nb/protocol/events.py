@@ -28,6 +28,7 @@ class RunBegan(msgspec.Struct, frozen=True, tag=True):
     generation: int
     ranks: tuple[int, ...]
     card: RunCard
+    aside: bool = False
 
 
 class RunInterrupted(msgspec.Struct, frozen=True, tag=True):

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cloud.renter import CPU, offer
-from cloud.warm import all_ended, rented, states, stopped, wake
+from cloud.warm import all_ended, rented, states, stopped, wake, woken_for
 
 from skyward_nb.protocol.events import CostChanged, Remark
 from skyward_nb.providers.aws import (
@@ -350,4 +350,34 @@ def test_a_sweep_with_another_account_leaves_them_to_be_started(api, renter, qui
     (entry,) = rental_records.entries()
     assert entry.record.state == "stopped"
     made.entry.note(account="123456789012")
+    all_ended(api)
+
+
+def test_an_interrupt_while_a_failed_start_is_undone_ends_machines_all_the_same(
+    api, renter, quick, monkeypatch
+):
+    made = stopped(renter)
+    end, begun = termination.end, asyncio.Event()
+
+    async def no_login(*_):
+        raise StartError("default", "no login")
+
+    async def slow_end(*arguments):
+        if not begun.is_set():
+            begun.set()
+            await asyncio.sleep(60)  # the calls of AWS take their time
+        return await end(*arguments)
+
+    monkeypatch.setattr(boot, "log_in_again", no_login)
+    monkeypatch.setattr(termination, "end", slow_end)
+
+    async def interrupted():
+        task = asyncio.ensure_future(woken_for(made))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(interrupted())
+    assert set(states(api)) == {"terminated"}
     all_ended(api)

@@ -22,6 +22,7 @@ STATE = ("Client.InvalidKMSKey.InvalidState", "The KMS key provided is in an inc
         (FAILED, KEY, False, (KEY, "kms:CreateGrant", "Client error on launch")),
         (FAILED, KEY, True, (KEY, "aws kms create-grant", "AWSServiceRoleForEC2Spot")),
         (FAILED, KEY.replace(":aws:", ":aws-cn:"), True, ("arn:aws-cn:iam::123456789012:role",)),
+        (FAILED, KEY.replace("123456789012", "210987654321"), True, ("iam::123456789012:role",)),
         (FAILED, "alias/aws/ebs", False, ("AWS's own key", "if ami= is")),
         (STATE, KEY, False, ("is disabled or about to be deleted", f"enable-key --key-id {KEY}")),
     ],
@@ -30,6 +31,7 @@ def test_the_key_is_named(api, renter, reason, key, spot, words):
     api.ends_at_once(*reason)
     api.disk_key(key)
     made = renter(nodes=1)
+    made.entry.note(account="123456789012")
     with pytest.raises(LaunchError) as caught:
         made.launch(offer(spot=spot))
     assert all(each in caught.value.message for each in words), caught.value.message

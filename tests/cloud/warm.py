@@ -51,13 +51,15 @@ def stopped(renter, pool_id="default-abc", lines=None, bill=None, **options):
     return made
 
 
-def wake(made, pool_id="next-1", *offers, told=None, **options):
+async def woken_for(made, pool_id="next-1", *offers, told=None, **options):
     spec = type(made)(f"spec-of-{pool_id}", **{"aws": WARM, **options})
     spec.entry.forget()
     tell = (told if told is not None else []).append
-    found, made.spent = asyncio.run(
-        waking.woken(spec.spec, pool_id, made.cloud, ACCOUNT, offers or (offer(),), tell)
-    )
+    return await waking.woken(spec.spec, pool_id, made.cloud, ACCOUNT, offers or (offer(),), tell)
+
+
+def wake(made, *arguments, **options):
+    found, made.spent = asyncio.run(woken_for(made, *arguments, **options))
     return found
 
 

@@ -313,6 +313,76 @@ def test_a_client_that_attaches_ranks_without_names_has_them_go_on(make, place):
     fourth.close()
 
 
+def test_a_kernel_that_ends_after_names_could_not_be_had_costs_no_checkpoint(make, place):
+    """The next one does not take the failed question for a run, and goes on."""
+    first = make(nodes=1, checkpoint=place)
+    (at,) = values(first, "import skyward_nb as sky\nx = 5\nsky.checkpoint()")
+    part = Path(at, "rank-0.names")
+    whole = part.read_bytes()
+    part.write_bytes(b"?")
+    killed(first, 0)
+    with pytest.raises(PoolError, match="cannot be had"):
+        ran(first, "x")
+    part.write_bytes(whole)
+    first.leave()
+    again = found(first)
+    try:
+        again.attach(lambda _: None)
+        assert values(again, "x") == [5]
+    finally:
+        again.close()
+
+
+def test_names_that_some_ranks_alone_have_of_a_checkpoint_are_given_to_all_again(make, place):
+    first = make(checkpoint=place)
+    at = values(first, "import skyward_nb as sky\nx = 5\nsky.checkpoint()")[0]
+    part = Path(at, "rank-1.names")
+    whole = part.read_bytes()
+    part.write_bytes(b"?")
+    killed(first, 0)
+    with pytest.raises(PoolError, match="rank 1"):
+        ran(first, "x")
+    part.write_bytes(whole)
+    again = attached(first)
+    try:
+        assert values(again, "x") == [5, 5]
+    finally:
+        again.close()
+
+
+def test_names_of_a_checkpoint_that_a_cell_has_changed_in_place_are_not_given_again(make, place):
+    first = make(checkpoint=place)
+    values(first, "import skyward_nb as sky\nx = [5]\nsky.checkpoint()")
+    killed(first, 0)
+    assert values(first, "x.append(6)") == [None, None]
+    again = attached(first)
+    try:
+        assert values(again, "x") == [[5, 6], [5, 6]]
+    finally:
+        again.close()
+
+
+def test_nobody_has_to_be_shown_that_a_pool_tried_its_place(make, place):
+    pool = make(nodes=1, checkpoint=place)
+    pool.leave()
+    again = found(pool)
+    again.attach(lambda _: None)
+    assert again.runs.unseen is None
+    again.close()
+
+
+def test_packages_that_a_client_adds_before_its_first_cell_cost_no_names(make, place):
+    first = make(nodes=1, checkpoint=place)
+    values(first, "import skyward_nb as sky\nx = 5\nsky.checkpoint()")
+    again = attached(first)
+    try:
+        killed(again, 0)
+        again.become(again.spec, lambda _: None)
+        assert values(again, "x") == [5]
+    finally:
+        again.close()
+
+
 def test_ranks_that_begin_anew_for_packages_or_frameworks_go_on(make, place):
     pool = make(nodes=1, checkpoint=place)
     values(pool, "import skyward_nb as sky\nx = 5\nsky.checkpoint()")
@@ -347,15 +417,16 @@ def test_halves_of_earlier_runs_make_room_for_what_is_whole(make, place):
     """The disk was full for one rank; after a name is deleted, the checkpoint fits, but for the other rank's half."""
     pool = make(checkpoint=place)
     full = (
-        "import numpy, pathlib, shutil, types, skyward_nb as sky\n"
+        "import numpy, os, shutil, types, skyward_nb as sky\n"
         "def _size(path):\n"
         "    try:\n"
-        "        return path.stat().st_size if path.is_file() else 0\n"
+        "        return os.path.getsize(path)\n"
         "    except FileNotFoundError:  # the other rank has renamed or removed it\n"
         "        return 0\n"
         "def _disk_usage(folder):\n"
-        f"    sizes = map(_size, pathlib.Path({place!r}).rglob('*'))\n"
-        "    return types.SimpleNamespace(free=1_200_000 - sum(sizes))\n"
+        # Unlike `rglob`, it does not mind folders that are removed meanwhile.
+        f"    files = (os.path.join(at, name) for at, _, names in os.walk({place!r}) for name in names)\n"
+        "    return types.SimpleNamespace(free=1_200_000 - sum(map(_size, files)))\n"
         "shutil.disk_usage = _disk_usage\n"
         "w, big = numpy.ones(50_000), numpy.ones(50_000)"
     )

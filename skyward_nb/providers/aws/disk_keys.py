@@ -46,7 +46,7 @@ async def why(cloud: AWSClient, offer: Offer, account: str, fault: AWSError) -> 
         return words
     partition = "aws"
     if key.startswith("arn:"):
-        _, partition, _, _, account, *_ = key.split(":")
+        partition = key.split(":")[1]  # the key may be another account's, the role is the renter's
     role = f"arn:{partition}:iam::{account}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot"
     return (
         f"{words}. Spot machines also take a grant: `aws kms create-grant --region {offer.region} --key-id {key} "

@@ -123,6 +123,9 @@ class Rental:
         except (AWSError, MissingDependency):
             return False
         self._callers = callers
+        if is_new:
+            with rental_records.as_far_as_it_can():
+                entry.note(let_in=callers)
         return is_new
 
     async def give_back(self) -> str:

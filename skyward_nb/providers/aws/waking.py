@@ -87,32 +87,50 @@ async def woken(
             continue
         claimed = entry.record.created
         try:
-            return await _woken(spec, cloud, entry, offer, tell, spent), spent
-        except (AWSError, StartError, ShellGone, TimeoutError, boot.EndedByEC2) as fault:
-            why = spell_fault(fault) if isinstance(fault, AWSError) else str(fault)
-            was_asked = entry.record.created != claimed
-            may_start = was_asked and isinstance(fault, AWSError) and fault.is_unknown
-            may_run = (
-                ""
-                if not may_start and await _is_given_back(cloud, entry)
-                else await _ended(cloud, entry)
-            )
-            if was_asked and entry.record.state != "stopped":
-                seconds = max(time.time() - entry.record.created, LEAST)
-                spent += (offer.hourly(spec.nodes) or 0.0) * seconds / 3600
-            if may_run:
-                tried = [("machines that were stopped", f"{why}: {may_run} may still run")]
-                raise LaunchError(spec.name, tried, is_clean=False) from fault
-            what = "they stay stopped" if entry.record.state == "stopped" else "they are ended"
-            tell(
-                Remark(
-                    f"machines that were stopped could not be started ({why}): {what}, and others are rented"
-                )
-            )
+            try:
+                return await _woken(spec, cloud, entry, offer, tell, spent), spent
+            except (AWSError, StartError, ShellGone, TimeoutError, boot.EndedByEC2) as fault:
+                spent += await _undone(spec, cloud, entry, offer, claimed, fault, tell)
+        except LaunchError:  # they were ended, as far as that could be done
+            raise
         except BaseException:
             await asyncio.shield(termination.end(cloud, entry))
             raise
     return None, spent
+
+
+async def _undone(
+    spec: PoolSpec,
+    cloud: AWSClient,
+    entry: RentalFolder,
+    offer: Offer,
+    claimed: float,
+    fault: Exception,
+    tell: Tell,
+) -> float:
+    """Leave machines stopped, or end them, after a start that failed; the most dollars that it has cost.
+
+    Raises `LaunchError` if they may run all the same.
+    """
+    why = spell_fault(fault) if isinstance(fault, AWSError) else str(fault)
+    was_asked = entry.record.created != claimed
+    may_start = was_asked and isinstance(fault, AWSError) and fault.is_unknown
+    is_left = not may_start and await _is_given_back(cloud, entry)
+    may_run = "" if is_left else await _ended(cloud, entry)
+    if may_run:
+        tried = [("machines that were stopped", f"{why}: {may_run} may still run")]
+        raise LaunchError(spec.name, tried, is_clean=False) from fault
+    is_stopped = entry.record.state == "stopped"
+    what = "they stay stopped" if is_stopped else "they are ended"
+    tell(
+        Remark(
+            f"machines that were stopped could not be started ({why}): {what}, and others are rented"
+        )
+    )
+    if not was_asked or is_stopped:
+        return 0.0
+    seconds = max(time.time() - entry.record.created, LEAST)
+    return (offer.hourly(spec.nodes) or 0.0) * seconds / 3600
 
 
 def _fitting(
