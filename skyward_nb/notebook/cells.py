@@ -15,6 +15,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from skyward_nb.cell.source import Cell, compile_cell
 from skyward_nb.compat.ipython_private import cell_number, learn_cell
+from skyward_nb.notebook.lone_help import lone_help_has_a_body
 from skyward_nb.protocol.commands import SourceFile
 from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.reports.rank_failures import show
@@ -22,16 +23,6 @@ from skyward_nb.reports.source_lines import cell_source
 
 _CELL_FILE = re.compile(r"/.*/ipykernel_\d+/\d+\.py|<ipython-input-\d+-[0-9a-f]+>")
 _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-
-
-def lone_help_has_a_body(lines: list[str]) -> list[str]:
-    """Give `%%sky_remote --help` with nothing below it an empty line: IPython refuses a magic without a body."""
-    if len(lines) == 1 and lines[0].startswith("%%sky_remote"):
-        from skyward_nb.options.synonyms import asks_for_help
-
-        if asks_for_help(lines[0]):
-            return [lines[0].rstrip("\n") + "\n", "\n"]
-    return lines
 
 
 def _transforms(manager: TransformerManager) -> tuple[int, ...]:

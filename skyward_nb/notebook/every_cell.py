@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from skyward_nb.notebook.plain_cells import KnownShell, rewritten
-from skyward_nb.options.defaults import Default
-from skyward_nb.words.masking import masked_setting
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+
+    from skyward_nb.options.defaults import Default
 
 _MOST_KEPT = 16
 
@@ -39,6 +39,12 @@ class EveryCell:
     @property
     def defaults(self) -> list[Default]:
         """The defaults of options that it was turned on with."""
+        if not self._settings:
+            return []
+        from skyward_nb.options.defaults import (
+            Default,
+        )  # with all options: the extension's import needs none
+
         return [Default(name, text, self._source) for name, text in self._settings.items()]
 
     @property
@@ -46,6 +52,8 @@ class EveryCell:
         """What each picture says of it; nothing while it is off."""
         if not self.is_on:
             return ""
+        from skyward_nb.words.masking import masked_setting
+
         given = " ".join(
             f"{name}={masked_setting(name, text)}" for name, text in self._settings.items()
         )

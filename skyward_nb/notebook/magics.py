@@ -20,9 +20,9 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from IPython.core.ultratb import SyntaxTB
 
 from skyward_nb.compat.ipython_private import theme_of
-from skyward_nb.notebook.cells import lone_help_has_a_body
 from skyward_nb.notebook.debug_channel import close, open_for
 from skyward_nb.notebook.every_cell import EveryCell
+from skyward_nb.notebook.lone_help import lone_help_has_a_body
 from skyward_nb.show.cell_outputs import CellOutputs
 
 if TYPE_CHECKING:

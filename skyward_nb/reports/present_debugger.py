@@ -1,4 +1,7 @@
-"""The bridge to this kernel's front end, for each run to ask: it is imported once a debugger is turned on."""
+"""The bridge to this kernel's front end, for each run to ask: it is imported once a debugger is turned on.
+
+The extension's import includes this module, which therefore imports messages and words where it uses them.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,8 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from skyward_nb.pool.pool import Pool
-from skyward_nb.protocol.commands import DebugRequest
-from skyward_nb.words.ranks import spell_ranks
-
 if TYPE_CHECKING:
+    from skyward_nb.pool.pool import Pool
     from skyward_nb.reports.debug_bridge import DebugBridge
 
 _DISCONNECT = json.dumps({"type": "request", "seq": 0, "command": "disconnect", "arguments": {}})
@@ -31,6 +31,8 @@ def connect(bridge: DebugBridge | None) -> None:
 
 def stand(ranks: Iterable[int]) -> str:
     """What a picture says of ranks that stand."""
+    from skyward_nb.words.ranks import spell_ranks
+
     there = sorted(ranks)
     verb = "stands" if len(there) == 1 else "stand"
     plural = "s" * (len(there) != 1)
@@ -39,4 +41,8 @@ def stand(ranks: Iterable[int]) -> str:
 
 def let_go(pool: Pool, run: int, ranks: tuple[int, ...]) -> None:
     """Have ranks go on, and stop no more in this run: it is to end, or nobody has their debuggers."""
+    from skyward_nb.protocol.commands import (
+        DebugRequest,
+    )  # the extension's import needs no messages
+
     pool.lines.send(DebugRequest(run, ranks, _DISCONNECT))

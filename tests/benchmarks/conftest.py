@@ -100,7 +100,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         times = data.setdefault(bench.group, {}).setdefault(bench.params["who"], [])
         times += bench.stats.data
     groups = {
-        group: {who: median(times) for who, times in each.items()} for group, each in data.items()
+        group: {who: median(times) for who, times in each.items() if times}  # else it has failed
+        for group, each in data.items()
     }
     out = terminalreporter
     out.section("medians, side by side in this run")

@@ -67,7 +67,7 @@ def accounted(ran: Ran) -> int:
     total = 0
     for part in ran.displays[-1][MIME]["output"]:
         if part["type"] == "text":
-            total += len(part["lines"]) * len(part["ranks"])
+            total += (len(part["lines"]) + part.get("in_html", 0)) * len(part["ranks"])
         elif part["type"] == "cut":
             total += part["lines"]
     return total

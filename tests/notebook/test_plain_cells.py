@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
@@ -128,3 +130,18 @@ def test_the_body_of_a_magic_is_one_line_below_it(body):
     if code is not None:
         line = max(n for n, each in enumerate(cell.text.splitlines(), 1) if each.strip())
         assert max(line for *_, line in code.co_lines() if line) == line
+
+
+def test_loading_the_extension_imports_no_pools():
+    """What a notebook begins with is waited for by everybody; pools are imported with the first cell on ranks."""
+    code = (
+        "import sys\n"
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "shell = InteractiveShell.instance()\n"
+        "before = {*sys.modules}\n"
+        "shell.run_line_magic('load_ext', 'skyward_nb')\n"
+        "rooms = {each.split('.')[1] for each in {*sys.modules} - before if each.startswith('skyward_nb.')}\n"
+        "print(*sorted(rooms & {'pool', 'protocol', 'names', 'pickling', 'picture', 'view', 'hangs', 'functions'}))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "\n"
