@@ -32,10 +32,11 @@ class RunNow(msgspec.Struct, frozen=True):
 
 
 class LogPage(msgspec.Struct, frozen=True):
-    """Lines of a log; `next` is what to ask `from`, None where it ends."""
+    """Lines of a log, from line `first` on; `next` is what to ask `from`, None where it ends."""
 
     lines: tuple[LogLine, ...]
     next: int | None
+    first: int = 0
 
 
 def run_now(pool_id: str, number: int) -> RunNow:
@@ -66,12 +67,13 @@ def log_page(
         lines = (line for line in lines if sought in plain(line.text).lower())
     most = min(max(1, count), MOST_LINES)
     if begin < 0:
-        return LogPage(tuple(last_lines(lines, most, _MOST_TEXT)[0]), None)
+        last, before = last_lines(lines, most, _MOST_TEXT)
+        return LogPage(tuple(last), None, before)
     found: list[LogLine] = []
     size = 0
     for line in islice(lines, begin, None):
         if len(found) == most or size > _MOST_TEXT:
-            return LogPage(tuple(found), begin + len(found))
+            return LogPage(tuple(found), begin + len(found), begin)
         found.append(line)
         size += len(line.text)
-    return LogPage(tuple(found), None)
+    return LogPage(tuple(found), None, begin)

@@ -51,8 +51,14 @@ def find_run(run: str, pool: str | None = None) -> StoredRun:
 
 def log_lines(kept: StoredRun, ranks: Collection[int] | None) -> Iterator[LogLine]:
     """The lines of a run as a terminal leaves them; words on the whole run have no rank."""
+    from skyward_nb.view.terminal import is_plain
+
     for line in read(kept.pool_id, kept.run, ranks):
-        yield from _as_seen(line)
+        # Most are, and a log may have millions.
+        if is_plain(line.text):
+            yield line
+        else:
+            yield from _as_seen(line)
 
 
 def _as_seen(line: LogLine) -> Iterator[LogLine]:

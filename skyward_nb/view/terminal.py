@@ -61,6 +61,11 @@ class Screen(msgspec.Struct, frozen=True):
     pending: str = ""
 
 
+def is_plain(line: str) -> bool:
+    """Whether a terminal shows a line without its end as it is."""
+    return len(line) <= LONGEST_LINE and not _CONTROL.search(line)
+
+
 def feed(screen: Screen, text: str, take_back: TakeBack) -> tuple[Screen, list[str]]:
     """The screen after `text`, and the lines that were ended by it, in order.
 

@@ -72,6 +72,7 @@ def test_a_log_comes_in_pages_of_ranks_with_what_is_sought():
     assert texts(0, 4, None, "") == ([*"0123"], 4)
     assert texts(8, 4, None, "") == ([*"89"], None)
     assert texts(-1, 3, None, "") == ([*"789"], None)
+    assert log_page(run, -1, 3, None, "").first == 7
     assert texts(1, 2, {1}, "") == ([*"35"], 3)
     assert texts(0, 9, None, "line 4 of") == ([*"4"], None)
     with pytest.raises(OptionError, match="not on disk"):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyward_nb.view import terminal
-from skyward_nb.view.terminal import HEIGHT, LONGEST_LINE, Screen, feed, seen
+from skyward_nb.view.terminal import HEIGHT, LONGEST_LINE, Screen, feed, is_plain, seen
 
 
 def show(*chunks):
@@ -277,3 +277,14 @@ def test_lines_shown_again_are_the_same(words):
 def test_what_is_typed_over_at_once_reads_as_when_it_is_typed_letter_by_letter(parts):
     text = "".join(parts)
     assert told(text) == told(*parts)
+
+
+@given(st.text(st.characters(exclude_characters="\n"), max_size=40))
+def test_a_plain_line_is_seen_as_it_is(line):
+    if is_plain(line):
+        assert told(line) == [line] * bool(line)
+
+
+def test_a_line_of_which_a_part_is_kept_is_not_plain():
+    assert is_plain("x" * LONGEST_LINE)
+    assert not is_plain("x" * (LONGEST_LINE + 1))
