@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -178,11 +179,15 @@ def entries() -> list[PoolEntry]:
     Folders of other users are ignored: a client would unpickle their values.
     """
     found: list[PoolEntry] = []
-    for path in runtime_root().glob(f"*/{_FILE}"):
-        if is_ours(path.parent) and not is_gone(path.parent):
+    root, far = runtime_root(), far_root()
+    for name in _names(root):
+        folder = root / name
+        path = folder / _FILE
+        if is_ours(folder) and path.exists() and not is_gone(folder):
             found += _read(path)
-    if is_ours(far_root()):
-        for entry in itertools.chain(*map(_read, far_root().glob("*.json"))):
+    if is_ours(far):
+        listed = (far / name for name in _names(far) if name.endswith(".json"))
+        for entry in itertools.chain(*map(_read, listed)):
             if _is_over(entry):
                 remove(entry)
             else:
@@ -190,11 +195,24 @@ def entries() -> list[PoolEntry]:
     return sorted(found, key=lambda entry: -entry.started)
 
 
+def _names(folder: Path) -> list[str]:
+    with contextlib.suppress(OSError), os.scandir(folder) as there:
+        return [each.name for each in there]
+    return []
+
+
 def _read(path: Path) -> list[PoolEntry]:
     # An entry of another version, or one that is being removed, is ignored.
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return [from_json(path.read_bytes(), PoolEntry)]
+        now = path.stat()
+        return [_decoded(path, now.st_ino, now.st_mtime_ns)]
     return []
+
+
+@lru_cache(maxsize=256)
+def _decoded(path: Path, _inode: int, _written: int) -> PoolEntry:
+    """An entry, which is a new file after each change; a panel reads all of them each second."""
+    return from_json(path.read_bytes(), PoolEntry)
 
 
 def condition(entry: PoolEntry) -> AgentStatus | None:
@@ -218,11 +236,44 @@ def condition(entry: PoolEntry) -> AgentStatus | None:
 def conditions(listed: Iterable[PoolEntry]) -> list[tuple[PoolEntry, AgentStatus]]:
     """Those of these pools that answer, with their status; all are asked at once."""
     listed = list(listed)
-    if len(listed) < 2:  # a thread takes longer than an agent needs to answer
-        return [(entry, now) for entry in listed if (now := condition(entry)) is not None]
-    with ThreadPoolExecutor(max_workers=len(listed)) as threads:
-        found = zip(listed, threads.map(condition, listed), strict=True)
-        return [(entry, now) for entry, now in found if now is not None]
+    far = [entry for entry in listed if not entry.is_here]
+    # A thread takes longer than an agent here needs to answer.
+    with ThreadPoolExecutor(max_workers=len(far)) if far else contextlib.nullcontext() as threads:
+        asked = threads.map(condition, far) if threads else ()
+        known = _conditions_here([entry for entry in listed if entry.is_here])
+        known |= {entry.pool_id: now for entry, now in zip(far, asked, strict=True)}
+    return [(entry, now) for entry in listed if (now := known[entry.pool_id]) is not None]
+
+
+def _conditions_here(listed: list[PoolEntry]) -> dict[str, AgentStatus | None]:
+    """The status of pools on this machine, by their ids: all are asked, and then each is heard."""
+    until = time.monotonic() + _ANSWER
+    found: dict[str, AgentStatus | None] = dict.fromkeys(entry.pool_id for entry in listed)
+    with contextlib.ExitStack() as opened:
+        asked: list[tuple[str, socket.socket]] = []
+        for entry in listed:
+            with contextlib.suppress(OSError):
+                connection = opened.enter_context(_agent_here(entry))
+                connection.sendall(frame(QueryStatus()))
+                asked.append((entry.pool_id, connection))
+        for pool_id, connection in asked:
+            connection.settimeout(max(0.0, until - time.monotonic()))
+            with contextlib.suppress(OSError):
+                heard = (each for each in _heard(connection) if isinstance(each, AgentStatus))
+                found[pool_id] = next(heard, None)
+    return found
+
+
+def _agent_here(entry: PoolEntry) -> socket.socket:
+    """A connection to the agent of a pool on this machine; raises OSError."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(_ANSWER)
+        connection.connect(str(runtime_root() / entry.pool_id / "agent.sock"))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _as_one(found: list[AgentStatus]) -> AgentStatus:
@@ -267,11 +318,7 @@ def _connected(entry: PoolEntry) -> Generator[list[socket.socket]]:
     """
     with contextlib.ExitStack() as opened:
         if entry.is_here:
-            path = str(runtime_root() / entry.pool_id / "agent.sock")
-            connection = opened.enter_context(socket.socket(socket.AF_UNIX))
-            connection.settimeout(_ANSWER)
-            connection.connect(path)
-            yield [connection]
+            yield [opened.enter_context(_agent_here(entry))]
             return
         # Seldom needed, and slow to import.
         from skyward_nb.providers.loop_thread import LOOP
@@ -304,7 +351,11 @@ def _connected(entry: PoolEntry) -> Generator[list[socket.socket]]:
 
 
 def _ask(connection: socket.socket, question: bytes) -> Iterator[Event]:
-    frames = event_frames()
     connection.sendall(question)
+    yield from _heard(connection)
+
+
+def _heard(connection: socket.socket) -> Iterator[Event]:
+    frames = event_frames()
     while data := connection.recv(1 << 16):
         yield from map(with_texts_spelt, frames.feed(data))

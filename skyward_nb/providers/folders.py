@@ -60,7 +60,7 @@ def runtime_root() -> Path:
     """The folder of all pools of this user: `SKYWARD_RUNTIME_DIR`, or one of the system's."""
     asked = os.environ.get("SKYWARD_RUNTIME_DIR")
     if asked:
-        return Path(asked).expanduser().absolute()
+        return Path(asked) if asked.startswith("/") else Path(asked).expanduser().absolute()
     system = os.environ.get("XDG_RUNTIME_DIR")
     if system:
         return Path(system) / "skyward_nb"
