@@ -57,8 +57,8 @@ export function addCellMenu(
     isEnabled: isCode,
     isVisible: isCode,
     execute: async () => {
-      const button = document.querySelector(
-        `.jp-mod-active .jp-cell-toolbar [data-command='${MENU}']`
+      const button = tracker.activeCell?.node.querySelector(
+        `.jp-cell-toolbar [data-command='${MENU}']`
       );
       const at = button?.getBoundingClientRect();
       let pools: IPool[] = [];

@@ -7,24 +7,35 @@ import { ask } from './pools';
 
 const COUNT = 2000;
 const MOST_PAGES = 10;
+/** Milliseconds in which a person may type more: to search a large log takes the server seconds. */
+const TYPING = 300;
 
-/** A page of a log: `next` is where it goes on, null at its end. */
+/** Lines of a log from line `first` on: `next` is where it goes on, null at its end. */
 interface ILogPage {
   lines: { rank: number | null; stream: string; text: string }[];
+  first?: number;
   next: number | null;
 }
 
-/** Asks for more as a person scrolls; the first pages give way when there are many. */
+/** A page that is shown, and its first line's number. */
+interface IPage {
+  node: HTMLElement;
+  first: number;
+}
+
+/** Asks for more as a person scrolls, down or up; the pages that are furthest give way when there are many. */
 export class FullLog {
   readonly node = element('div', 'sky-log');
   private readonly list = element('div', 'sky-out sky-out-down');
   private readonly note = element('div', 'sky-note');
+  private readonly top = element('div', 'sky-end');
   private readonly end = element('div', 'sky-end');
   private readonly sight: IntersectionObserver;
-  private readonly pages: HTMLElement[] = [];
+  private readonly pages: IPage[] = [];
   private next: number | null = null;
   private asked = 0;
   private isBusy = false;
+  private typing = 0;
 
   constructor(
     private readonly run: string,
@@ -53,25 +64,34 @@ export class FullLog {
     );
     this.sight = new IntersectionObserver(
       seen => {
-        if (seen.some(each => each.isIntersecting)) {
+        const near = seen
+          .filter(each => each.isIntersecting)
+          .map(each => each.target);
+        if (near.includes(this.end) && this.next !== null) {
           void this.more();
+        } else if (near.includes(this.top)) {
+          void this.before();
         }
       },
       { root: this.list, rootMargin: '600px' }
     );
-    this.sight.observe(this.end);
     void this.begin(0);
   }
 
   /** Read it anew: other ranks are chosen, or something else is sought. */
   again(): void {
-    void this.begin(0);
+    window.clearTimeout(this.typing);
+    this.typing = window.setTimeout(() => {
+      if (this.node.isConnected) {
+        void this.begin(0);
+      }
+    }, TYPING);
   }
 
   private async begin(from: number): Promise<void> {
     this.asked += 1;
     this.pages.length = 0;
-    this.list.replaceChildren(this.end);
+    this.list.replaceChildren(this.top, this.end);
     this.next = from;
     this.isBusy = false;
     await this.more();
@@ -80,51 +100,109 @@ export class FullLog {
     }
   }
 
+  /** The lines after those that are shown. */
   private async more(): Promise<void> {
-    if (this.isBusy || this.next === null) {
+    if (this.next === null) {
       return;
+    }
+    const page = await this.read(this.next, COUNT);
+    if (!page) {
+      return;
+    }
+    const made = this.made(page, this.end);
+    this.pages.push(made);
+    if (this.pages.length > MOST_PAGES) {
+      this.keepPlace(made.node, () => this.pages.shift()?.node.remove());
+    }
+    this.next = page.next;
+    if (!page.lines.length && this.pages.length === 1) {
+      this.note.textContent = 'No such line.';
+    }
+    this.look();
+  }
+
+  /** The lines before those that are shown. */
+  private async before(): Promise<void> {
+    const [there] = this.pages;
+    if (!there?.first) {
+      return;
+    }
+    const first = Math.max(0, there.first - COUNT);
+    const page = await this.read(first, there.first - first);
+    if (!page) {
+      return;
+    }
+    this.keepPlace(there.node, () => {
+      const made = this.made({ ...page, first }, there.node);
+      this.pages.unshift(made);
+      const most = page.next === there.first ? MOST_PAGES : 1; // long lines
+      for (const far of this.pages.splice(most)) {
+        far.node.remove();
+        this.next = most === 1 ? page.next : far.first;
+      }
+    });
+    this.look();
+  }
+
+  /** Ask for lines; null where none come, or something else is asked for meanwhile. */
+  private async read(from: number, count: number): Promise<ILogPage | null> {
+    if (this.isBusy) {
+      return null;
     }
     this.isBusy = true;
     const asked = this.asked;
-    const sought = this.sought();
     this.note.textContent = 'Reading …';
     try {
-      const page = await ask<ILogPage>(this.path(sought));
-      if (asked !== this.asked) {
-        return;
+      const page = await ask<ILogPage>(this.path(from, count));
+      if (asked === this.asked) {
+        this.note.textContent = '';
+        return page;
       }
-      const lines = page.lines.map(({ rank, stream, text }): ILine => ({
-        ranks: rank === null ? [] : [rank],
-        stream,
-        text
-      }));
-      const made = element('div', '', ...blocksOf(lines, sought));
-      this.pages.push(made);
-      this.list.insertBefore(made, this.end);
-      if (this.pages.length > MOST_PAGES) {
-        this.pages.shift()?.remove();
-      }
-      this.next = page.next;
-      this.note.textContent = lines.length || page.next ? '' : 'No such line.';
     } catch (error) {
-      this.next = null;
-      this.note.textContent =
-        error instanceof Error ? error.message : String(error);
+      if (asked === this.asked) {
+        this.next = null;
+        this.note.textContent =
+          error instanceof Error ? error.message : String(error);
+      }
     } finally {
       if (asked === this.asked) {
         this.isBusy = false;
-        // An end that stays in sight is no news to the observer, unless it looks for the first time.
-        this.sight.unobserve(this.end);
-        this.sight.observe(this.end);
       }
+    }
+    return null;
+  }
+
+  private made(page: ILogPage, before: HTMLElement): IPage {
+    const lines = page.lines.map(({ rank, stream, text }): ILine => ({
+      ranks: rank === null ? [] : [rank],
+      stream,
+      text
+    }));
+    const node = element('div', '', ...blocksOf(lines, this.sought()));
+    this.list.insertBefore(node, before);
+    return { node, first: page.first ?? 0 };
+  }
+
+  /** What is shown stays where it is while something above it comes or goes. */
+  private keepPlace(node: HTMLElement, change: () => void): void {
+    const before = node.getBoundingClientRect().top;
+    change();
+    this.list.scrollTop += node.getBoundingClientRect().top - before;
+  }
+
+  /** What stays in sight is no news to the observer, unless it looks for the first time. */
+  private look(): void {
+    for (const each of [this.end, this.top]) {
+      this.sight.unobserve(each);
+      this.sight.observe(each);
     }
   }
 
-  private path(sought: string): string {
+  private path(from: number, count: number): string {
     const options = new URLSearchParams({
-      from: `${this.next ?? 0}`,
-      count: `${COUNT}`,
-      search: sought,
+      from: `${from}`,
+      count: `${count}`,
+      search: this.sought(),
       ranks: this.chosen()?.join(',') ?? ''
     });
     return `${ofRun(this.run)}/log?${options.toString()}`;

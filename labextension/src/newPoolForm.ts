@@ -33,8 +33,8 @@ export function newPoolForm(
     nodes: numberInput(),
     ranks_per_node: numberInput(),
     framework: choice(FRAMEWORKS),
-    accelerator: textInput('such as H100:8'),
-    hosts: textInput('hosts to log in to')
+    accelerator: textInput('H100:8'),
+    hosts: textInput('gpu1,gpu2')
   };
   const line = element('code', 'sky-line');
   const said = element('div', 'sky-form-said');

@@ -29,6 +29,12 @@ export class PoolsPanel extends Widget {
   private readonly cards = new Map<string, PoolCard>();
   private readonly list = element('div', 'sky-pools');
   private readonly note = element('div', 'sky-note');
+  private readonly sight = new IntersectionObserver(entries => {
+    for (const { target, isIntersecting } of entries) {
+      const id = (target as HTMLElement).dataset['pool'] ?? '';
+      this.cards.get(id)?.see(isIntersecting);
+    }
+  });
 
   constructor(
     private readonly pools: Pools,
@@ -52,14 +58,21 @@ export class PoolsPanel extends Widget {
     pools.changed.connect(() => {
       this.draw();
     });
+  }
+
+  protected override onAfterAttach(): void {
     this.draw();
   }
 
   protected override onAfterShow(): void {
+    this.draw();
     this.pools.refresh();
   }
 
   private draw(): void {
+    if (!this.isVisible) {
+      return; // many cards are work; they are drawn once it is shown
+    }
     const { state, trouble } = this.pools;
     const there = state?.pools ?? [];
     this.note.textContent =
@@ -69,6 +82,7 @@ export class PoolsPanel extends Widget {
     const ids = new Set(there.map(pool => pool.pool.id));
     for (const [id, card] of this.cards) {
       if (!ids.has(id)) {
+        this.sight.unobserve(card.node);
         card.node.remove();
         this.cards.delete(id);
       }
@@ -80,6 +94,7 @@ export class PoolsPanel extends Widget {
       } else {
         card = new PoolCard(pool, this.actions);
         this.cards.set(pool.pool.id, card);
+        this.sight.observe(card.node);
       }
       const at = this.list.children.item(index);
       if (at !== card.node) {

@@ -19,6 +19,9 @@ export interface IPoolActions {
   values(pool: IPool): Promise<Answer>;
 }
 
+/** Ranks that fit into a narrow panel without being scrolled. */
+const MOST_AT_ONCE = 40;
+
 const gigabytes = (bytes: number) => (bytes / 1e9).toFixed(1);
 
 /** What a rank uses, a line each. */
@@ -77,6 +80,7 @@ export class PoolCard {
   private readonly buttons: Record<keyof IPoolActions, HTMLButtonElement>;
   private readonly chips = new Map<number, HTMLElement>();
   private isBusy = false;
+  private isInSight = true;
 
   constructor(
     private pool: IPool,
@@ -164,15 +168,25 @@ export class PoolCard {
     this.updateProgress(pool.progress);
     setText(this.lost, spellLost(row.ranks));
     this.updateCost(pool);
-    const figures = pool.progress?.ranks ?? [];
-    this.updateRanks(row.ranks, new Set(running), figures);
+    if (this.isInSight) {
+      this.updateRanks();
+    }
     this.updateButtons();
+  }
+
+  /** The ranks of a card that nobody sees are drawn once somebody does: they may be hundreds. */
+  see(isInSight: boolean): void {
+    this.isInSight = isInSight;
+    if (isInSight) {
+      this.updateRanks();
+    }
   }
 
   /** Show words below the pool, or none. */
   say(answer: Answer, isTrouble = false): void {
     const made =
       typeof answer === 'string' ? element('pre', '', answer) : answer;
+    made.tabIndex = 0; // so that keys scroll it
     this.saidText.replaceChildren(made);
     this.said.classList.toggle('sky-trouble', isTrouble);
     this.said.hidden = answer === '';
@@ -231,11 +245,10 @@ export class PoolCard {
     this.cost.classList.toggle('sky-trouble', isNearlySpent(pool));
   }
 
-  private updateRanks(
-    ranks: IRank[],
-    running: Set<number>,
-    figures: IRankFigures[]
-  ): void {
+  private updateRanks(): void {
+    const { ranks, run } = this.pool.pool;
+    const running = new Set(run?.running ?? []);
+    const figures = this.pool.progress?.ranks ?? [];
     const known = new Map(figures.map(each => [each.rank, spellFigures(each)]));
     const there = new Set(ranks.map(rank => rank.rank));
     for (const [rank, chip] of this.chips) {
@@ -263,6 +276,11 @@ export class PoolCard {
       }
     }
     this.ranks.hidden = ranks.length === 0;
+    if (ranks.length > MOST_AT_ONCE) {
+      this.ranks.tabIndex = 0; // so that keys scroll it
+    } else {
+      this.ranks.removeAttribute('tabindex');
+    }
   }
 
   private updateButtons(): void {

@@ -208,7 +208,13 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
     const all = this.record?.ranks ?? [];
     const shown = all.filter(rank => this.choice.isShown(rank.rank));
     const table = rankTable(shown, this.record?.over ?? false);
-    this.table.replaceChildren(...(table ? [table] : []));
+    const there = this.table.firstElementChild;
+    if (table && there) {
+      // The box that scrolls stays, with its place and the focus.
+      there.replaceChildren(...table.childNodes);
+    } else {
+      this.table.replaceChildren(...(table ? [table] : []));
+    }
     const metrics = metricsOf(all, this.choice.isShown).slice(0, MOST_CURVES);
     this.drawCurves(metrics);
   }

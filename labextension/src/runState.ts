@@ -25,6 +25,8 @@ export class RunWatch {
   private timer = 0;
   private pause = PERIOD;
   private isOver = false;
+  private isAsking = false;
+  private asked = -PERIOD;
 
   constructor(
     private readonly run: string,
@@ -40,15 +42,15 @@ export class RunWatch {
     window.clearTimeout(this.timer);
   }
 
-  /** Ask now: it came into sight. */
+  /** Ask now, if that is a while ago: it came into sight. */
   wake(): void {
     if (!this.isOver) {
-      window.clearTimeout(this.timer);
-      this.wait(0);
+      this.wait(Math.max(0, this.asked + PERIOD - performance.now()));
     }
   }
 
   private wait(pause: number): void {
+    window.clearTimeout(this.timer);
     this.timer = window.setTimeout(() => {
       void this.look();
     }, pause);
@@ -59,26 +61,40 @@ export class RunWatch {
       // Nothing is asked for what nobody sees; `wake` comes when it is seen.
       return;
     }
+    if (this.isAsking) {
+      return; // it goes on when the answer is there
+    }
+    this.isAsking = true;
+    this.asked = performance.now();
+    const state = await this.ask();
+    this.isAsking = false;
+    if (this.isOver) {
+      return;
+    }
+    if (state?.state === 'over') {
+      this.stop();
+    } else {
+      this.wait(this.pause);
+    }
+    if (state) {
+      this.tell(state);
+    }
+  }
+
+  /** How the run is; null where the server does not tell. */
+  private async ask(): Promise<IRunState | null> {
     try {
       const state = await ask<IRunState>(ofRun(this.run));
-      if (this.isOver) {
-        return;
-      }
       const isKnown = state.state !== 'gone';
       this.pause = isKnown ? PERIOD : Math.min(LONGEST, 2 * this.pause);
-      this.tell(state);
-      if (state.state === 'over') {
-        this.stop();
-      }
+      return state;
     } catch (error) {
       // A server without its half of the extension has nothing to tell.
       const isMissing =
         error instanceof ServerConnection.ResponseError &&
         error.response.status === 404;
       this.pause = isMissing ? LONGEST : Math.min(LONGEST, 2 * this.pause);
-    }
-    if (!this.isOver) {
-      this.wait(this.pause);
+      return null;
     }
   }
 }

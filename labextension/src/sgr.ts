@@ -2,7 +2,6 @@
 
 import { element } from './dom';
 
-// Each is read on light and on dark.
 const COLOURS = [
   ['#57606a', '#8c959f'],
   ['#d1242f', '#ff7b72'],
@@ -131,6 +130,10 @@ function styled(style: IStyle, parts: Node[]): Node {
     ? [style.back || 'var(--jp-layout-color0)', style.fore || 'currentColor']
     : [style.fore, style.back];
   made.style.color = ink;
+  if (ink && !paper) {
+    // Nearer to the page's own, so that each is read on light and on dark.
+    made.style.color = `color-mix(in srgb, ${ink} 70%, currentcolor)`;
+  }
   made.style.backgroundColor =
     paper === 'currentColor' ? 'var(--jp-content-font-color1)' : paper;
   made.style.opacity = style.dim ? '0.7' : '';

@@ -8,13 +8,16 @@ import signal
 
 import msgspec
 import pytest
+from tiers import few
 from waiting import until
 
+from lab import audits
+from lab.pool_rows import row
 from skyward_nb.lab.pool_panel import PanelPool, PanelState
 from skyward_nb.picture.record import Cost
 from skyward_nb.pool import registry
 from skyward_nb.protocol.message_parts import Gpu
-from skyward_nb.reports.status import ClientRow, PoolRow, RankRow, RunRow
+from skyward_nb.reports.status import RankRow, RunRow
 from skyward_nb.show.run_progress import RankFigures, RunProgress
 
 POLL = re.compile(r"/skyward/pools(\?|$)")
@@ -40,7 +43,6 @@ ACTIVATE = "index => { jupyterapp.shell.currentWidget.content.activeCellIndex = 
 PRESSED = """pressed => document.querySelector(
   ".jp-cell-toolbar [data-command='skyward-nb:toggle-remote']"
 )?.getAttribute('aria-pressed') === pressed"""
-THEME = "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})"
 HIDE = """hidden => {
   const visibilityState = hidden ? 'hidden' : 'visible';
   Object.defineProperty(document, 'visibilityState', {configurable: true, value: visibilityState});
@@ -211,28 +213,6 @@ def test_the_button_of_a_cell_puts_the_line_in_and_takes_it_out(notebook):
     assert not notebook.console_errors
 
 
-def row(number, **changes):
-    """A pool as the server tells of it."""
-    known = {
-        "name": f"pool{number}",
-        "id": f"pool{number}-3fa2b1",
-        "spec": "8 ranks on 2 nodes, torch (local)",
-        "provider": "local",
-        "nodes": 2,
-        "ranks_per_node": 4,
-        "accelerator": None,
-        "framework": ("torch",),
-        "keep": False,
-        "started": 1000.0 - number,
-        "generation": 1,
-        "client": ClientRow(5, "here", "/home/a/train.ipynb", ""),
-        "where": "in use by the kernel of /home/a/train.ipynb (process 5)",
-        "doing": "idle",
-        "ranks": tuple(RankRow(rank, rank // 4, 100 + rank) for rank in range(8)),
-    }
-    return PoolRow(**{**known, **changes})
-
-
 def show(notebook, pools, progress=None):
     """Have the server tell of these pools, and of the progress of runs; returns how often it was asked."""
     asked = []
@@ -253,12 +233,28 @@ def show(notebook, pools, progress=None):
 def routed(notebook):
     yield
     notebook.page.unroute(POLL)
-    notebook.page.evaluate(THEME, "JupyterLab Light")
+    audits.dress(notebook, "Light")
 
 
-def test_what_pools_cost_and_do_in_light_and_dark(notebook, panel, status, routed):
+def busy_pools():
+    """Pools as they are seen at worst: one that runs and has cost most of its budget, one with lost ranks, one left."""
+    run = RunRow(7, "Cell In[7]", 0.0, tuple(range(8)))
+    cost = Cost(hourly=3.2, so_far=4.25, most=5.0, machines="2 × p5", source="AWS")
+    lost = tuple(RankRow(rank, 0, rank, "ended" if rank in (1, 3) else "") for rank in range(4))
+    cheap = Cost(hourly=0.05, so_far=0.0123, most=None, machines="", source="")
+    many = tuple(RankRow(rank, rank // 128, rank) for rank in range(256))
+    left = "left by a kernel of old.ipynb that is gone, ends itself in 9 min"
+    return [
+        row(0, run=run, doing="In[7] has been running for 4 min on 8 ranks", cost=cost),
+        row(1, ranks=lost, cost=cheap),
+        row(2, client=None, where=left, ranks=many, ranks_per_node=128),
+    ]
+
+
+def busy_progress():
+    """How far the first of them is, and what its ranks use."""
     gpu = Gpu(used=30_000_000_000, total=80_000_000_000, busy=90, celsius=61)
-    progress = RunProgress(
+    return RunProgress(
         number=7,
         written=0.0,
         headline="",
@@ -266,27 +262,11 @@ def test_what_pools_cost_and_do_in_light_and_dark(notebook, panel, status, route
         part=0.66,
         ranks=tuple(RankFigures(rank, 97.0, 600_000_000, gpu) for rank in range(8)),
     )
-    run = RunRow(7, "Cell In[7]", 0.0, tuple(range(8)))
-    cost = Cost(hourly=3.2, so_far=4.25, most=5.0, machines="2 × p5", source="AWS")
-    lost = tuple(RankRow(rank, 0, rank, "ended" if rank in (1, 3) else "") for rank in range(4))
-    show(
-        notebook,
-        [
-            row(0, run=run, doing="In[7] has been running for 4 min on 8 ranks", cost=cost),
-            row(
-                1,
-                ranks=lost,
-                cost=Cost(hourly=0.05, so_far=0.0123, most=None, machines="", source=""),
-            ),
-            row(
-                2,
-                client=None,
-                where="left by a kernel of old.ipynb that is gone, ends itself in 9 min",
-            ),
-        ],
-        progress,
-    )
-    status.get_by_text("3 pools · 24 ranks · $3.25/h", exact=True).wait_for()
+
+
+def test_what_pools_cost_and_do_in_light_and_dark(notebook, panel, status, routed):
+    show(notebook, busy_pools(), busy_progress())
+    status.get_by_text("3 pools · 272 ranks · $3.25/h", exact=True).wait_for()
     assert "sky-trouble" in status.get_attribute("class")
     assert (
         status.get_attribute("title")
@@ -301,11 +281,35 @@ def test_what_pools_cost_and_do_in_light_and_dark(notebook, panel, status, route
     assert "ranks 1,3 have ended" in cards.nth(1).inner_text()
     assert "$0.050/h · $0.012 so far" in cards.nth(1).inner_text()
     notebook.screenshot("panel-light")
-    notebook.page.evaluate(THEME, "JupyterLab Dark")
-    notebook.page.locator("body[data-jp-theme-light='false']").wait_for(state="attached")
-    notebook.page.locator("#jupyterlab-splash").wait_for(state="detached")
+    audits.dress(notebook, "Dark")
     notebook.screenshot("panel-dark")
     assert not notebook.console_errors
+
+
+@pytest.mark.parametrize(("theme", "width"), few(1, audits.LOOKS))
+def test_nothing_serious_is_in_the_way_of_anybody(notebook, panel, status, routed, theme, width):
+    audits.axe_core()
+    size = notebook.page.viewport_size
+    audits.dress(notebook, theme)
+    show(notebook, busy_pools(), busy_progress())
+    cards = panel.locator(".sky-pool")
+    until(lambda: cards.count() == 3)
+    notebook.page.set_viewport_size({"width": width, "height": 900})
+    # An answer, and one that is none.
+    press(cards.nth(0), "Where?")
+    cards.nth(0).locator(".sky-said.sky-trouble").wait_for()
+    form = panel.locator(".sky-new")
+    if form.get_attribute("open") is None:
+        panel.get_by_text("New pool").click()
+    panel.evaluate("node => node.scrollTo(0, 0)")
+    notebook.screenshot(f"panel-{theme.lower()}-{width}")
+    faults = audits.serious_faults(notebook, ".sky-panel", ".sky-status")
+    form.scroll_into_view_if_needed()
+    notebook.screenshot(f"form-{theme.lower()}-{width}")
+    faults += audits.serious_faults(notebook, ".sky-panel")
+    panel.get_by_text("New pool").click()
+    notebook.page.set_viewport_size(size)
+    assert not faults
 
 
 def test_nobody_is_asked_for_a_tab_that_is_hidden(notebook, panel, routed):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
 from later import Later
 from msgspec.structs import replace
 from picture import views
+from tiers import few
+from waiting import until
 
-from lab import pages
+from lab import audits, pages
 from skyward_nb.lab.run_pages import LogPage, RunNow
 from skyward_nb.logs.log_reader import LogLine
 from skyward_nb.picture.record import MIME
@@ -23,7 +24,6 @@ from skyward_nb.view.run_view import NoteTable
 
 nbformat = Later("nbformat")
 
-AXE = Path(__file__).parents[2] / "labextension/node_modules/axe-core/axe.min.js"
 RUN = re.compile(r"/skyward/runs/default-ab12cd/7(\?|$)")
 LOG = re.compile(r"/skyward/runs/default-ab12cd/7/log\?")
 HOSTILE = (
@@ -34,10 +34,6 @@ HIDE = """hidden => {
   Object.defineProperty(document, 'visibilityState', {configurable: true, value: hidden ? 'hidden' : 'visible'});
   document.dispatchEvent(new Event('visibilitychange'));
 }"""
-# What ranks displayed is theirs.
-AUDIT = """async () => (await axe.run({
-  include: [['.sky-record'], ['.sky-panel'], ['.sky-status']], exclude: [['.sky-figure']],
-})).violations"""
 SCROLL = """async () => {
   const node = document.querySelector('.sky-record .sky-out');
   let frames = 0;
@@ -136,16 +132,9 @@ def test_a_notebook_from_elsewhere_shows_runs_whole_and_runs_nothing(reader, kep
     assert reader.page.evaluate("window.hacked") is None
     assert not kept.locator("[onclick], [onerror], script").count()
     reader.screenshot("record-light")
-    reader.page.evaluate(
-        "jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})"
-    )
-    reader.page.locator("body[data-jp-theme-light='false']").wait_for(state="attached")
-    reader.page.locator("#jupyterlab-splash").wait_for(state="detached")
+    audits.dress(reader, "Dark")
     reader.screenshot("record-dark")
-    reader.page.evaluate(
-        "jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})"
-    )
-    reader.page.locator("body[data-jp-theme-light='true']").wait_for(state="attached")
+    audits.dress(reader, "Light")
     assert not reader.console_errors
 
 
@@ -194,10 +183,13 @@ def test_curves_say_what_ranks_have_at_the_pointer_and_by_keys(reader, kept):
 
 def test_the_full_log_is_read_by_pages(reader, kept):
     def answer(route):
-        begin = int(re.search(r"from=(-?\d+)", route.request.url)[1])
-        lines = tuple(LogLine(1, "stdout", f"log line {max(0, begin) + n}") for n in range(2000))
-        following = begin + 2000 if 0 <= begin < 6000 else None
-        body = msgspec.json.encode(LogPage(lines, following))
+        asked, count = (
+            int(re.search(rf"{each}=(-?\d+)", route.request.url)[1]) for each in ("from", "count")
+        )
+        begin = asked if asked >= 0 else 6000
+        lines = tuple(LogLine(1, "stdout", f"log line {begin + n}") for n in range(count))
+        following = begin + count if begin + count < 8000 else None
+        body = msgspec.json.encode(LogPage(lines, following, begin))
         route.fulfill(body=body, content_type="application/json")
 
     reader.page.route(LOG, answer)
@@ -207,6 +199,13 @@ def test_the_full_log_is_read_by_pages(reader, kept):
     while log.get_by_text("log line 4001").count() == 0:
         log.evaluate("node => { node.scrollTop = node.scrollHeight; }")
         reader.page.wait_for_timeout(20)
+    # From the end up, with each line once.
+    kept.get_by_role("button", name="End", exact=True).click()
+    log.get_by_text("log line 7999").wait_for(state="attached")
+    while log.get_by_text("[1] log line 0", exact=True).count() == 0:
+        log.evaluate("node => { node.scrollTop = 0; }")
+        reader.page.wait_for_timeout(20)
+    assert rows(log) == [f"[1] log line {n}" for n in range(8000)]
     with reader.page.expect_request(re.compile(r"/log\?.*search=x\+%26\+y")):
         kept.get_by_label("Search the output").fill("x & y")
     kept.get_by_label("Search the output").fill("")
@@ -288,23 +287,55 @@ def test_what_many_ranks_show_is_in_order_and_said_once(reader):
     assert not reader.console_errors
 
 
-def test_nothing_serious_is_in_the_way_of_anybody(reader, kept):
-    if not AXE.is_file():
-        pytest.skip("axe-core is not installed: npm ci in labextension")
-    reader.page.evaluate("jupyterapp.shell.activateById('skyward-nb-pools')")
-    reader.page.add_script_tag(content=AXE.read_text())
-    for width in (1200, 420):
-        reader.page.set_viewport_size({"width": width, "height": 900})
-        kept.scroll_into_view_if_needed()
-        found = reader.page.evaluate(AUDIT)
-        serious = [
-            (each["id"], [node["html"][:120] for node in each["nodes"]][:4])
-            for each in found
-            if each["impact"] in ("serious", "critical")
-        ]
-        reader.screenshot(f"record-{width}")
-        assert not serious
+@pytest.mark.parametrize(("theme", "width"), few(1, audits.LOOKS))
+def test_nothing_serious_is_in_the_way_of_anybody(reader, kept, theme, width):
+    audits.axe_core()
+    failed = reader.output(5).locator(".sky-record")
+    audits.dress(reader, theme)
+    reader.page.set_viewport_size({"width": width, "height": 900})
+    faults = []
+    for record, name in ((kept, "record"), (failed, "record-failed")):
+        record.scroll_into_view_if_needed()
+        record.get_by_label("Search the output").fill("e")
+        record.get_by_role("button", name="2", exact=True).click()
+        faults += audits.serious_faults(reader, ".sky-record")
+        reader.screenshot(f"{name}-{theme.lower()}-{width}")
+        record.get_by_label("Search the output").fill("")
+        record.get_by_role("button", name="all ranks").click()
     reader.page.set_viewport_size({"width": 1200, "height": 900})
+    audits.dress(reader, "Light")
+    assert not faults
+    assert not reader.console_errors
+
+
+def test_a_run_that_goes_on_is_asked_for_once_at_a_time_and_keeps_what_is_looked_at(reader):
+    held = []
+    reader.page.route(RUN, lambda route: held.append(route))
+    record = reader.output(4).locator(".sky-record")
+    record.scroll_into_view_if_needed()
+
+    def answer(state):
+        until(lambda: reader.page.evaluate("1") and held)
+        held.pop().fulfill(body=msgspec.json.encode(state), content_type="application/json")
+
+    for _ in range(4):
+        reader.page.evaluate(HIDE, False)
+        until(lambda: reader.page.evaluate("1") and held)
+        reader.page.wait_for_timeout(20)
+    assert len(held) == 1, "it waits for the answer"
+    answer(RunNow("live", picture_of(views.running(40))))
+    record.get_by_text("Running on 40 ranks").wait_for()
+    table = record.locator(".sky-table")
+    table.evaluate("node => { node.scrollTop = 200; node.focus(); }")
+    answer(RunNow("live", picture_of(replace(views.running(40), about="somewhat later"))))
+    record.get_by_text("somewhat later").wait_for()
+    assert table.evaluate("node => [node.scrollTop, node === document.activeElement]") == [
+        200,
+        True,
+    ]
+    answer(RunNow("gone"))
+    reader.page.unroute(RUN)
+    assert not reader.console_errors
 
 
 def test_a_run_that_ended_while_nobody_looked_is_seen_and_saved_as_it_ended(reader):

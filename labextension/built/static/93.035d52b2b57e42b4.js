@@ -154,6 +154,11 @@
   outline-offset: 1px;
 }
 
+.sky-ranks:focus-visible,
+.sky-answer > :focus-visible {
+  outline: 2px solid var(--jp-brand-color1);
+}
+
 .sky-button:disabled {
   border-color: var(--jp-border-color2);
   color: var(--jp-ui-font-color3);
@@ -362,6 +367,7 @@
 }
 
 .sky-table {
+  container-type: inline-size;
   max-height: 300px;
   overflow: auto;
 }
@@ -419,6 +425,12 @@
   border-radius: 4px;
   background: rgb(128 128 128 / 25%);
   overflow: hidden;
+}
+
+@container (max-width: 480px) {
+  .sky-gauge {
+    width: 60px;
+  }
 }
 
 .sky-fill {
