@@ -98,7 +98,7 @@ gallery: tools notebooks  ## and those on hosts, a Slurm cluster and rented mach
 	$(MAKE) docs
 
 bench: build/bench/bin/python  ## the speeds, side by side with the peers, in one run and one environment
-	.ci/install $< --torch '.[aws-test]' --requirement tests/benchmarks/peers.txt
+	.ci/install $< --torch '.[aws-test,lab-test]' --requirement tests/benchmarks/peers.txt
 	cd tests/benchmarks && ../../$< -m pytest -c bench.ini --benchmark-json=../../build/bench.json
 
 faults: $(STAMPS)/test  ## every fault at every moment, and a line cut at every byte; writes the table

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from cluster.box import Box, why_no_boxes
-from lab import labs, pages
-from lab.apart import Apart
+from lab import pages
 from leaks import leaves_nothing
 
-from frontends.classic import ClassicPage
-from frontends.environments import python_of
+from frontends.front_ends import opened, screenshot
 from skyward_nb.kernel import kernelspecs
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 TRAIN = """%%sky_remote nodes=2
 import pathlib, time
@@ -33,61 +24,6 @@ sky.rank()
 SLEEPS = "print('it sleeps')\nimport time\ntime.sleep(100)"
 PLAIN = "x = sky.rank()\nx"
 pytestmark = pytest.mark.extensive
-
-
-@dataclass(frozen=True)
-class FrontEnd:
-    """Its environment, the module that serves it, the way to a notebook, and who drives its page."""
-
-    environment: str
-    module: str
-    route: str
-    page: type[pages.NotebookPage] = pages.NotebookPage
-
-
-FRONT_ENDS = [
-    FrontEnd("lab44", "jupyterlab", "doc/tree"),
-    FrontEnd("notebook7", "notebook", "notebooks"),
-    FrontEnd("nbclassic", "nbclassic", "notebooks", ClassicPage),
-]
-
-
-@pytest.fixture(scope="module")
-def apart() -> Iterator[Apart]:
-    if reason := pages.missing():
-        pytest.skip(reason)
-    made = Apart(None if why_no_boxes() else Box("frontends"))
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def browser(apart: Apart, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with pages.chromium_at(apart, tmp_path_factory.mktemp("chromium")) as chromium:
-        yield chromium
-
-
-@pytest.fixture(scope="module", params=FRONT_ENDS, ids=lambda each: each.environment)
-def served(request, apart: Apart, tmp_path_factory: pytest.TempPathFactory):
-    """(front end, its server)."""
-    python = python_of(request.param.environment)
-    folder = tmp_path_factory.mktemp(request.param.environment)
-    with labs.lab_server(folder, apart, python, request.param.module) as server:
-        yield request.param, server
-
-
-def opened(browser: Browser, served, name: str, **kernel: str) -> pages.NotebookPage:
-    front_end, server = served
-    context = browser.new_context(viewport={"width": 1200, "height": 900})
-    pages.write_notebook(server.root / name, **kernel)
-    made = front_end.page(server, context, name, front_end.route)
-    # What Notebook 7 misses of its own as it opens.
-    made.console_errors.clear()
-    return made
-
-
-def screenshot(page: pages.NotebookPage, served, what: str) -> None:
-    page.screenshot(f"{served[0].environment}-{what}")
 
 
 def test_live_and_finished(browser, served):
