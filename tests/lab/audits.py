@@ -15,7 +15,7 @@ _PLACES = (
     "labextension/node_modules/axe-core/axe.min.js",
     "build/frontends/axe/axe_playwright_python/axe.min.js",
 )
-LOOKS = [("Dark", 420), ("Light", 420), ("Dark", 1200), ("Light", 1200)]
+LOOKS = [("Dark", 420), ("Light", 1200)]
 """Themes, and widths of the page in pixels."""
 
 # What ranks displayed is theirs.
