@@ -150,9 +150,11 @@ def test_how_often_the_server_is_asked(server, figure, who, tmp_path):
             shown.page.evaluate(HIDE, hidden)
             shown.page.wait_for_timeout(2000)  # one may be on its way
             asked.clear()
+            began = time.monotonic()
             shown.page.wait_for_timeout(20_000)
+            seconds = time.monotonic() - began
             polls = sum(POLL in each for each in asked)
-            counts[str(hidden)] = [polls / 20, (len(asked) - polls) / 20]
+            counts[str(hidden)] = [polls / seconds, (len(asked) - polls) / seconds]
         shown.page.evaluate(HIDE, False)
         shown.interrupt()
         shown.wait_idle()
@@ -162,7 +164,7 @@ def test_how_often_the_server_is_asked(server, figure, who, tmp_path):
         "requests of the panel and of a run that goes on, a second",
         f"visible {visible[0]:.2f} and {visible[1]:.2f}, hidden {unseen[0]:.2f} and {unseen[1]:.2f}",
         "1 each, and none while the tab is hidden",
-        max(visible) <= 1 and max(unseen) == 0,
+        max(visible) <= 1 + 1 / 20 and max(unseen) == 0,  # where the seconds begin is chance
     )
 
 
