@@ -53,9 +53,11 @@ class MachineFacts:
     """The paths of the `pythons` that have Python.h, which extensions in C are compiled with."""
     is_apart: bool = False
     """Whether `cache` was asked for: what uv keeps belongs there, too."""
+    names_python: bool = False
+    """Whether an interpreter was named, so that `pythons` and `uvs` were not looked for."""
 
 
-PROBE = r"""
+_FACTS = r"""
 say() { printf '%s=%s\n' "$1" "$2"; }
 printf '\nsky=facts\n'
 if command -v nvidia-smi >/dev/null 2>&1; then
@@ -103,6 +105,10 @@ say shm "$(room /dev/shm)"
 at=$cache
 while [ ! -d "$at" ] && [ "$at" != / ] && [ -n "$at" ]; do at=$(dirname "$at"); done
 say disk "$(room "$at")"
+"""
+"""What is asked of each machine."""
+
+_TOOLS = r"""
 seen=:
 python() {
   [ -x "$1" ] || return
@@ -142,9 +148,14 @@ for folder in "$own"/uv/python/cpython-3* "$HOME"/.local/share/uv/python/cpython
   "$HOME"/miniforge3 "$HOME"/mambaforge "$HOME"/miniconda3 "$HOME"/anaconda3 /opt/conda; do
   python "$folder/bin/python3"
 done
+"""
+"""Finds Pythons and copies of uv: each is started, which takes longer than all the rest."""
+
+_END = r"""
 wait
 say end facts
 """
+PROBE = f"{_FACTS}{_TOOLS}{_END}"
 
 _LIMIT = 60.0
 _NO_SHELL = {
@@ -160,13 +171,17 @@ _NAME = re.compile(r"\$(\w+)", re.ASCII)
 _UNSET = re.compile(r"^sky=unset (\w+)$", re.MULTILINE)
 
 
-async def probe(shell: Shell, cache: str | None = None) -> MachineFacts:
+async def probe(
+    shell: Shell, cache: str | None = None, *, interpreter: str | None = None
+) -> MachineFacts:
     """Ask a machine for its facts; raises `HostNotReady` without an answer, and `ShellGone`.
 
-    `cache` is the folder for environments, if one was asked for, as the shell there spells it.
+    `cache` is the folder for environments, if one was asked for, as the shell there spells it. Where an `interpreter`
+    is named, no other Python is looked for.
     """
+    script = f"{_FACTS}say named interpreter\n{_END}" if interpreter else PROBE
     try:
-        ran = await shell.run(f"apart=\n{_asked(cache) if cache else ''}{PROBE}", limit=_LIMIT)
+        ran = await shell.run(f"apart=\n{_asked(cache) if cache else ''}{script}", limit=_LIMIT)
     except TimeoutError:
         raise HostNotReady(
             shell.name,
@@ -240,6 +255,7 @@ def read_facts(out: bytes) -> MachineFacts | None:
         lacks=tuple(said.get("lacks", ())),
         headers=tuple(said.get("headers", ())),
         is_apart=word("apart") == "yes",
+        names_python=word("named") == "interpreter",
     )
 
 
@@ -250,7 +266,7 @@ def described(facts: MachineFacts) -> Iterator[str]:
         f"{spell_size(facts.memory)} of memory"
     )
     yield f"user {facts.user} ({facts.uid}), shell {facts.shell or 'unknown'}, home {facts.home}"
-    for name, tools in (("Python", facts.pythons), ("uv", facts.uvs)):
+    for name, tools in () if facts.names_python else (("Python", facts.pythons), ("uv", facts.uvs)):
         found = ", ".join(f"{tool.version} ({tool.path})" for tool in tools)
         yield f"{name} {found}" if found else f"no {name}"
     driver = f", driver {facts.driver}" if facts.driver else ""

@@ -46,8 +46,12 @@ def spoken(script: str) -> bytes:
 
     The script finds the umask of the login in `login_umask`.
     """
-    text = f"login_umask=$(umask)\numask 077\n{script}".replace("\\", r"\\").replace("\n", r"\n")
-    return f"{text}\n".encode()
+    return one_line(f"login_umask=$(umask)\numask 077\n{script}") + b"\n"
+
+
+def one_line(text: str) -> bytes:
+    """A text as one line that `printf %b` reads, without its end."""
+    return text.replace("\\", r"\\").replace("\n", r"\n").encode()
 
 
 def unheard(_line: str) -> None:

@@ -93,12 +93,12 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._signalled_to_end)
         loop.add_signal_handler(signal.SIGINT, lambda: None)
-        loop.add_signal_handler(
-            signal.SIGUSR2, lambda: self._ranks.reclaim(spot_notices.signalled())
-        )
+        loop.add_signal_handler(signal.SIGUSR2, self._reclaim)
         self._refresher.begin(loop)
         if spot_notices.are_wanted():
             self._begin_task(spot_notices.watch_notices(self._ranks.reclaim))
+        if (after := spot_notices.comes_after()) is not None:
+            loop.call_later(after, self._reclaim)
         if self._ttl:
             loop.call_later(self._ttl, self._leave, f"its time is over (ttl={self._ttl:g}s)")
         self._say_ready()
@@ -112,6 +112,9 @@ class Agent:
         for task in list(self._tasks):
             task.cancel()
         self._stop_listening()
+
+    def _reclaim(self) -> None:
+        self._ranks.reclaim(spot_notices.signalled())
 
     def _say_ready(self) -> None:
         """Tell the process that started the agent; without it nobody else can find the agent."""

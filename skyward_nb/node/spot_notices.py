@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -27,6 +28,7 @@ _LIMIT = 2.0
 _TOKEN = "PUT /latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds: 21600"
 _ACTION = "GET /latest/meta-data/spot/instance-action"
 _MOST = 1 << 16
+_BEGAN = time.monotonic()
 
 
 class _Action(msgspec.Struct, frozen=True):
@@ -78,11 +80,28 @@ def are_wanted() -> bool:
     return os.environ.get(VARIABLE) == "1"
 
 
+def comes_after() -> float | None:
+    """Seconds from the agent's start after which there is a notice in any case; None where a signal alone brings one."""
+    _, after = _by_signal()
+    return float(after) if after.isdecimal() else None
+
+
 def signalled() -> MachineReclaimed:
-    """The notice that a signal is, by `SKYWARD_NOTICES=signal:SECONDS[:pod]`: that machine's time is over soon."""
-    _, _, rest = os.environ.get(VARIABLE, "").partition(":")
-    seconds, _, kind = rest.partition(":")
-    end = datetime.now(UTC) + timedelta(seconds=int(seconds) if seconds.isdecimal() else 0)
+    """The notice that a signal is, by `SKYWARD_NOTICES=signal:SECONDS[:pod|:AFTER]`: the machine's time is over soon.
+
+    With `AFTER`, the end is known: so many seconds, and `SECONDS`, after the agent's start.
+    """
+    seconds, kind = _by_signal()
+    left = float(seconds) if seconds.isdecimal() else 0.0
+    if (after := comes_after()) is not None:
+        left = max(0.0, after + left - (time.monotonic() - _BEGAN))
+    end = datetime.now(UTC) + timedelta(seconds=left)
     return MachineReclaimed(
         POD_ENDS if kind == "pod" else TIME_LIMIT, end.strftime("%Y-%m-%dT%H:%M:%SZ")
     )
+
+
+def _by_signal() -> tuple[str, str]:
+    _, _, rest = os.environ.get(VARIABLE, "").partition(":")
+    seconds, _, kind = rest.partition(":")
+    return seconds, kind

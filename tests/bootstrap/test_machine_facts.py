@@ -204,3 +204,13 @@ def test_a_folder_that_others_may_write_to_is_refused_and_nothing_in_it_runs(tmp
     found = asyncio.run(probe(home, f"{tmp_path}/link"))
     assert (found.lacks, found.cache) == ((), str(shared))
     assert (tmp_path / "ran").exists()
+
+
+def test_where_an_interpreter_is_named_no_other_is_looked_for(shell):
+    found = asyncio.run(probe(shell, interpreter="/usr/bin/python3"))
+    every = asyncio.run(probe(shell))
+    assert found.names_python and not every.names_python
+    assert (found.pythons, found.uvs) == ((), ())
+    assert replace(found, pythons=every.pythons, uvs=every.uvs, headers=every.headers, names_python=False,
+                   shm_free=0, disk_free=0) == replace(every, shm_free=0, disk_free=0)  # fmt: skip
+    assert not [line for line in described(found) if "Python" in line or "uv" in line]

@@ -1,6 +1,8 @@
 """Whether a machine is taken back: asked of a server that answers as metadata do, or worse."""
 
 import asyncio
+import time
+from datetime import datetime
 
 import pytest
 
@@ -69,3 +71,16 @@ def test_a_notice_is_seen_whatever_was_answered_before(watched, tokens, actions,
 def test_a_notice_is_seen_within_five_seconds():
     """Just after a look there may be one, and the next look takes as long as it may."""
     assert spot_notices._EVERY + spot_notices._LIMIT < 5
+
+
+@pytest.mark.parametrize(
+    ("said", "after", "left"),
+    [("signal:120", None, 120), ("signal:20:pod", None, 20), ("signal:30:25", 25.0, 45), ("signal:9:0", 0.0, 0)],
+)  # fmt: skip
+def test_how_an_agent_is_told_of_its_end_by_a_signal_or_a_timer(monkeypatch, said, after, left):
+    """Ten seconds after its start; with a timer the end is known, whenever the signal comes."""
+    monkeypatch.setenv(spot_notices.VARIABLE, said)
+    monkeypatch.setattr(spot_notices, "_BEGAN", time.monotonic() - 10)
+    assert spot_notices.comes_after() == after
+    at = datetime.fromisoformat(spot_notices.signalled().at).timestamp()
+    assert at == pytest.approx(time.time() + left, abs=2)

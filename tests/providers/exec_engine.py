@@ -33,9 +33,9 @@ class Engine:
     def argv_for(self, words):
         return ["sh", "-c", "exit 1"] if self.is_cut else list(words)
 
-    def line(self, node: int) -> ExecLine:
-        keep = self.keep_of(node)
-        return ExecLine(f"n{node}", self.argv_for, prelude=prelude(str(keep)))
+    def line(self, node: int, *, is_new: bool = False) -> ExecLine:
+        before = prelude(str(self.keep_of(node)))
+        return ExecLine(f"n{node}", self.argv_for, prelude=before, keeps_command=is_new)
 
     def keep_of(self, node: int) -> Path:
         return self.folder / f"keep{node}"
@@ -52,7 +52,8 @@ class Engine:
         self.begin(spec.nodes)
         while any(not (self.keep_of(node) / "env").exists() for node in range(spec.nodes)):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        readied = await made_ready(spec, [self.line(node) for node in range(spec.nodes)], tell)
+        lines = [self.line(node, is_new=True) for node in range(spec.nodes)]
+        readied = await made_ready(spec, lines, tell)
         return tuple(
             self._machine(spec, pool_id, node, line, environment)
             for node, (line, environment) in enumerate(readied)

@@ -20,7 +20,7 @@ from waiting import until
 from skyward_nb.bootstrap.remote_shell import NotOffered, ShellGone
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Output, Phase
-from skyward_nb.providers.far import exec_line, host_setup, relay
+from skyward_nb.providers.far import exec_line, host_setup, relay, script_loop
 from skyward_nb.providers.far.exec_line import ExecLine, here
 from skyward_nb.providers.far.keeper import first, prelude
 from skyward_nb.words.errors import PoolError, StartError
@@ -276,6 +276,95 @@ def test_a_stream_joins_a_socket_there_and_ends_with_either_end(place, no_leaks)
                 each.close()
 
     asyncio.run(talk())
+
+
+class Begun(list):
+    """The commands that were begun for a line."""
+
+    def __call__(self, words):
+        self.append(words)
+        return words
+
+
+def test_scripts_that_follow_one_another_and_the_stream_after_them_share_a_command(place, no_leaks):
+    begun, heard = Begun(), []
+
+    async def talk():
+        line = ExecLine("n0", begun, prelude="x='a \"b\"'", keeps_command=True)
+        said = b"100 %s \\n\xff\n\n"
+        script = 'printf %s "$x"; cat; echo one >&2; printf two >&2; x=2; exit 3'
+        ran = await line.run(script, data=said, heard=heard.append)
+        assert (ran.code, ran.out, ran.err) == (3, b'a "b"' + said, "one\ntwo")
+        assert heard == ["one", "two"]
+        ran = await line.run('head -c 300000 /dev/zero; echo "$x"; cat; umask; echo "$login_umask"')
+        assert ran.out == b"\0" * 300_000 + f'a "b"\n0077\n{umask:04o}\n'.encode()
+        assert len(begun) == 1
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(place / "s"))
+            listener.listen()
+            near = await line.stream(str(place / "s"))
+            assert len(begun) == 1
+            far, _ = listener.accept()
+            with near, far:
+                near.sendall(b"there")
+                assert far.recv(5, socket.MSG_WAITALL) == b"there"
+                far.sendall(b"back")
+                assert near.recv(4, socket.MSG_WAITALL) == b"back"
+        assert (await line.run("echo on")).out == b"on\n"
+        with pytest.raises(ConnectionRefusedError):
+            await line.stream("/nowhere/at/all/s")
+        assert len(begun) == 2
+        await line.close()
+
+    umask = os.umask(0o022)
+    os.umask(umask)
+    asyncio.run(talk())
+
+
+def test_what_cannot_share_a_command_has_one_of_its_own(monkeypatch, no_leaks):
+    begun, heard = Begun(), []
+
+    async def talk():
+        line = ExecLine("n0", begun, keeps_command=True)
+        both = await asyncio.gather(line.run("read word; echo $word"), line.run("echo 2"))
+        assert [each.out for each in both] == [b"\n", b"2\n"]
+        assert len(begun) == 2
+        for data in (b"\0", b"a" * 100_000):
+            assert (await line.run("cat", data=data)).out == data
+        assert len(begun) == 4
+        # After one that took too long, and one whose command was ended, there is another.
+        with pytest.raises(TimeoutError):
+            await line.run("sleep 600", limit=0.2)
+        assert (await line.run("echo on")).out == b"on\n"
+        assert len(begun) == 5
+        process = line._kept._loop.process
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        going = asyncio.ensure_future(line.run("echo here >&2; sleep 600", heard=heard.append))
+        while not heard:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert len(begun) == 6
+        (process,) = psutil.Process().children()
+        os.killpg(process.pid, signal.SIGKILL)
+        with pytest.raises(ShellGone):
+            await going
+        assert (await line.run("echo on")).out == b"on\n"
+        assert len(begun) == 7
+        monkeypatch.setattr(script_loop, "_REST", 0.0)
+        assert (await line.run("echo last")).out == b"last\n"
+        await asyncio.to_thread(until, lambda: {*psutil.Process().children()} <= before)
+        await line.close()
+
+    before = {*psutil.Process().children()}
+    asyncio.run(talk())
+
+
+def test_a_command_that_is_kept_and_does_not_reach_the_machine_is_a_lost_line():
+    refused = ["sh", "-c", "echo 'srun: error: Invalid job id' >&2; exit 1"]
+    for argv, why in ((refused, "Invalid job id"), (["no-such-program"], "no program no-such")):
+        line = ExecLine("n0", lambda words, argv=argv: argv, keeps_command=True)
+        with pytest.raises(ShellGone, match=f"n0: .*{why}"):
+            asyncio.run(line.run("echo here"))
 
 
 # ── pools ───────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,6 @@ import signal
 import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
 from waiting import until
 
@@ -46,20 +45,16 @@ def keeper(no_leaks):
 def test_a_notice_that_comes_before_the_keeper_listens_ends_nothing(keeper, tmp_path):
     slow = tmp_path / "mkdir"
     slow.write_text(
-        f'#!/bin/sh\nuntil [ -e {tmp_path}/go ]; do sleep 0.02; done\nexec /bin/mkdir "$@"\n'
+        f'#!/bin/sh\n: >{tmp_path}/here\nuntil [ -e {tmp_path}/go ]; do sleep 0.02; done\nexec /bin/mkdir "$@"\n'
     )
     slow.chmod(0o755)
-    program = step_arguments(PoolSpec(name="p", provider="slurm"), "p-1", None, 0.0)[-1]
+    program = step_arguments(PoolSpec(name="p", provider="slurm"), "p-1")[-1]
     job = str(os.getpid())
     shell = keeper(
         program, PATH=f"{tmp_path}:{os.environ['PATH']}", SLURM_JOB_ID=job, SLURMD_NODENAME="c1"
     )
-
-    def has_told():
-        return [each for each in psutil.process_iter(["cmdline"])
-                if each.info["cmdline"] == ["sleep", "10"] and os.getsid(each.pid) == shell.pid]  # fmt: skip
-
-    until(lambda: has_told() or shell.poll() is not None)
+    until((tmp_path / "here").exists)
+    shell.send_signal(signal.SIGUSR2)
     (tmp_path / "go").touch()
     until(lambda: Path(keep_of("p-1", job, "c1"), "env").exists() or shell.poll() is not None)
     assert shell.poll() is None

@@ -55,7 +55,7 @@ class Slurm:
         if '"%i' in words:
             return "".join(f"{job} {name}\n" for job, name in self.jobs.items())
         return "".join(
-            f"{job}|RUNNING|gpu||||c[1-2]|None\n" for job in self.jobs if self.is_meant(job, words)
+            f"{job}|RUNNING|gpu|||||c[1-2]|None\n" for job in self.jobs if self.is_meant(job, words)
         )
 
 

@@ -252,9 +252,11 @@ def test_from_a_machine_without_slurm_by_its_login_node(slurm, cluster, tmp_path
 
 @pytest.mark.extensive
 def test_the_time_limit_is_told_before_and_said_afterwards(slurm, cluster):
-    """A limit below the notice's 120 s: Slurm sends the signal as soon as it looks, and ends the job later."""
-    pool, events = slurm(nodes=1, job={"extra": ("--time=1",)}), []
-    pool.start(lambda _: None)
+    """Also where Slurm's signal came before there was an agent, as with short limits, or comes too late."""
+    pool, events = slurm(nodes=1, job={"extra": ("--time=1", "--signal=B:USR2@1")}), []
+    pool.start(events.append)
+    said = [each.text for each in events if isinstance(each, Remark)]
+    assert any(f"job {job_of(pool)} has" in each and "sky.on_preempt" in each for each in said)
     body = """
 import time
 import skyward_nb as sky
@@ -265,6 +267,24 @@ time.sleep(600)
     with pytest.raises(PoolError, match="its time limit was reached: ask for more with ttl="):
         pool.run(request(pool, body), events.append)
     assert "saved" in "".join(each.text for each in events if isinstance(each, Output))
+
+
+@pytest.mark.extensive
+def test_slurms_own_signal_is_passed_on(slurm, cluster):
+    """Of five minutes it comes within two; the agent of a limit that is not short has no timer of its own."""
+    pool, events = slurm(nodes=2, job={"extra": ("--time=5", "--signal=B:USR2@200")}), []
+    pool.start(events.append)
+    assert not [each for each in events if isinstance(each, Remark)]
+    body = """
+import threading
+import skyward_nb as sky
+told = threading.Event()
+sky.on_preempt(told.set)
+assert told.wait(150)
+"""
+    pool.look(lambda _: None)
+    outcome = pool.run(request(pool, body), lambda _: None)
+    assert not outcome.failed
 
 
 @pytest.mark.extensive
@@ -363,13 +383,15 @@ def test_why_srun_starts_no_keepers_in_a_job_that_is_there_is_told(slurm, cluste
 
 @pytest.mark.extensive
 def test_keepers_in_a_job_that_is_there_are_told_before_its_time_limit(slurm, cluster):
-    """As of the job's own, `sky.on_preempt` functions run; the limit is below the notice's 120 s."""
+    """As of the job's own, `sky.on_preempt` functions run; of a short limit half is the notice."""
     mine = cluster.say(
-        "sbatch", "--parsable", "-N2", "--exclusive", "--time=2", "--wrap", "sleep 600"
+        "sbatch", "--parsable", "-N2", "--exclusive", "--time=1", "--wrap", "sleep 600"
     )
     until(lambda: cluster.queue() == [f"{mine} RUNNING"])
     pool, events = slurm(nodes=1, job={"job": mine}), []
-    pool.start(lambda _: None)
+    pool.start(events.append)
+    said = [each.text for each in events if isinstance(each, Remark)]
+    assert any(f"job {mine} has" in each and "sky.on_preempt" in each for each in said)
     body = """
 import threading
 import skyward_nb as sky

@@ -12,7 +12,9 @@ from skyward_nb.options.defaults import Default, with_defaults
 from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import check_fits
 from skyward_nb.providers.far.keeper import KEEPER
+from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.slurm import login_node
+from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.batch_script import (
     arguments,
     batch_script,
@@ -21,6 +23,7 @@ from skyward_nb.providers.slurm.batch_script import (
     step_arguments,
     step_script,
 )
+from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.job_states import (
     JobState,
     read_states,
@@ -33,10 +36,19 @@ from skyward_nb.providers.slurm.job_states import (
 from skyward_nb.providers.slurm.login_node import over_login, through_login
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.words.errors import OptionError, PoolError
+from skyward_nb.words.slurm_access import SlurmAccess
 
 
 def job(state="PENDING", reason="None", **fields):
-    whole = {"partition": "gpu", "submitted": "", "starts": "", "ends": "", "nodes": "", **fields}
+    whole = {
+        "partition": "gpu",
+        "submitted": "",
+        "starts": "",
+        "ends": "",
+        "left": None,
+        "nodes": "",
+        **fields,
+    }
     return JobState(job="12", state=state, reason=reason, **whole)
 
 
@@ -178,7 +190,7 @@ def test_the_script_loads_modules_runs_lines_and_starts_keepers():
     script = batch_script(spec_for("default", provider=source), "p-1")
     lines = script.splitlines()
     assert lines[0] == "#!/bin/bash -l"
-    assert lines[2:4] == ["module load cuda/12.4 || exit", "ulimit -n 4096"]
+    assert lines[2:5] == ["trap '' USR2", "module load cuda/12.4 || exit", "ulimit -n 4096"]
     assert KEEPER.replace("'", "'\"'\"'") in script
     assert "/tmp/.skyward-p-1.$SLURM_JOB_ID.$SLURMD_NODENAME" in script
     assert batch_script(spec("provider=slurm"), "p-1").startswith("#!/bin/sh\n")
@@ -221,11 +233,38 @@ def test_a_container_is_run_by_what_the_site_has():
     assert any("where it knows that (pyxis), else as here" in line for line in shown)
 
 
-def test_keepers_of_a_job_that_is_there_are_told_when_time_is_short():
-    there = spec("provider=slurm job=12")
-    assert "-USR2 $$" in step_script(there, "p-1", "12", ["c1"], notice=90.7)
-    assert "$(date +%s) + 90)" in step_script(there, "p-1", "12", ["c1"], notice=90.7)
-    assert "date" not in step_script(there, "p-1", "12", ["c1"])
+@pytest.mark.parametrize(
+    ("ttl", "notice"), [("10s", 30), ("1m", 30), ("3m", 90), ("4m", 120), ("2h", 120)]
+)
+def test_half_of_a_short_time_limit_is_the_notice(ttl, notice):
+    assert f"--signal=B:USR2@{notice}" in arguments(spec(f"provider=slurm ttl={ttl}"), "p-1")
+
+
+@pytest.mark.parametrize(
+    ("left", "is_current", "said", "is_told"),
+    [
+        (None, False, "signal:120", False),
+        (7200.0, False, "signal:120", False),  # Slurm's signal comes long after the agent is there
+        (200.0, False, "signal:100:100", True),
+        (230.0, False, "signal:115", True),
+        (300.0, False, "signal:120", False),
+        (209.0, True, "signal:105:104", True),
+        (7200.0, True, "signal:120:7080", False),  # there is no signal
+        (None, True, "signal:120", False),
+        (20.0, True, "signal:10:10", True),
+    ],
+)
+def test_an_agent_knows_of_the_time_limit_where_the_signal_may_come_before_it(
+    tmp_path, monkeypatch, left, is_current, said, is_told
+):
+    record = JobRecord(
+        pool_id="p", maker=MakerProcess.this(), access=SlurmAccess(), is_current=is_current
+    )
+    made, told = Allocation(record, None), []
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
+    made._limited(job("RUNNING", left=left), told.append)
+    assert made.notice() == said
+    assert bool(told) == is_told
 
 
 def test_a_dry_run_shows_what_would_be_submitted():
@@ -243,13 +282,14 @@ def test_a_dry_run_shows_what_would_be_submitted():
 
 def test_answers_of_squeue_are_read():
     out = (
-        "12|PENDING|gpu|2026-11-25T14:02:09|N/A|N/A||Resources\n"
-        "13|PENDING|gpu|N/A|N/A|N/A||Nodes required for job are DOWN, DRAINED or a|b\n"
+        "12|PENDING|gpu|2026-11-25T14:02:09|N/A|N/A|UNLIMITED||Resources\n"
+        "13|PENDING|gpu|N/A|N/A|N/A|9:58||Nodes required for job are DOWN, DRAINED or a|b\n"
         "a line of a login script\n"
     )
     first, second = read_states(out)
     assert (first.submitted, first.starts, first.waits) == ("2026-11-25T14:02:09", "", True)
     assert second.reason.endswith("a|b")
+    assert (first.left, second.left) == (None, 598.0)
 
 
 def test_where_a_job_stands_is_said_in_plain_words():

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 import posixpath
-import signal
 import socket
 from asyncio.subprocess import PIPE, Process
 from collections import deque
@@ -26,6 +24,7 @@ from skyward_nb.bootstrap.remote_shell import (
 )
 from skyward_nb.bootstrap.script_shell import ScriptShell
 from skyward_nb.providers.far.loopback_port import served_at_loopback
+from skyward_nb.providers.far.script_loop import MOST_DATA, KeptCommand, end
 from skyward_nb.providers.host import RELAY
 
 ArgvFor = Callable[[Sequence[str]], Sequence[str]]
@@ -54,8 +53,9 @@ class ExecLine(ScriptShell):
 
     `first` is a script that returns when the machine is ready for others, and exits with `NOT_READY` if it will not be: it
     runs before the first one, and in the same command, or by `waits_by` where scripts run in what is not there before, as
-    in a container. `environ` is the environment of the commands here, None: that of
-    this process; lines of their stderr that are `noise` are left out.
+    in a container. With `keeps_command`, scripts that follow one another within seconds share a command, and so does the
+    stream after them. `environ` is the environment of the commands here, None: that of this process; lines of their stderr
+    that are `noise` are left out.
     """
 
     reaching: str = "reaching machines"
@@ -73,6 +73,7 @@ class ExecLine(ScriptShell):
         waits_by: ArgvFor | None = None,
         noise: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
+        keeps_command: bool = False,
     ) -> None:
         self.name: str = name
         self.place: str = place or name
@@ -85,6 +86,8 @@ class ExecLine(ScriptShell):
         self._noise = tuple(noise)
         self._environ = environ
         self.beat: float = _BEAT if first else 0.0
+        self._kept = KeptCommand(lambda: self._joined(["/bin/sh", "-c", LINE]))
+        self._keeps_command = keeps_command
         self._streams: set[Process] = set()
         self._watching: set[asyncio.Task[None]] = set()
 
@@ -99,23 +102,24 @@ class ExecLine(ScriptShell):
 
     async def close(self) -> None:
         """End the streams."""
+        await self._kept.close()
         for process in [*self._streams]:
-            _end(process)
+            end(process)
         if self._watching:
             await asyncio.wait([*self._watching])
 
     # ── streams ─────────────────────────────────────────────────────────────────────────
 
     async def stream(self, path: str, over: int | None = None) -> socket.socket:
-        """See `Line.stream`; each is a command of its own."""
+        """See `Line.stream`; each is a command of its own, or what was kept for scripts."""
         del over
-        near, far = socket.socketpair()
+        words = ["/bin/sh", "-c", _JOIN, RELAY, *posixpath.split(path)]
         said = deque[bytes](maxlen=_LAST_LINES)
-        process: Process | None = None
+        kept = self._kept.take()
+        process, near = (kept.process, kept.near) if kept else await self._joined(words)
         try:
-            with far:
-                words = ["/bin/sh", "-c", _JOIN, RELAY, *posixpath.split(path)]
-                process = await self._start(words, far.fileno(), far.fileno())
+            if kept is not None:
+                await kept.become(words)
             watching = asyncio.ensure_future(self._watch(process, said))
             self._watching.add(watching)
             watching.add_done_callback(self._watching.discard)
@@ -126,8 +130,7 @@ class ExecLine(ScriptShell):
                     await asyncio.wait([watching])
         except BaseException as error:
             near.close()
-            if process is not None:
-                _end(process)
+            end(process)
             if isinstance(error, TimeoutError):
                 why = f"it did not answer in {_ANSWER_LIMIT:g} s"
                 raise OSError(errno.ETIMEDOUT, why) from None
@@ -141,6 +144,16 @@ class ExecLine(ScriptShell):
         raise OSError(errno.ECONNRESET, _text(said) or "the command that reaches it ended at once")
 
     way = stream
+
+    async def _joined(self, words: Sequence[str]) -> tuple[Process, socket.socket]:
+        """Start a command; it, and its stdin and stdout."""
+        near, far = socket.socketpair()
+        try:
+            with far:
+                return await self._start(words, far.fileno(), far.fileno()), near
+        except BaseException:
+            near.close()
+            raise
 
     async def _watch(self, process: Process, said: deque[bytes]) -> None:
         """Keep the last words of a stream's command until it has ended."""
@@ -201,16 +214,14 @@ class ExecLine(ScriptShell):
         *,
         may_wait: bool,
     ) -> ScriptResult:
-        process = await self._start(["/bin/sh", "-c", LINE], PIPE, PIPE, argv_for)
-        try:
-            async with asyncio.timeout(limit):
-                # Its first byte says that it runs there: else the words are those of the command here.
-                whole = f"printf {_BEGUN.decode()}\n{script}"
-                ran = await _talk(process, spoken(whole), parts, self._heard(heard), told)
-        finally:
-            if process.returncode is None:
-                _end(process)
-                await process.wait()
+        # Its first byte says that it runs there: else the words are those of the command here.
+        whole = f"printf {_BEGUN.decode()}\n{script}"
+        data = _small(parts) if self._keeps_command and argv_for is self._argv_for else None
+        if data is not None and not self._kept.is_busy:
+            ran = await self._kept.run(whole, data, limit, self._heard(heard))
+            told(len(data))
+        else:
+            ran = await self._by_itself(argv_for, spoken(whole), parts, limit, heard, told)
         said = _last(self._without_noise(ran.err)) or _last(ran.err)
         if not ran.out.startswith(_BEGUN):
             raise ShellGone(f"{self.name}: {said or f'it ended with {ran.code}'}")
@@ -219,6 +230,24 @@ class ExecLine(ScriptShell):
         if may_wait and ran.code == NOT_READY:
             raise ShellGone(f"{self.name}: {said}")
         return ScriptResult(ran.code, ran.out[len(_BEGUN) :], self._without_noise(ran.err))
+
+    async def _by_itself(
+        self,
+        argv_for: ArgvFor,
+        first: bytes,
+        parts: Iterable[bytes],
+        limit: float | None,
+        heard: Callable[[str], None],
+        told: Callable[[int], None],
+    ) -> ScriptResult:
+        process = await self._start(["/bin/sh", "-c", LINE], PIPE, PIPE, argv_for)
+        try:
+            async with asyncio.timeout(limit):
+                return await _talk(process, first, parts, self._heard(heard), told)
+        finally:
+            if process.returncode is None:
+                end(process)
+                await process.wait()
 
     def _heard(self, heard: Callable[[str], None]) -> Callable[[str], None]:
         return lambda line: None if self._is_noise(line) else heard(line)
@@ -302,10 +331,10 @@ async def _talk(
     return ScriptResult(code, out, "".join(lines))
 
 
-def _end(process: Process) -> None:
-    """Kill a command and what it has started here; its end on the machine follows."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+def _small(parts: Iterable[bytes]) -> bytes | None:
+    """The stdin of a script that may share a command; None for what is long, or no text."""
+    data = b"".join(parts) if isinstance(parts, list) else None
+    return data if data is not None and len(data) <= MOST_DATA and b"\0" not in data else None
 
 
 def _text(said: Iterable[bytes]) -> str:

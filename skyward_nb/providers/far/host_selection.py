@@ -117,7 +117,7 @@ async def _healthy(spec: PoolSpec, line: Line, tell: Tell) -> MachineFacts:
         note(tell, line, "login", f"{line.place}, after {time.monotonic() - began:.2f} s")
         if spec.provider == "aws" and await instance_store.prepare(line):
             note(tell, line, "machine", f"a disk of its own at {FOLDER}")
-        facts = await probe(line, spec.cache)
+        facts = await probe(line, spec.cache, interpreter=spec.image.interpreter)
         note(tell, line, "machine", "\n".join(described(facts)))
         if spec.provider == "aws" and _too_few_gpus(spec, facts):
             facts = await _with_driver(spec, line, facts, tell)
@@ -141,7 +141,7 @@ async def _with_driver(spec: PoolSpec, line: Line, facts: MachineFacts, tell: Te
     while (lack := _too_few_gpus(spec, facts)) and time.monotonic() < until:
         tell(Phase(f"waiting for the GPUs of {line.name}: {lack}"))
         await asyncio.sleep(_DRIVER_PAUSE)
-        facts = await probe(line, spec.cache)
+        facts = await probe(line, spec.cache, interpreter=spec.image.interpreter)
         note(tell, line, "machine", spell_gpus(facts.gpus))
     return facts
 

@@ -188,7 +188,7 @@ async def installed(
     earlier = digest_of(present.python)
     try:
         await line.reached()
-        facts = await probe(line, spec.cache)
+        facts = await probe(line, spec.cache, interpreter=spec.image.interpreter)
         if earlier:
             await version_locks.learn(line, present.python, earlier)
     except (ShellGone, OSError, TimeoutError) as gone:

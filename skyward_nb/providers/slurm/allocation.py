@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from skyward_nb.protocol.events import Phase
+from skyward_nb.protocol.events import Phase, Remark
 from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.take_down import taken_down
 from skyward_nb.providers.slurm.batch_script import (
-    NOTICE,
     arguments,
     batch_script,
+    notice_of,
     step_script,
 )
 from skyward_nb.providers.slurm.controller import (
@@ -31,6 +31,7 @@ from skyward_nb.providers.slurm.job_states import (
     JobState,
     spell_again,
     spell_end,
+    spell_refused,
     spell_waiting,
     why_never,
 )
@@ -38,7 +39,7 @@ from skyward_nb.words.errors import NodesRefused, StartError
 from skyward_nb.words.slurm_access import CURRENT, ContainerRuntime
 from skyward_nb.words.spec import PoolSpec
 
-_FIRST_LOOK, _LONGER = 0.2, 1.2
+_FIRST_LOOK, _LONGER = 0.1, 1.3
 _LOOK = 2.0
 _LATER = 60.0
 _LATER_LOOK = 10.0
@@ -50,8 +51,10 @@ _WITH_CONTAINER = 60.0
 """As much as its container, which the job removes from its nodes at its end, may be large."""
 _END_LIMIT = 90.0
 _ASK_AGAIN = 2.0
-_KNOWN_AT_LAST = 6.0
+_COMPLETING_LOOK, _KNOWN_AT_LAST = 0.2, 6.0
 _SILENT_LIMIT = 300.0
+_SURELY_HEARD = 210
+"""Seconds of a time limit of which the signal comes once an agent listens: the notice, Slurm's minute, and a slow start."""
 
 
 class Allocation:
@@ -65,6 +68,9 @@ class Allocation:
         self._ending: asyncio.Task[str] | None = None
         self._asking: asyncio.Task[str] | None = None
         self._asked = 0.0
+        self._notice = notice_of(None)
+        self._ends: float | None = None
+        """When its time limit is reached, by this process's clock; None without one."""
         self._has_ended = False
         """Whether Slurm has said that the job is over, or has lost its nodes."""
 
@@ -97,15 +103,14 @@ class Allocation:
                     f"nodes={spec.nodes}, and job {job} has {len(there)} ({', '.join(there)}): ask for fewer",
                 )
             nodes = there[: spec.nodes]
-            left = await self.controller.seconds_left(job)
-            notice = None if left is None else max(0.0, left - NOTICE)
             runtime = await self._runtime(spec)
-            script = step_script(spec, self.record.pool_id, job, nodes, runtime, notice)
+            script = step_script(spec, self.record.pool_id, job, nodes, runtime)
             await self.controller.begin_step(self.record.pool_id, script)
         except (SlurmRefused, SlurmSilent) as error:
             raise StartError(spec.name, f"Slurm started nothing in job {job}: {error}") from None
         self._note(replace(self.record, nodes=tuple(nodes), started=state.starts, runtime=runtime))
         tell(Phase(f"job {job}: {', '.join(nodes)}"))
+        self._limited(state, tell)
         return nodes
 
     async def _runtime(self, spec: PoolSpec) -> ContainerRuntime | None:
@@ -136,7 +141,7 @@ class Allocation:
             raise
         except SlurmRefused as refused:
             raise NodesRefused(
-                spec.name, f"Slurm refused the job: {_advised(str(refused))}"
+                spec.name, f"Slurm refused the job: {spell_refused(str(refused))}"
             ) from None
         except SlurmSilent as silent:
             why = f"Slurm cannot be asked for nodes: {silent}"
@@ -156,6 +161,7 @@ class Allocation:
             ) from None
         self._note(replace(self.record, nodes=tuple(nodes), started=state.starts))
         tell(Phase(f"job {job} has {', '.join(nodes)}"))
+        self._limited(state, tell)
         return nodes
 
     async def _submitted(self, words: list[str], script: str) -> str:
@@ -200,6 +206,36 @@ class Allocation:
             await asyncio.sleep(pause)
             pause = _LATER_LOOK if now - began > _LATER else min(_LOOK, _LONGER * pause)
 
+    # ── its time limit ──────────────────────────────────────────────────────────────────
+
+    def _limited(self, state: JobState, tell: Tell) -> None:
+        """Note the time that a job has, and say what a short one means."""
+        if state.left is None:
+            return
+        self._ends = time.monotonic() + state.left
+        self._notice = notice_of(state.left)
+        if self._notice < notice_of(None):
+            tell(
+                Remark(
+                    f"job {state.job} has {state.left:.0f} s until its time limit: functions of sky.on_preempt are "
+                    f"told at least {self._notice} s before"
+                )
+            )
+
+    def notice(self) -> str:
+        """How an agent that starts now is told that the time limit is near, as `node.spot_notices` reads it.
+
+        Slurm sends a signal up to a minute early, and steps of a job that was there get none from it: where it
+        may have come before there is an agent, the agent has a timer, too.
+        """
+        if self._ends is None:
+            return f"signal:{self._notice}"
+        left = max(0, round(self._ends - time.monotonic()))
+        if left > _SURELY_HEARD and not self.record.is_current:
+            return f"signal:{self._notice}"
+        after = max(0, left - self._notice)
+        return f"signal:{left - after}:{after}"
+
     # ── watched ─────────────────────────────────────────────────────────────────────────
 
     async def why_ended(self) -> str:
@@ -227,7 +263,7 @@ class Allocation:
                     why = why or spell_again(state, self.record.started)
                 self._has_ended = bool(why)
                 return why
-            await asyncio.sleep(_FIRST_LOOK)
+            await asyncio.sleep(_COMPLETING_LOOK)
 
     # ── ended ───────────────────────────────────────────────────────────────────────────
 
@@ -337,38 +373,3 @@ class Allocation:
 
 def _takes_nodes(state: JobState) -> bool:
     return state.waits or state.runs or state.state == "COMPLETING"
-
-
-_ADVICE = (
-    (
-        "accounting/QOS policy",
-        "your account or QOS allows no more jobs, or no job of this size, now: fewer nodes=, a shorter ttl=, another "
-        "account= or qos= (`sacctmgr show assoc user=$USER format=Account,QOS,MaxJobs,MaxSubmit`)",
-    ),
-    ("nvalid partition", "`sinfo` lists partitions: partition=NAME"),
-    ("nvalid account", "`sacctmgr show assoc user=$USER` lists yours: account=NAME"),
-    ("nvalid qos", "`sacctmgr show assoc user=$USER format=QOS` lists yours: qos=NAME"),
-    ("nvalid feature", "`sinfo -o '%N %f'` lists features: constraint=NAME"),
-    (
-        "generic resource",
-        "`sinfo -o '%N %G'` lists devices: gres=gpu:TYPE:N, or accelerator=TYPE:N",
-    ),
-    (
-        "node configuration is not available",
-        "no node has that much: `sinfo -o '%N %c %m %G'` lists them",
-    ),
-    ("CPU count", "no node has that many CPUs: `sinfo -o '%N %c'` lists them"),
-    ("emory specification", "no node has that much memory: `sinfo -o '%N %m'` lists it"),
-    ("time limit", "ask for less time with ttl=, or for other nodes with partition="),
-    ("eservation", "`scontrol show reservation` lists them: reservation=NAME"),
-)
-
-
-def _advised(words: str) -> str:
-    """Slurm's words, and what to type next."""
-    lines = [line.removeprefix("sbatch: error: ") for line in words.splitlines()]
-    said = "; ".join(line.removeprefix("Batch job submission failed: ") for line in lines)
-    advice = next((advice for form, advice in _ADVICE if form in said), "")
-    return (
-        f"{said}. {advice[0].upper() if advice[:1].isalpha() else advice[:1]}{advice[1:]}".strip()
-    )

@@ -10,8 +10,13 @@ from skyward_nb.providers.far.keeper import KEEPER, PATIENCE
 from skyward_nb.words.slurm_access import ContainerRuntime, SlurmAccess
 from skyward_nb.words.spec import PoolSpec
 
-NOTICE = 120
-"""Seconds before its time limit at which a job is told."""
+_NOTICE, _LEAST = 120, 60
+"""Seconds before its time limit at which a job is told; and the least that a job has, as Slurm counts in minutes."""
+
+
+def notice_of(limit: float | None) -> int:
+    """Seconds before its end at which a job with this time limit is told: half of a short one is its own."""
+    return _NOTICE if limit is None else min(_NOTICE, math.ceil(limit / 2))
 
 
 def job_name(pool_id: str) -> str:
@@ -47,7 +52,7 @@ def arguments(spec: PoolSpec, pool_id: str) -> list[str]:
         f"--job-name={job_name(pool_id)}",
         f"--nodes={spec.nodes}",
         "--ntasks-per-node=1",
-        f"--signal=B:USR2@{NOTICE}",
+        f"--signal=B:USR2@{notice_of(max(_LEAST, spec.ttl) if spec.ttl else None)}",
         *(f"--{name}={value}" for name, value in asked.items() if value is not None),
         *(["--exclusive"] if access.exclusive else []),
         *access.extra,
@@ -64,7 +69,7 @@ def _gpus(spec: PoolSpec) -> str | None:
 
 def _minutes(seconds: float) -> str:
     """A time limit as Slurm takes it: `90:00`, a whole minute or more."""
-    whole = max(60, math.ceil(seconds))
+    whole = max(_LEAST, math.ceil(seconds))
     return f"{whole // 60}:{whole % 60:02}"
 
 
@@ -75,11 +80,12 @@ def batch_script(spec: PoolSpec, pool_id: str, runtime: ContainerRuntime | None 
     lines = [
         "#!/bin/bash -l" if access.modules else "#!/bin/sh",
         f"# pool {pool_id} of skyward_nb: a keeper on each node, whose child is the pool's agent",
+        "trap '' USR2",  # srun, too, ignores what comes before it can pass it on
         *_before(access),
-        "trap '[ -z \"$step\" ] || kill -USR2 $step' USR2",
         f"srun {' '.join(map(shlex.quote, step_arguments(spec, pool_id, runtime)))} &",
         "step=$!",
         *beside,
+        "trap 'kill -USR2 $step' USR2",
         "while :; do wait $step; code=$?; kill -0 $step 2>/dev/null || break; done",
         *after,
         "exit $code",
@@ -129,14 +135,10 @@ def step_script(
     job: str,
     nodes: Sequence[str],
     runtime: ContainerRuntime | None = None,
-    notice: float | None = None,
 ) -> str:
     """The script that starts keepers in a job that is there, as a step that stays when the script has ended.
 
     What the step says, and why there is none, goes to the file `$output`.
-
-    They are told after `notice` seconds that time is short, as the job's own signal is for its own steps; and again and
-    again, as there may be no agent yet.
     """
     access = spec.slurm or SlurmAccess()
     where = [
@@ -149,7 +151,7 @@ def step_script(
         "--chdir=/",
         "--quiet",
     ]
-    step = f"srun {shlex.join([*where, *step_arguments(spec, pool_id, runtime, notice)])}"
+    step = f"srun {shlex.join([*where, *step_arguments(spec, pool_id, runtime)])}"
     beside, after = _removal(access, pool_id, runtime, where)
     if after:
         step = f"/bin/sh -c {shlex.quote(chr(10).join([*beside, step, *after]))}"
@@ -158,26 +160,13 @@ def step_script(
     return f"exec /bin/bash -lc {shlex.quote(inner)}" if access.modules else inner
 
 
-_TELL = """trap '' USR2
-(
-  end=$(($(date +%s) + {seconds}))
-  while [ "$(date +%s)" -lt "$end" ]; do sleep 5; kill -0 $$ 2>/dev/null || exit; done
-  while kill -USR2 $$ 2>/dev/null; do sleep 10; done
-) </dev/null >/dev/null 2>&1 &
-"""
-
-
 def step_arguments(
-    spec: PoolSpec,
-    pool_id: str,
-    runtime: ContainerRuntime | None = None,
-    notice: float | None = None,
+    spec: PoolSpec, pool_id: str, runtime: ContainerRuntime | None = None
 ) -> list[str]:
     """The arguments of srun for the keepers: a step of one task on each node, none of which ends the others."""
     access = spec.slurm or SlurmAccess()
     folder = keep_of(pool_id, "$SLURM_JOB_ID", "$SLURMD_NODENAME")
-    tell = "" if notice is None else _TELL.format(seconds=math.floor(notice))
-    program = f'{tell}set -- "{folder}" {PATIENCE}\n{KEEPER}'
+    program = f'set -- "{folder}" {PATIENCE}\n{KEEPER}'
     options, begin = contained(access, pool_id, runtime)
     # From 22.05 on a step has not as many CPUs as its job was asked for, unless it asks itself.
     cpus = [f"--cpus-per-task={math.ceil(spec.cpus.amount)}"] if spec.cpus else []

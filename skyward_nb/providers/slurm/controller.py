@@ -8,7 +8,7 @@ import shlex
 from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell, ShellGone
 from skyward_nb.providers.far.take_down import EngineFault
 from skyward_nb.providers.slurm.batch_script import job_name
-from skyward_nb.providers.slurm.job_states import FORMAT, JobState, read_states, seconds_left
+from skyward_nb.providers.slurm.job_states import FORMAT, JobState, read_states
 from skyward_nb.words.slurm_access import ContainerRuntime
 
 _LIMIT = 60.0
@@ -122,11 +122,6 @@ class SlurmController:
             await self._run(f'{_OUTPUT % shlex.quote(pool_id)}rm -f "$output"')
         except SlurmSilent:
             return
-
-    async def seconds_left(self, job: str) -> float | None:
-        """How long a job that runs may still do so; None where it has no limit. Raises `SlurmSilent`."""
-        ran = await self._run(f"exec squeue -h -o %L --jobs={shlex.quote(job)}")
-        return None if ran.code else seconds_left(ran.out.decode(errors="replace"))
 
     async def named(self) -> list[tuple[str, str]]:
         """(id, pool id) of each job of this user that has the name of a pool; raises `SlurmSilent`."""

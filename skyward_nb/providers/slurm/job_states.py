@@ -1,12 +1,12 @@
-"""What Slurm says of a job, and what it means: why it waits, and how it ended. Pure."""
+"""What Slurm says of a job, and what it means: why it is refused or waits, and how it ended. Pure."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-FORMAT = "%i|%T|%P|%V|%S|%e|%N|%r"
-"""Of squeue: id, state, partition, times of submission, start and end, nodes, reason."""
+FORMAT = "%i|%T|%P|%V|%S|%e|%L|%N|%r"
+"""Of squeue: id, state, partition, times of submission, start and end, time left, nodes, reason."""
 
 _UNKNOWN_TIME = ("", "N/A", "Unknown", "NONE")
 
@@ -93,6 +93,31 @@ _NEVER = (
 )
 
 
+_ADVICE = (
+    (
+        "accounting/QOS policy",
+        "your account or QOS allows no more jobs, or no job of this size, now: fewer nodes=, a shorter ttl=, another "
+        "account= or qos= (`sacctmgr show assoc user=$USER format=Account,QOS,MaxJobs,MaxSubmit`)",
+    ),
+    ("nvalid partition", "`sinfo` lists partitions: partition=NAME"),
+    ("nvalid account", "`sacctmgr show assoc user=$USER` lists yours: account=NAME"),
+    ("nvalid qos", "`sacctmgr show assoc user=$USER format=QOS` lists yours: qos=NAME"),
+    ("nvalid feature", "`sinfo -o '%N %f'` lists features: constraint=NAME"),
+    (
+        "generic resource",
+        "`sinfo -o '%N %G'` lists devices: gres=gpu:TYPE:N, or accelerator=TYPE:N",
+    ),
+    (
+        "node configuration is not available",
+        "no node has that much: `sinfo -o '%N %c %m %G'` lists them",
+    ),
+    ("CPU count", "no node has that many CPUs: `sinfo -o '%N %c'` lists them"),
+    ("emory specification", "no node has that much memory: `sinfo -o '%N %m'` lists it"),
+    ("time limit", "ask for less time with ttl=, or for other nodes with partition="),
+    ("eservation", "`scontrol show reservation` lists them: reservation=NAME"),
+)
+
+
 @dataclass(frozen=True)
 class JobState:
     """What squeue says of a job; times are Slurm's texts, "" where it has none; `nodes` is its hostlist."""
@@ -103,6 +128,8 @@ class JobState:
     submitted: str
     starts: str
     ends: str
+    left: float | None
+    """Seconds until its time limit; None where it has none, or none is said."""
     nodes: str
     reason: str
 
@@ -121,11 +148,14 @@ def read_states(out: str) -> list[JobState]:
     """The jobs in an answer of `squeue -h -o FORMAT`."""
     found: list[JobState] = []
     for line in out.splitlines():
-        parts = [part.strip() for part in line.split("|", 7)]
-        if len(parts) == 8:
-            job, state, partition, *times, nodes, reason = parts
+        parts = [part.strip() for part in line.split("|", 8)]
+        if len(parts) == 9:
+            job, state, partition, *times, left, nodes, reason = parts
             submitted, starts, ends = ("" if time in _UNKNOWN_TIME else time for time in times)
-            found.append(JobState(job, state, partition, submitted, starts, ends, nodes, reason))
+            time_left = seconds_left(left)
+            found.append(
+                JobState(job, state, partition, submitted, starts, ends, time_left, nodes, reason)
+            )
     return found
 
 
@@ -135,6 +165,16 @@ def why_never(job: JobState, nodes: int) -> str:
         if re.fullmatch(form, job.reason):
             return words.format(partition=job.partition, nodes=nodes, job=job.job)
     return ""
+
+
+def spell_refused(words: str) -> str:
+    """Why Slurm refused a job, in its words, and what to type next."""
+    lines = [line.removeprefix("sbatch: error: ") for line in words.splitlines()]
+    said = "; ".join(line.removeprefix("Batch job submission failed: ") for line in lines)
+    advice = next((advice for form, advice in _ADVICE if form in said), "")
+    return (
+        f"{said}. {advice[0].upper() if advice[:1].isalpha() else advice[:1]}{advice[1:]}".strip()
+    )
 
 
 def spell_waiting(job: JobState, others: int | None = None, today: str = "") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.providers.far.agent_door import ThroughFor
@@ -14,7 +13,7 @@ from skyward_nb.providers.far.host_setup import folder_of
 from skyward_nb.providers.far.keeper import KeptMachine, first, prelude
 from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.slurm.allocation import Allocation
-from skyward_nb.providers.slurm.batch_script import NOTICE, contained, keep_of
+from skyward_nb.providers.slurm.batch_script import contained, keep_of
 from skyward_nb.providers.slurm.controller import clean_environ
 from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.login_node import over_login, through_login
@@ -45,6 +44,7 @@ def line_to(record: JobRecord, node: str, *, is_new: bool = False) -> ExecLine:
         waits_by=_beside(record, node) if options else None,
         noise=_NOISE,
         environ=clean_environ(),
+        keeps_command=is_new,
     )
     line.reaching = "reaching nodes"
     return line
@@ -94,8 +94,6 @@ def _step(record: JobRecord, node: str) -> list[str]:
 class SlurmMachine(EngineMachine):
     """A node of a pool's job; `allocation` is that of all of them."""
 
-    variables: Mapping[str, str] = MappingProxyType({"SKYWARD_NOTICES": f"signal:{NOTICE}"})
-
     def __init__(
         self,
         pool: str,
@@ -110,6 +108,7 @@ class SlurmMachine(EngineMachine):
         self.keep: str = keep_of(pool_id, job, line.name)
         self.allocation: Allocation = allocation
         self.given: EngineAllocation = allocation
+        self.variables: Mapping[str, str] = {"SKYWARD_NOTICES": allocation.notice()}
         if login := allocation.record.access.login:
             self.through: ThroughFor | None = partial(through_login, login)
 
