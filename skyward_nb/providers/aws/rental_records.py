@@ -275,21 +275,21 @@ def owner() -> str:
     return path.read_text()
 
 
-def used(file: str = _USED) -> list[UsedRegion]:
+def used(name: str = _USED) -> list[UsedRegion]:
     """All regions that ever had resources: sweeps look there for machines without a record."""
     found: dict[UsedRegion, None] = {}
     with contextlib.suppress(FileNotFoundError):
-        for line in (state_folder(PROVIDER) / file).read_bytes().splitlines():
+        for line in (state_folder(PROVIDER) / name).read_bytes().splitlines():
             with contextlib.suppress(msgspec.MsgspecError):
                 found[from_json(line, UsedRegion)] = None
     return list(found)
 
 
-def note_used(place: UsedRegion, file: str = _USED) -> None:
+def note_used(place: UsedRegion, name: str = _USED) -> None:
     """Note a region before the first resource is made there."""
-    if place in used(file):
+    if place in used(name):
         return
-    handle = os.open(_root() / file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    handle = os.open(_root() / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(handle, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(msgspec.json.encode(place) + b"\n")
