@@ -78,10 +78,11 @@ The plan and its highest price are shown first, and you are asked; `yes` agrees 
 cost more than max_cost= (5 dollars) is refused. Each act says what it must show, and what was seen;
 at the end leftovers are swept. The exit code is 1 where something was not shown, or is left.""",
     "bake": """\
-NAME is that of the image, which ami=NAME of a later pool with provider=aws starts from. It is made of
-the head's machine of the only free pool, or of pool=NAME, which is taken down. The command waits
+NAME is that of the image, which ami=NAME of a later pool with provider=aws starts from. It is made
+of the head's machine of the only free pool, or of pool=NAME, which is taken down. The command waits
 until the image is ready; AWS finishes it without the command, too. Without NAME all images are
-listed, with their prices; with `remove` the image is removed, and the snapshots it consists of.""",
+listed, with their prices; with `remove` the image is removed, and the snapshots it consists of;
+region= says which of several.""",
     "down": """\
 NAME is a pool's name, or its id where several have that name. A pool that a kernel or a script uses
 stays up: end it there. Without NAME the only free pool is taken down. If machines may still run,
