@@ -69,7 +69,7 @@ async def image_for(
     name = str(image.get("Name", ""))
     own = tags.tags_in(image).get(tags.USER)
     return MachineImage(
-        str(image["ImageId"]),
+        str(image.get("ImageId", ami)),
         root,
         disks.get(root, 0),
         access.user
