@@ -1,4 +1,4 @@
-"""Images against the API alone: what EC2 refuses, what is listed, what is left half made, and who removes it."""
+"""Images against the API alone: what EC2 refuses, what is listed, what is left half one_rented, and who removes it."""
 
 from __future__ import annotations
 
@@ -6,68 +6,21 @@ import asyncio
 import time
 
 import pytest
-from cloud.renter import CPU, GPU, launches, offer
+from cloud.bakes import abandoned, all_removed, bake
 from cloud.warm import ACCOUNT, LineThatObeys
 
 from skyward_nb.providers.aws import baking, image_records, rental_records, sweep
 from skyward_nb.providers.aws.image_contents import PUT_BACK, TAKE_OUT
-from skyward_nb.providers.aws.rental_records import MakerProcess
 from skyward_nb.reports import baked_images
-from skyward_nb.words.aws_access import AWSAccess
-from skyward_nb.words.errors import LaunchError, OptionError, PoolError
-from skyward_nb.words.offers import InstanceType
-
-ARM = InstanceType(name="c7g.large", arch="arm64", cpus=2, memory=4)
-
-
-@pytest.fixture
-def quickly(monkeypatch):
-    """EC2 is asked again at once."""
-    monkeypatch.setattr(baking, "_LOOKS", (0.0,) * 8)
-    monkeypatch.setattr(baking, "_AGAIN", (0.0,) * 3)
-    monkeypatch.setattr(baking, "_SEEN_LATE", 0.0)
-    monkeypatch.setattr(baked_images, "_PAUSE", 0.01)
-
-
-@pytest.fixture
-def made(api, renter, quickly):
-    """A pool with one machine."""
-    made = renter("default-abc", nodes=1)
-    made.launch()
-    made.entry.note(account=ACCOUNT, user="ubuntu", state="up")
-    yield made
-    api.calm()
-    if rental_records.find("default-abc") is not None:
-        assert not made.end()
-
-
-def bake(made, name="torch", *, line=None):
-    line = line or LineThatObeys()
-    line.name = made.machines[0].instance
-    asyncio.run(baking.bake(made.cloud, made.entry.record, line, name))
-    return image_records.named(name)[0].record.ami
-
-
-def abandoned(name="torch"):
-    """As if the process that makes the image had ended."""
-    (entry,) = image_records.named(name)
-    entry.note(maker=MakerProcess(entry.record.maker.pid, 1.0, entry.record.maker.host))
-
-
-def all_removed(api):
-    for each in image_records.entries():
-        baked_images.remove(each.record.name, [each.record.region])
-    assert "images" not in api.left() and "snapshots" not in api.left()
-    assert not image_records.entries()
-
+from skyward_nb.words.errors import OptionError, PoolError
 
 # ── made ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_disk_is_cleaned_before_ec2_copies_it_and_whole_again_after(api, made):
+def test_the_disk_is_cleaned_before_ec2_copies_it_and_whole_again_after(api, one_rented):
     api.images(slow=3)
     line = LineThatObeys()
-    ami = bake(made, line=line)
+    ami = bake(one_rented, line=line)
     assert line.ran == [TAKE_OUT, PUT_BACK]
     (record,) = [each.record for each in image_records.entries()]
     assert (record.ami, record.state, record.region) == (ami, "made", "us-east-1")
@@ -80,8 +33,8 @@ def test_the_disk_is_cleaned_before_ec2_copies_it_and_whole_again_after(api, mad
     all_removed(api)
 
 
-def test_an_image_is_listed_with_its_price_and_no_sweep_removes_it(api, made):
-    ami = bake(made)
+def test_an_image_is_listed_with_its_price_and_no_sweep_removes_it(api, one_rented):
+    ami = bake(one_rented)
     said = str(asyncio.run(sweep.sweep(ends_stopped=True)))
     assert f"image torch in us-east-1: {ami}, ready, 3 GB at most $0.150 a month" in said
     assert api.left()["images"] == ["us-east-1 sky-torch"]
@@ -91,17 +44,17 @@ def test_an_image_is_listed_with_its_price_and_no_sweep_removes_it(api, made):
     assert baked_images.lines(baked_images.look())[0].startswith("no image was baked")
 
 
-def test_one_that_is_copied_is_waited_for(api, made):
+def test_one_that_is_copied_is_waited_for(api, one_rented):
     api.images(copying=3)
-    bake(made)
+    bake(one_rented)
     report = baked_images.look()
     assert "being copied (40%), 100 GB at most $5" in str(report.there[0])
     assert baked_images.wait("default", "torch", "us-east-1").state == "available"
     all_removed(api)
 
 
-def test_its_price_may_not_be_told(api, made):
-    bake(made)
+def test_its_price_may_not_be_told(api, one_rented):
+    bake(one_rented)
     api.fail("GetProducts", "AccessDeniedException", times=0)
     assert "at a price that AWS did not tell" in str(baked_images.look().there[0])
     all_removed(api)
@@ -115,11 +68,11 @@ def test_its_price_may_not_be_told(api, made):
         ("DescribeSnapshots", "UnauthorizedOperation", "lack that permission"),
     ],
 )
-def test_what_fails_leaves_no_image(api, made, action, code, words):
+def test_what_fails_leaves_no_image(api, one_rented, action, code, words):
     api.fail(action, code, times=0)
     line = LineThatObeys()
     with pytest.raises(baking.NotBaked, match=words):
-        bake(made, line=line)
+        bake(one_rented, line=line)
     assert line.ran[-1] == PUT_BACK
     api.calm()
     asyncio.run(sweep.sweep())
@@ -127,30 +80,30 @@ def test_what_fails_leaves_no_image(api, made, action, code, words):
     all_removed(api)
 
 
-def test_a_machine_that_cannot_be_cleaned_is_not_copied(api, made):
+def test_a_machine_that_cannot_be_cleaned_is_not_copied(api, one_rented):
     with pytest.raises(baking.NotBaked, match="it says no"):
-        bake(made, line=LineThatObeys(1))
+        bake(one_rented, line=LineThatObeys(1))
     assert "CreateImage" not in api.actions()
     assert not image_records.entries()
 
 
-def test_disks_that_ec2_does_not_begin_to_copy_are_no_image(api, made):
+def test_disks_that_ec2_does_not_begin_to_copy_are_no_image(api, one_rented):
     api.images(slow=100)
     with pytest.raises(baking.NotBaked, match="has not begun to copy"):
-        bake(made)
+        bake(one_rented)
     all_removed(api)
 
 
-def test_an_image_that_ec2_cannot_make_is_removed(api, made):
+def test_an_image_that_ec2_cannot_make_is_removed(api, one_rented):
     api.images(reason="Client.InternalError: its key is disabled")
     with pytest.raises(baking.NotBaked, match="its key is disabled"):
-        bake(made)
+        bake(one_rented)
     all_removed(api)
 
 
-def test_a_lost_answer_is_no_second_image(api, made):
+def test_a_lost_answer_is_no_second_image(api, one_rented):
     api.lose("CreateImage")
-    ami = bake(made)
+    ami = bake(one_rented)
     assert len(api.left()["images"]) == 1 and image_records.entries()[0].record.ami == ami
     all_removed(api)
 
@@ -165,27 +118,27 @@ def test_a_lost_answer_is_no_second_image(api, made):
         ("IncorrectState", "IncorrectState"),
     ],
 )
-def test_what_ec2_would_not_do_is_known_while_the_pool_is_up(api, made, code, words):
+def test_what_ec2_would_not_do_is_known_while_the_pool_is_up(api, one_rented, code, words):
     api.fail("CreateImage", code)
     with pytest.raises(PoolError, match=f"(?s)and the pool stays.*{words}"):
-        baked_images.check(made.spec, "default-abc", "torch")
+        baked_images.check(one_rented.spec, "default-abc", "torch")
     assert "images" not in api.left() and not image_records.entries()
-    baked_images.check(made.spec, "default-abc", "torch")
+    baked_images.check(one_rented.spec, "default-abc", "torch")
     assert "images" not in api.left()
 
 
-def test_a_name_is_given_once(api, made):
-    bake(made)
+def test_a_name_is_given_once(api, one_rented):
+    bake(one_rented)
     with pytest.raises(PoolError, match="`%sky bake torch remove` removes it"):
-        baked_images.check(made.spec, "default-abc", "torch")
+        baked_images.check(one_rented.spec, "default-abc", "torch")
     with pytest.raises(baking.NotBaked, match="another process makes an image 'torch'"):
-        bake(made)
+        bake(one_rented)
     (entry,) = image_records.entries()
     entry.forget()
     with pytest.raises(PoolError, match="the account has an image sky-torch in us-east-1"):
-        baked_images.check(made.spec, "default-abc", "torch")
+        baked_images.check(one_rented.spec, "default-abc", "torch")
     with pytest.raises(baking.NotBaked, match="already in use"):
-        bake(made)
+        bake(one_rented)
     # Without a record it is found in EC2.
     said = [str(each) for each in baked_images.look().there]
     assert len(said) == 1 and "a pool whose record is gone" in said[0]
@@ -199,7 +152,7 @@ def test_names_that_no_image_can_have(name):
         baked_images.image_name([name])
 
 
-def test_one_that_is_not_there_cannot_be_removed(api, made):
+def test_one_that_is_not_there_cannot_be_removed(api, one_rented):
     with pytest.raises(OptionError, match="there is no image 'torch'"):
         baked_images.remove("torch")
 
@@ -207,22 +160,22 @@ def test_one_that_is_not_there_cannot_be_removed(api, made):
 # ── left half made ──────────────────────────────────────────────────────────────────────
 
 
-def half_baked(api, made):
+def half_baked(api, one_rented):
     """An image that EC2 makes, and nobody finished."""
-    bake(made)
+    bake(one_rented)
     (entry,) = image_records.entries()
     entry.note(state="making", ami="")
 
 
-def test_whose_maker_lives_it_is_left_alone(api, made):
-    half_baked(api, made)
+def test_whose_maker_lives_it_is_left_alone(api, one_rented):
+    half_baked(api, one_rented)
     found = asyncio.run(sweep.sweep())
     assert not found.images and len(found.baked) == 1
     all_removed(api)
 
 
-def test_whose_maker_is_gone_it_is_removed(api, made):
-    half_baked(api, made)
+def test_whose_maker_is_gone_it_is_removed(api, one_rented):
+    half_baked(api, one_rented)
     abandoned()
     found = asyncio.run(sweep.sweep())
     assert found.images == ["torch in us-east-1, that nobody finished"]
@@ -230,10 +183,10 @@ def test_whose_maker_is_gone_it_is_removed(api, made):
     assert not image_records.entries()
 
 
-def test_a_record_without_an_image_is_forgotten(api, made):
-    bake(made)
+def test_a_record_without_an_image_is_forgotten(api, one_rented):
+    bake(one_rented)
     ami = image_records.entries()[0].record.ami
-    asyncio.run(made.cloud.ask("DeregisterImage", "us-east-1", ImageId=ami))
+    asyncio.run(one_rented.cloud.ask("DeregisterImage", "us-east-1", ImageId=ami))
     assert not asyncio.run(sweep.sweep()).images, "EC2 may list it late"
     (entry,) = image_records.entries()
     entry.note(created=time.time() - 7200)
@@ -241,18 +194,18 @@ def test_a_record_without_an_image_is_forgotten(api, made):
     assert "snapshots" not in api.left() and not image_records.entries()
 
 
-def test_a_snapshot_without_an_image_and_a_record_is_removed(api, made):
-    bake(made)
+def test_a_snapshot_without_an_image_and_a_record_is_removed(api, one_rented):
+    bake(one_rented)
     (entry,) = image_records.entries()
-    asyncio.run(made.cloud.ask("DeregisterImage", "us-east-1", ImageId=entry.record.ami))
+    asyncio.run(one_rented.cloud.ask("DeregisterImage", "us-east-1", ImageId=entry.record.ami))
     entry.forget()
     (found,) = asyncio.run(sweep.sweep()).images
     assert found.startswith("snapshot snap-") and "snapshots" not in api.left()
 
 
 @pytest.mark.parametrize("action", ["DeregisterImage", "DeleteSnapshot"])
-def test_what_could_not_be_removed_is_by_the_next_sweep(api, made, action):
-    bake(made)
+def test_what_could_not_be_removed_is_by_the_next_sweep(api, one_rented, action):
+    bake(one_rented)
     api.fail(action, "UnauthorizedOperation", times=0)
     with pytest.raises(PoolError, match=r"not confirmed to be gone.*`%sky sweep` tries again"):
         baked_images.remove("torch")
@@ -262,8 +215,8 @@ def test_what_could_not_be_removed_is_by_the_next_sweep(api, made, action):
     assert "images" not in api.left() and "snapshots" not in api.left()
 
 
-def test_another_account_removes_no_record(api, made):
-    bake(made)
+def test_another_account_removes_no_record(api, one_rented):
+    bake(one_rented)
     (entry,) = image_records.entries()
     entry.note(account="999999999999")
     found = asyncio.run(sweep.sweep())
@@ -274,8 +227,8 @@ def test_another_account_removes_no_record(api, made):
     all_removed(api)
 
 
-def test_those_of_others_are_not_ours(api, made, monkeypatch):
-    bake(made)
+def test_those_of_others_are_not_ours(api, one_rented, monkeypatch):
+    bake(one_rented)
     (entry,) = image_records.entries()
     entry.forget()
     with monkeypatch.context() as patch:
@@ -285,69 +238,3 @@ def test_those_of_others_are_not_ours(api, made, monkeypatch):
             baked_images.remove("torch")
     baked_images.remove("torch")
     assert "images" not in api.left()
-
-
-# ── machines of it ──────────────────────────────────────────────────────────────────────
-
-
-def rent(renter, *offers, ami="torch", region="us-east-1"):
-    made = renter("next-1", nodes=1, aws=AWSAccess(region=region, ami=ami))
-    try:
-        made.launch(*offers)
-    finally:
-        made.left = made.end()
-    return made
-
-
-def test_a_pool_has_machines_of_it_by_its_name(api, made, renter):
-    ami = bake(made)
-    before = len(launches(api))
-    rent(renter, offer(CPU))
-    (call,) = launches(api)[before:]
-    assert call.parameters["ImageId"] == ami
-    all_removed(api)
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        (ARM, "ami=torch is for x86_64, and c7g.large is arm64"),
-        (GPU, "made on a machine without a driver for GPUs, and p4d.24xlarge has GPUs"),
-    ],
-)
-def test_machines_that_it_does_not_fit_are_not_rented(api, made, renter, kind, words):
-    bake(made)
-    before = len(launches(api))
-    with pytest.raises(LaunchError, match=words):
-        rent(renter, offer(kind))
-    assert len(launches(api)) == before
-    all_removed(api)
-
-
-def test_another_region_has_it_not_and_says_what_to_do(api, made, renter):
-    ami = bake(made)
-    with pytest.raises(LaunchError) as caught:
-        rent(renter, offer(CPU, region="eu-west-1"), region="eu-west-1")
-    said = str(caught.value)
-    assert "there is no image 'torch' in eu-west-1, but in us-east-1: region=us-east-1" in said
-    assert f"aws ec2 copy-image --source-region us-east-1 --source-image-id {ami}" in said
-    with pytest.raises(LaunchError, match="`%sky bake jax` makes it of a pool"):
-        rent(renter, offer(CPU), ami="jax")
-    all_removed(api)
-
-
-def test_one_that_is_being_copied_rents_nothing(api, made, renter):
-    api.images(copying=9)
-    bake(made)
-    before = len(launches(api))
-    with pytest.raises(LaunchError, match="EC2 still copies the disks of image 'torch'"):
-        rent(renter, offer(CPU))
-    assert len(launches(api)) == before
-    all_removed(api)
-
-
-def test_the_login_is_that_of_the_machine_that_it_was_made_of(api, made, renter):
-    made.entry.note(user="ec2-user")
-    bake(made)
-    assert rent(renter, offer(CPU)).work.request.user == "ec2-user"
-    all_removed(api)
