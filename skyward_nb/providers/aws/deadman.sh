@@ -39,6 +39,9 @@ case $machine in
   *) machine=- ;;
 esac
 
+seen=$(stat -c '%y' "$lease" 2>/dev/null)
+since=$(uptime) patience=$boot
+
 # A boot after the first one: what ran here is gone, and so is who would have renewed the lease.
 this=$(cat /proc/sys/kernel/random/boot_id)
 mkdir -p "$state"
@@ -56,8 +59,6 @@ case $machine,${owner:--} in
     ;;
 esac
 
-seen=$(stat -c '%y' "$lease" 2>/dev/null)
-since=$(uptime) patience=$boot
 while :; do
   now=$(uptime)
   [ "$first" = "$this" ] || off "it was booted again"
