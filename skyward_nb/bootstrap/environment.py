@@ -45,9 +45,6 @@ _BUILD_LIMIT = 3600.0
 _NO_PYTHON, _NO_USE = 41, 43
 """Exit codes of `_BUILD` without a Python, and if installed packages cannot be imported."""
 
-_UVS_OWN = "/uv/python/"
-"""In the paths of Pythons that uv has brought: an environment of one has the name that it has before it is there."""
-
 _FORM = 1
 """The version of the way in which environments are made."""
 
@@ -237,15 +234,20 @@ class _Wanted:
         self.requirements = requirements(image)
         self._image = image
         self._before = before
-        fitting = [tool for tool in facts.pythons if tool.version.startswith(f"{minor()}.")]
+        # Those that uv has brought it finds again: an environment of one has the name that it had before it was there.
+        brought = f"{facts.cache if facts.is_apart else f'{facts.home}/.local/share'}/uv/python/"
+        fitting = [
+            tool
+            for tool in facts.pythons
+            if tool.version.startswith(f"{minor()}.") and not tool.path.startswith(brought)
+        ]
         is_compiled = facts.gpus and any(
             package_name(text) == "torch" for text in self.requirements
         )
         self.needs_headers: bool = bool(fitting and is_compiled)
         if self.needs_headers:
             # Triton compiles launchers with Python.h, which Debian's own Python lacks; uv's has it.
-            known = [tool for tool in fitting if _UVS_OWN not in tool.path]
-            fitting = [tool for tool in known if tool.path in facts.headers]
+            fitting = [tool for tool in fitting if tool.path in facts.headers]
         self.python = fitting[0] if fitting else None
         """None: uv has to bring one."""
         self.variables = uv.settings(image.env)

@@ -214,9 +214,11 @@ def sweep(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
                 here.folders,
                 here.values,
                 here.processes,
-                machines=tuple(rented.machines) if rented else (),
-                groups=tuple(rented.others) if rented else (),
-                stopped=tuple(rented.stopped) if rented else (),
+                machines=tuple(rented.machines) if rented is not None else (),
+                groups=tuple(rented.others) if rented is not None else (),
+                stopped=tuple(rented.stopped) if rented is not None else (),
+                images=tuple(rented.images) if rented is not None else (),
+                baked=tuple(rented.baked) if rented is not None else (),
                 jobs=tuple(swept.of(JobRecord).ended),
                 pods=tuple(swept.of(PodRecord).ended),
                 placement_groups=tuple(swept.of(GroupRecord).ended),
@@ -229,6 +231,35 @@ def sweep(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
         print(swept)
     for said in unanswered(others(())):
         print(at_terminal(said), file=sys.stderr)
+    return 0
+
+
+def bake(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
+    """Make an image of the head machine of a pool without a client, remove an image, or list all."""
+    from skyward_nb.cli.documents import Baked, show
+    from skyward_nb.cli.pool_client import take_down
+    from skyward_nb.reports import baked_images
+
+    image = baked_images.image_name(asked.rest)
+    if image is not None and asked.cell.remove:
+        said = baked_images.remove(image, asked.pool.region or ())
+        print(said, file=sys.stderr if as_json else sys.stdout)
+    elif image is not None:
+        left = choose(asked.pool.name, "", others(()))
+        spec, pool_id = left.entry.spec, left.entry.pool_id
+        if not left.is_free:
+            raise PoolError(spec.name, f"pool {spec.name!r} is {left.where()}: bake it there")
+        baked_images.check(spec, pool_id, image)
+        region = baked_images.region_of(pool_id)
+        pool = take_down(left, "skyward-nb bake", image=image)
+        ended = f"pool {spec.name} is down: {pool.closing.spell_end()}"
+        print(ended, file=sys.stderr if as_json else sys.stdout, flush=True)
+        baked_images.wait(spec.name, image, region)
+    report = baked_images.look()
+    if as_json:
+        show(Baked(tuple(report.there), tuple(report.removed), tuple(report.left)))
+    else:
+        print("\n".join(baked_images.lines(report)))
     return 0
 
 
@@ -357,6 +388,7 @@ DO: dict[str, Callable[[ParsedOptions, list[str], bool], int]] = {
     "logs": logs,
     "down": down,
     "sweep": sweep,
+    "bake": bake,
     "check": check,
     "run": run,
     "torchrun": torchrun,

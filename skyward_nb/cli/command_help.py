@@ -10,7 +10,18 @@ from collections.abc import Iterable, Iterator
 from msgspec import inspect as types
 
 from skyward_nb.cli.command_table import COMMANDS, POOL
-from skyward_nb.cli.documents import Check, Down, Hang, Log, Nodes, Rehearsal, Runs, Status, Sweep
+from skyward_nb.cli.documents import (
+    Baked,
+    Check,
+    Down,
+    Hang,
+    Log,
+    Nodes,
+    Rehearsal,
+    Runs,
+    Status,
+    Sweep,
+)
 from skyward_nb.cli.rehearsal_acts import ACTS
 from skyward_nb.cli.script import ScriptEnd
 from skyward_nb.options.option_help import rows, usage
@@ -66,6 +77,12 @@ Acts, each a pool of its own that is down before the next one comes:
 The plan and its highest price are shown first, and you are asked; `yes` agrees beforehand. What may
 cost more than max_cost= (5 dollars) is refused. Each act says what it must show, and what was seen;
 at the end leftovers are swept. The exit code is 1 where something was not shown, or is left.""",
+    "bake": """\
+NAME is that of the image, which ami=NAME of a later pool with provider=aws starts from. It is made
+of the head's machine of the only free pool, or of pool=NAME, which is taken down. The command waits
+until the image is ready; AWS finishes it without the command, too. Without NAME all images are
+listed, with their prices; with `remove` the image is removed, and the snapshots it consists of;
+region= says which of several.""",
     "down": """\
 NAME is a pool's name, or its id where several have that name. A pool that a kernel or a script uses
 stays up: end it there. Without NAME the only free pool is taken down. If machines may still run,
@@ -84,6 +101,7 @@ _DOCUMENTS: dict[str, tuple[type, ...]] = {
     "logs": (Log, Nodes, Runs),
     "down": (Down,),
     "sweep": (Sweep,),
+    "bake": (Baked,),
     "check": (Check, Hang),
     "run": (ScriptEnd,),
     "torchrun": (ScriptEnd,),
@@ -106,7 +124,7 @@ def help_text(command: str) -> str:
         f"{row.help[0].upper()}{row.help[1:]}.",
     ]
     blocks += [_MORE[command]] if command in _MORE else []
-    shapes = [name for name in row.takes if name in POOL and name != "pool"]
+    shapes = [name for name in row.takes if name in POOL and name != "pool" and command != "bake"]
     own = [name for name in row.takes if name not in shapes]
     blocks += ["\n".join(["options", *_options(own)])] if own else []
     blocks += ["\n".join(["options of a pool that is made", *_options(shapes)])] if shapes else []

@@ -43,6 +43,8 @@ COMMANDS = {
     "down": Command("[NAME ...] [all] [now]", "take pools down, with their ranks, values and files",
                     ("pool", "now"), sys.maxsize),
     "sweep": Command("[now]", "remove leftovers of dead pools: processes, values, machines", ("now",)),
+    "bake": Command("[NAME] [remove]", "image of a machine, then the pool's end; alone: a list",
+                    TAKES["bake"], 1),
     "check": Command("[hang] [option ...]", "devices, versions, reach, all-reduce; hang: where ranks are",
                      POOL, 1, ("hang",)),
     "run": Command("[option ...] SCRIPT [ARG ...]", "run a script on every rank of a pool, as torchrun does",

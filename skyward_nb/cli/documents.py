@@ -9,6 +9,7 @@ from skyward_nb.logs.log_reader import LogLine
 from skyward_nb.reports.hang_check import RunStanding
 from skyward_nb.reports.run_logs import LogRow
 from skyward_nb.reports.status import PoolRow
+from skyward_nb.words.baked_image import BakedImage
 from skyward_nb.words.findings import Findings
 from skyward_nb.words.node_log_entry import NodeLogEntry
 
@@ -78,7 +79,7 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was left of pools that are gone, and is gone, too, now: `values` in bytes.
 
     Of what was rented: `machines` and `groups` that were ended, in Slurm's queue `jobs`, on Kubernetes Jobs of
-    `pods`, `placement_groups` of Ray, and `clusters` of SkyPilot; machines that wait `stopped` for a later pool; what is `left` although it should not be, and why, and machines and jobs of `others`.
+    `pods`, `placement_groups` of Ray, and `clusters` of SkyPilot; machines that wait `stopped` for a later pool; `images` that were half made, and `baked` ones, which stay; what is `left` although it should not be, and why, and machines and jobs of `others`.
     """
 
     folders: int
@@ -87,12 +88,22 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     machines: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     stopped: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    baked: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
     placement_groups: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+
+
+class Baked(msgspec.Struct, frozen=True):
+    """The baked images that there are; half-made ones that were `removed`, and what is `left` of them, and why."""
+
+    images: tuple[BakedImage, ...]
+    removed: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class Check(msgspec.Struct, frozen=True):

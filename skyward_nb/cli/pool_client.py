@@ -150,14 +150,16 @@ def open_pool(
             pool.leave()
 
 
-def take_down(left: FoundPool, program: str, *, for_good: bool = False) -> Pool:
+def take_down(left: FoundPool, program: str, *, for_good: bool = False, image: str = "") -> Pool:
     """End a pool without a client, with `for_good` machines that would be stopped, too; returns the pool, closed.
+
+    An `image` of this name is made of its head's machine.
 
     Raises `PoolError` when it is gone, or has a client.
     """
     pool = _found(left, program)
     pool.attach(lambda _: None)
-    pool.close(for_good=for_good)
+    pool.close(for_good=for_good, image=image)
     return pool
 
 

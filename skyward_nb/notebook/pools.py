@@ -204,10 +204,10 @@ class Pools:
             del self._lost[each]
         return found
 
-    def take_down(self, name: str, *, for_good: bool = False) -> str:
+    def take_down(self, name: str, *, for_good: bool = False, image: str = "") -> str:
         """End a pool that is up, once the last output of its ranks is shown; how it ended, in words.
 
-        With `for_good`, machines end that would be stopped.
+        With `for_good`, machines end that would be stopped; an `image` of this name is made of the head's.
         Of one that was left as a machine could not be reached, what can be.
         """
         pool = self._pools.pop(name, None) or self._lost.pop(name).cut_off
@@ -216,7 +216,7 @@ class Pools:
             work.look()
         with contextlib.suppress(PoolError):
             self.look(pool)
-        pool.close(for_good=for_good)
+        pool.close(for_good=for_good, image=image)
         pool.closing.give_up()
         may_run = f" ({pool.closing.may_run} may run on)" if pool.closing.may_run else ""
         self._note_costs(name, pool, f"is down{may_run}")

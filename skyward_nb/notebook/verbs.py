@@ -36,6 +36,7 @@ from skyward_nb.options.option_table import TAKES, UP_TAKES, unknown_option
 from skyward_nb.options.synonyms import VERB_ALIASES, asks_for_help
 from skyward_nb.picture.wording import clock
 from skyward_nb.pool.installing import added_words
+from skyward_nb.reports import baked_images
 from skyward_nb.reports.cleanup import clean_up, stopped_words
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.found_pools import announcement, notebook_of, unanswered
@@ -134,11 +135,13 @@ def _say_forgotten(names: Iterable[str]) -> None:
         print(f"pool {name} is gone, and is not started again")
 
 
-def _end(session: Session, names: Iterable[str], *, for_good: bool) -> None:
+def _end(
+    session: Session, names: Iterable[str], *, for_good: bool = False, image: str = ""
+) -> None:
     for name in names:
         paid = len(session.pools.paid)
         with warnings_printed():
-            ended = session.pools.take_down(name, for_good=for_good)
+            ended = session.pools.take_down(name, for_good=for_good, image=image)
             costs = "".join(f"; it has cost {bill.spent}" for bill in session.pools.paid[paid:])
             print(f"pool {name} is down: {ended}{costs}")
 
@@ -192,6 +195,30 @@ def torchrun(session: Session, line: str) -> object:
     return session.run_script(
         script.options(of_script(script.line.pool_words, TAKES["torchrun"])), script
     )
+
+
+def bake(session: Session, line: str) -> None:
+    """Make an image of a pool's head machine, and end the pool; remove an image, or list all."""
+    asked = parse_verb("bake", line)
+    image = baked_images.image_name(asked.rest)
+    regions = asked.pool.region or ()
+    if image is None:
+        for said in baked_images.lines(baked_images.look()):
+            print(said)
+    elif asked.cell.remove:
+        print(baked_images.remove(image, regions))
+    else:
+        _bake(session, session.finder.name_of(asked), image)
+
+
+def _bake(session: Session, name: str, image: str) -> None:
+    pool = live_pool(session, name)
+    session.check_free(pool)
+    baked_images.check(pool.spec, pool.pool_id, image)
+    region = baked_images.region_of(pool.pool_id)
+    _end(session, [name], image=image)
+    print("EC2 goes on alone: an interrupt ends nothing but this wait")
+    print(baked_images.wait(name, image, region))
 
 
 def sweep_up(session: Session, line: str) -> None:
@@ -266,6 +293,7 @@ _DO: dict[str, Callable[[Session, str], object]] = {
     "restart": restart,
     "attach": attach,
     "sweep": sweep_up,
+    "bake": bake,
     "config": config,
     "on": on,
     "off": off,

@@ -28,7 +28,7 @@ class CellOptions:
 
     `push` None sends the names that the cell needs; `text` and `limit` None depend on the notebook's room;
     `target` is the value of `as=`; `fetch` and `folder` are about the working folder of a script,
-    `cells` the cells that become one; `now` ends machines that would be stopped, or were.
+    `cells` the cells that become one; `now` ends machines that would be stopped, or were; `remove` removes an image.
     """
 
     ranks: str = "all"
@@ -52,6 +52,7 @@ class CellOptions:
     cells: tuple[int, ...] = ()
     folder: str = "auto"
     now: bool = False
+    remove: bool = False
     stated: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod

@@ -32,6 +32,7 @@ VERBS = {
     "debug": ("[POOL] [rank=]", "pdb over the frames of a rank that failed or was stopped"),
     "restart": ("[POOL]", "a new generation: new ranks without names"),
     "sweep": ("[now]", "remove what dead pools have left: processes, values, machines"),
+    "bake": ("[NAME] [remove]", "image of a machine, then the pool's end; alone: a list"),
     "config": ("[option=value ...]", "set defaults of this session; alone: show all defaults"),
     "on": ("[option=value ...]", "run every cell on ranks; %%local, magics and ! stay here"),
     "off": ("", "run cells here again"),

@@ -124,6 +124,8 @@ def parse_verb(verb: str, line: str, *, words: int = 0) -> ParsedOptions:
             (name,) = asked.rest
             name = BY_NAME["pool"].value(name)
             asked = msgspec.structs.replace(asked, pool=asked.pool.changed(pool=name), rest=())
+    elif verb == "bake":
+        asked = parse_words(split_line(line), scopes=scopes, words=1, is_word=_is_a_name)
     else:
         asked = parse(line, scopes=scopes, words=words)
     for option in asked.stated:

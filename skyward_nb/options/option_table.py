@@ -14,6 +14,7 @@ from skyward_nb.options import option_readers as readers
 from skyward_nb.options.host_access import certificates
 from skyward_nb.options.synonyms import OPTION_HINTS
 from skyward_nb.words.accelerators import parse_accelerator
+from skyward_nb.words.aws_access import IMAGE_ID, IMAGE_NAME
 from skyward_nb.words.catalogue import KINDS
 from skyward_nb.words.checkpoints import read_place
 from skyward_nb.words.frameworks import AUTO, WORDS
@@ -63,7 +64,9 @@ _PROFILES = (*dict.fromkeys(profile for model in MODELS for profile in model.pro
 _REGIONS = readers.aws_names(r"[a-z]{2,3}(-[a-z]+)+-\d", "us-east-1")
 _ZONES = readers.aws_names(r"[a-z]{2,3}(-[a-z0-9]+)+-\d[a-z]", "us-east-1a")
 _TYPE = readers.aws_name(r"[a-z][a-z0-9\-]*\.[a-z0-9\-]+", "g6.xlarge")
-_AMI = readers.aws_name(r"ami-[0-9a-f]{8,17}", "ami-0123456789abcdef0")
+_AMI = readers.aws_name(
+    f"{IMAGE_ID}|{IMAGE_NAME}", "ami-0123456789abcdef0, or one that %sky bake has given"
+)
 _SUBNETS = readers.aws_names(r"subnet-[0-9a-f]{8,17}", "subnet-0123456789abcdef0")
 _RESERVED = readers.aws_name(aws_readers.RESERVED, "cr-0123456789abcdef0")
 _GROUP = readers.aws_name(r"sg-[0-9a-f]{8,17}", "sg-0123456789abcdef0")
@@ -124,7 +127,7 @@ OPTIONS: tuple[Option, ...] = (
     _pool("max_hourly_cost", "2.5", "most dollars an hour of each machine", readers.dollars),
     _pool("confirm_above", "5", "dollars an hour above which you are asked first (5)", readers.dollars),
     _flag("pool", "yes", "rent machines without asking"),
-    _pool("ami", "ami-...", "image of the machines (Ubuntu; with GPUs for deep learning)", _AMI),
+    _pool("ami", "ami-...|NAME", "image, or a baked one's name (Ubuntu; for GPUs AWS's own)", _AMI),
     _pool("subnet", "subnet-...,...", "subnets of the machines (AWS's default network)", _SUBNETS),
     _pool("security_group", "sg-...", "security group of the machines (one for the pool)", _GROUP),
     _pool("public_ip", "yes|no", "public addresses of machines (as the subnet says)",
@@ -188,6 +191,7 @@ OPTIONS: tuple[Option, ...] = (
     _verb("lines", "N", "at most this many of the last lines", readers.count),
     _verb("save", "FILE", "file to write to instead"),
     _flag("verb", "now", "machines that warm= would stop, or has stopped, end now"),
+    _flag("verb", "remove", "remove a baked image, and the snapshots that it consists of"),
     _flag("verb", "follow", "go on with what comes, until the run is over"),
 )
 # fmt: on
@@ -218,6 +222,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "check": ("pool",),
     "restart": ("pool",),
     "sweep": ("now",),
+    "bake": ("remove", "region", "pool"),
     "off": (),
     "push": ("ranks", "pool"),
     "pull": ("ranks", "as", "gather", "limit", "pool"),

@@ -11,7 +11,7 @@ from skyward_nb.pool import registry
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.state import PoolPhase
 from skyward_nb.protocol.commands import Stop
-from skyward_nb.providers.base import AgentGone, MachineEnded, MayStop
+from skyward_nb.providers.base import AgentGone, Bakes, MachineEnded, MayStop
 from skyward_nb.providers.loop_thread import release
 from skyward_nb.words.errors import MachineLost, PoolError
 
@@ -27,16 +27,17 @@ class Closing:
         self.may_run: str = ""
         """Machines that may run on although it was closed, in words."""
         self.kept: str = ""
-        """Machines that are stopped, not ended, until when, and at which price."""
+        """Machines that are stopped, not ended, until when, and at which price; the image that was made of one."""
         self.is_cut_off: bool = False
         """Whether it was left as a machine could not be reached, and may be alive."""
         lines = context.lines
         lines.on_gone, lines.on_left, lines.on_refused = self.gone, self.cut_off, self.refused
 
-    def close(self, *, for_good: bool = False) -> None:
+    def close(self, *, for_good: bool = False, image: str = "") -> None:
         """End ranks and agents and remove their files; returns when all is gone, interrupted or not.
 
-        Machines of a pool with `warm=` are stopped, and with `for_good` ended like others.
+        Machines of a pool with `warm=` are stopped, and with `for_good` ended like others. An `image` of this name is
+        made of the head's machine before.
         """
         context = self._context
         if context.state.has_ended:
@@ -56,6 +57,8 @@ class Closing:
                 stopping = [each for each in machines if isinstance(each, MayStop)]
                 for machine in [] if for_good else stopping:
                     machine.may_stop(context.bill)
+                if image and isinstance(machines[0], Bakes):
+                    machines[0].bake(image)
                 try:
                     self.may_run = release(machines)
                     self.kept = "; ".join(dict.fromkeys(filter(None, (m.kept for m in stopping))))

@@ -139,12 +139,13 @@ class Pool:
         """Disconnect, and let the pool live on for its `idle` time."""
         self.closing.leave()
 
-    def close(self, *, for_good: bool = False) -> None:
+    def close(self, *, for_good: bool = False, image: str = "") -> None:
         """End ranks and agents and remove their files; interrupts do not stop that.
 
-        With `for_good`, machines end that would be stopped for a later pool (`warm=`).
+        With `for_good`, machines end that would be stopped for a later pool (`warm=`). An `image` of this name is made of
+        the head's machine.
         """
-        self.closing.close(for_good=for_good)
+        self.closing.close(for_good=for_good, image=image)
 
     # ── runs ────────────────────────────────────────────────────────────────────────────
 

@@ -128,6 +128,15 @@ class MayStop(Protocol):
 
 
 @runtime_checkable
+class Bakes(Protocol):
+    """A machine of which an image is made at its pool's end; `kept` of `MayStop` says then what came of it."""
+
+    def bake(self, image: str) -> None:
+        """Have an image of this name made of it by its release."""
+        ...
+
+
+@runtime_checkable
 class KnowsItsEnd(Protocol):
     """A machine whose source says why it has ended: `connect` raises `MachineEnded` then."""
 

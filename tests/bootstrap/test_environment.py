@@ -29,7 +29,7 @@ from bootstrap.homes import (
 from bootstrap.local_shell import LocalShell
 from pools import values
 
-from skyward_nb.bootstrap import requirements, version_locks
+from skyward_nb.bootstrap import environment, requirements, version_locks
 from skyward_nb.bootstrap.environment import Environment, ready
 from skyward_nb.bootstrap.machine_facts import MachineFacts, Tool
 from skyward_nb.bootstrap.scripts import LOCK
@@ -287,3 +287,18 @@ def test_an_index_without_the_versions_that_run_here(host, monkeypatch):
     made, told = make_ready(host, Image(pip=["six"]))
     assert "these versions are not available: trying others" in told.text()
     assert there(made, "import msgspec, six; print('well')") == "well"
+
+
+@pytest.mark.parametrize(
+    ("apart", "place"),
+    [(False, "/home/me/.local/share/uv/python"), (True, "/scratch/me/uv/python")],
+)
+def test_a_python_that_uv_has_brought_changes_no_name(shell, apart, place):
+    brought = Tool(PYTHON.version, f"{place}/cpython-{PYTHON.version}-linux/bin/python3")
+    where = {"home": "/home/me", "cache": "/scratch/me", "is_apart": apart}
+    before = environment._Wanted(facts_of(shell, pythons=(), **where), Image())
+    after = environment._Wanted(facts_of(shell, pythons=(brought,), **where), Image())
+    assert (before.digest, before.python) == (after.digest, None)
+    other = Tool(PYTHON.version, "/opt/uv/python/bin/python3")
+    found = environment._Wanted(facts_of(shell, pythons=(brought, other), **where), Image())
+    assert found.python == other and found.digest != before.digest

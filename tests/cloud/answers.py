@@ -15,6 +15,7 @@ _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 _ID = "7a62c49f-347e-4fc4-9331-6e8eEXAMPLE"
 _STATUS = {
     "AuthFailure": 401,
+    "DryRunOperation": 412,
     "UnauthorizedOperation": 403,
     "AccessDeniedException": 400,
     "InsufficientCapacity": 500,

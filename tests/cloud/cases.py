@@ -133,9 +133,36 @@ ENDED = {
     "DeleteSchedule": 1,
     "DescribePlacementGroups": 0,
 }
+BAKED = {
+    **dict.fromkeys(POOL_OF["one"], 0),
+    "GetProducts": 2,
+    "DescribeInstances": 4,
+    "DescribeImages": 4,
+    "CreateImage": 2,
+    "DescribeSnapshots": 2,
+}
+UNBAKED = {
+    "GetCallerIdentity": 1,
+    "DescribeImages": 1,
+    "DescribeSnapshots": 1,
+    "DeregisterImage": 1,
+    "DeleteSnapshot": 1,
+}
+HALF_BAKED = {
+    **dict.fromkeys(
+        ("GetCallerIdentity", "DescribeInstances", "DescribeSecurityGroups", "DeleteSecurityGroup",
+         "DescribePlacementGroups", "DescribeAddresses"), 0
+    ),
+    "DescribeImages": 2,
+    "DescribeSnapshots": 2,
+    "GetProducts": 1,
+    "DeregisterImage": 1,
+    "DeleteSnapshot": 1,
+}  # fmt: skip
 # By action: how often a call is made at least; with 0, it is played elsewhere. A pool comes up, runs a
 # cell and goes down; one comes up although its quota as spot is used up; one does not, as a machine's
-# first script fails; a pool's machine is stopped at its end; a later pool has it started; it is ended; another machine is rented for one of two that was taken back, and the pool goes
+# first script fails; a pool's machine is stopped at its end; a later pool has it started; it is ended; an image is
+# made of a pool's machine; it is removed; a sweep finds one that somebody asked for who was killed; another machine is rented for one of two that was taken back, and the pool goes
 # down; a sweep finds machines of somebody who was killed, with their record, or without.
 OTHERS = {
     "quota": {**dict.fromkeys(POOL_OF["spot"], 0), "GetServiceQuota": 1, "RunInstances": 2},
@@ -151,7 +178,11 @@ OTHERS = {
     "ended": ENDED,
     "sweep": SWEEP,
     "sweep without a record": UNRECORDED,
+    "baked": BAKED,
+    "unbaked": UNBAKED,
+    "half baked": HALF_BAKED,
 }
+IMAGES = ("baked", "unbaked", "half baked")
 SWEEPS = ("sweep", "sweep without a record")
 CALLS = tuple(dict.fromkeys([*POOL, *(action for calls in OTHERS.values() for action in calls)]))
 
@@ -254,6 +285,9 @@ _OWN = {
     "UpdateSchedule": ("ConflictException", "ResourceNotFoundException", "ValidationException"),
     "DeleteSchedule": ("ConflictException", "ResourceNotFoundException"),
     "StopInstances": ("IncorrectInstanceState", "UnsupportedOperation", "OperationNotPermitted"),
+    "CreateImage": ("InvalidAMIName.Duplicate", "IncorrectState", "InvalidInstanceID.NotFound"),
+    "DeregisterImage": ("InvalidAMIID.NotFound", "InvalidAMIID.Unavailable"),
+    "DeleteSnapshot": ("InvalidSnapshot.InUse", "InvalidSnapshot.NotFound"),
     "StartInstances": (
         "InsufficientInstanceCapacity",
         "IncorrectInstanceState",
@@ -386,6 +420,13 @@ def sample() -> list[Case]:
         chosen.append(
             chance.choice([each for each in of_pools if fits(each) and each not in chosen])
         )
+    chosen.append(
+        next(
+            each
+            for each in cases
+            if (each.scene, each.action, each.skip, each.how) == ("baked", "CreateImage", 1, "sent")
+        )
+    )
     for scene in SWEEPS:
         killed = [
             each for each in cases if each.scene == scene and each.action == "TerminateInstances"

@@ -26,8 +26,9 @@ from pools import start, values
 from skyward_nb.bootstrap.package import Package
 from skyward_nb.providers.aws import boot, provisioning, quoting  # noqa: F401 - the same
 from skyward_nb.providers.aws import sweep as sweeping
+from skyward_nb.reports import baked_images
 from skyward_nb.words.aws_access import AWSAccess
-from skyward_nb.words.errors import SkyError
+from skyward_nb.words.errors import OptionError, SkyError
 from skyward_nb.words.image import Image
 
 _MOST = 170
@@ -47,8 +48,12 @@ def pool(
     body: str = "import os\nos.environ['RANK']",
     skew: float = 0.0,
     warm: float | None = None,
+    image: str = "",
 ) -> None:
-    """Up, run, down; with a clock that is wrong by `skew` seconds. With `warm` its machines are stopped for so long."""
+    """Up, run, down; with a clock that is wrong by `skew` seconds. With `warm` its machines are stopped for so long.
+
+    An `image` of this name is made of its head's machine.
+    """
     if skew:
         right = time.time
         time.time = lambda: right() + skew
@@ -68,6 +73,10 @@ def pool(
     say("up")
     try:
         say("ran", values(made, body))
+        if image:
+            baked_images.check(made.spec, made.pool_id, image)
+            made.close(image=image)
+            say("baked", baked_images.wait(made.spec.name, image, "us-east-1"))
     finally:
         made.close()
         say("down", made.closing.kept)
@@ -96,6 +105,14 @@ def sweep(now: bool = False) -> None:
     say(asyncio.run(sweeping.sweep(ends_stopped=now)))
 
 
+def unbake(name: str) -> None:
+    """Remove an image, which may be gone."""
+    try:
+        say(baked_images.remove(name))
+    except OptionError as error:
+        say(error)
+
+
 # ── forking ─────────────────────────────────────────────────────────────────────────────
 
 
@@ -111,7 +128,9 @@ def _begin(task: dict[str, Any]) -> int:
         signal.alarm(_MOST)
         os.environ.update(task["env"])
         warnings.simplefilter("default")
-        {"pool": pool, "replaced": replaced, "sweep": sweep}[task["what"]](**task["how"])
+        {"pool": pool, "replaced": replaced, "sweep": sweep, "unbake": unbake}[task["what"]](
+            **task["how"]
+        )
         code = 0
     except SkyError as error:
         say(f"{type(error).__name__}: {error}")

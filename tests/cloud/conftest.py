@@ -18,7 +18,17 @@ from cloud.sky import Cloud
 from cluster.box import why_no_boxes
 from leaks import leaves_nothing
 
-from skyward_nb.providers.aws import boot, launch, quoting, stopping, termination, waking
+from skyward_nb.providers.aws import (
+    baking,
+    boot,
+    launch,
+    quoting,
+    rental_records,
+    stopping,
+    termination,
+    waking,
+)
+from skyward_nb.reports import baked_images
 
 if TYPE_CHECKING:
     from cloud.renter import Renter
@@ -93,6 +103,29 @@ def quick(monkeypatch):
     monkeypatch.setattr(stopping, "_LOOKS", (0.01, 0.01))
     monkeypatch.setattr(waking, "_PAUSE", 0.01)
     return lines
+
+
+@pytest.fixture
+def quick_images(monkeypatch):
+    """EC2 is asked again at once."""
+    monkeypatch.setattr(baking, "_LOOKS", (0.0,) * 8)
+    monkeypatch.setattr(baking, "_AGAIN", (0.0,) * 3)
+    monkeypatch.setattr(baking, "_SEEN_LATE", 0.0)
+    monkeypatch.setattr(baked_images, "_PAUSE", 0.01)
+
+
+@pytest.fixture
+def one_rented(api, renter, quick_images):
+    """A pool with one machine, against the API alone."""
+    from cloud.warm import ACCOUNT
+
+    made = renter("default-abc", nodes=1)
+    made.launch()
+    made.entry.note(account=ACCOUNT, user="ubuntu", state="up")
+    yield made
+    api.calm()
+    if rental_records.find("default-abc") is not None:
+        assert not made.end()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 from cloud import calls, images, rules, stops
 from cloud.addresses import Addresses
 from cloud.answers import Answer, Refused, refusal, rewritten, said, tag
+from cloud.baked import Baked
 from cloud.calls import Call
 from cloud.images import Images
 from cloud.machine import Launch
@@ -58,6 +59,7 @@ class Layer:
         self.placement = Placement(self._used_placement)
         self.addresses = Addresses(stock, self._forward, self._front)
         self.schedules = Schedules()
+        self.baked = Baked(stock, self._disk)
         self.capacity: dict[tuple[str, str], int] = {}
         """How many more machines there are of a type in a zone; where nothing is said, enough."""
         self.late = 0
@@ -99,6 +101,10 @@ class Layer:
             ("ec2", "ReleaseAddress"): self.addresses.release,
             ("ec2", "DescribeSpotPriceHistory"): self.prices.history,
             ("ec2", "DescribeImages"): self._describe_images,
+            ("ec2", "CreateImage"): self.baked.create,
+            ("ec2", "DeregisterImage"): self.baked.deregister,
+            ("ec2", "DescribeSnapshots"): self.baked.describe_snapshots,
+            ("ec2", "DeleteSnapshot"): self.baked.delete,
             ("ec2", "GetEbsDefaultKmsKeyId"): lambda call: said(call, {"kmsKeyId": self.disk_key}),
             ("pricing", "GetProducts"): self.prices.products,
             ("ssm", "GetParameter"): self.images.parameter,
@@ -294,6 +300,7 @@ class Layer:
             private=private,
             key=self.stock.key(call.region, own.key_name),
             user_data=base64.b64decode(call.form.get("UserData", "")),
+            disk=self.baked.disk(call.region, own.image_id),
         )
         self._launches[instance] = launch
         self.machines.boot(launch)
@@ -353,7 +360,12 @@ class Layer:
                         self.stock.terminate(each, code, "User initiated shutdown")
                         self._over(region, each)
 
+    def _disk(self, instance: str) -> bytes:
+        """The disk of an instance as it is now; nothing without machines."""
+        return self.machines.disk(instance) if self.machines is not None else b""
+
     def _check_image(self, call: Call, kind: str) -> None:
+        self.baked.check(call.region, call.form.get("ImageId", ""), self.stock.arch(kind))
         own = self.images.known.get((call.region, call.form.get("ImageId", "")))
         if own is None:
             return
@@ -468,7 +480,9 @@ class Layer:
                 _set(state, "name", "stopping")
 
     def _describe_images(self, call: Call) -> Answer | None:
-        """Images that parameters of SSM told of are there, too."""
+        """Images that parameters of SSM told of are there, too, and those that were made of machines."""
+        if (answer := self.baked.describe(call)) is not None:
+            return answer
         for each in call.several("ImageId"):
             if name := self.images.known.get((call.region, each)):
                 self.stock.learn(call.region, each, name)
@@ -516,7 +530,7 @@ class Layer:
             found["placement groups"] = placed
         if timers:
             found["timers"] = timers
-        return found
+        return {**found, **self.baked.left()}
 
 
 # ── answers ─────────────────────────────────────────────────────────────────────────────

@@ -31,7 +31,7 @@ _KEY = "/etc/ssh/ssh_host_ed25519_key"
 _CONSOLE = "/var/log/cloud-init-output.log"
 _SCRIPT = "/var/lib/cloud/instance/user-data.txt"
 _ON_DISK = (
-    "home", "etc/ssh", "etc/systemd", "var/lib/skyward", "var/lib/cloud", "var/log", "var/tmp", "tmp",
+    "home", "etc/ssh", "etc/systemd", "etc/machine-id", "var/lib/skyward", "var/lib/cloud", "var/log", "var/tmp", "tmp",
 )  # fmt: skip
 _CONFIG = {
     "HostKey": _KEY,
@@ -63,6 +63,8 @@ class Launch:
     key: str
     """The public key that it was launched with; "" without one."""
     user_data: bytes
+    disk: bytes = b""
+    """What the disk has that its image was made of; nothing of an image of AWS."""
 
 
 class Machine:
@@ -164,10 +166,16 @@ class Machine:
         os.chown(self.file("/usr/lib/skyward-sudo"), 0, UID)
         self.file("/usr/lib/skyward-sudo").chmod(0o4750)
         home = self.file(f"/home/{USER}")
-        for folder in (home, home / ".ssh"):
-            folder.mkdir(mode=0o700)
-            os.chown(folder, UID, UID)
-        self._write(f"/home/{USER}/.ssh/authorized_keys", self.launch.key, 0o600, UID)
+        home.mkdir(mode=0o700)
+        os.chown(home, UID, UID)
+        if self.launch.disk:
+            self._put_disk(self.launch.disk)
+        # cloud-init does the rest for each new instance: docs.cloud-init.io, ssh and ssh_deletekeys.
+        (home / ".ssh").mkdir(mode=0o700, exist_ok=True)
+        os.chown(home / ".ssh", UID, UID)
+        authorized = home / ".ssh/authorized_keys"
+        before = authorized.read_text() if authorized.exists() else ""
+        self._write(f"/home/{USER}/.ssh/authorized_keys", before + self.launch.key, 0o600, UID)
         for left in self.file("/etc/ssh").glob("ssh_host_*"):
             left.unlink()
         made = self._folder / f"{self.launch.instance}_host_key"
@@ -183,7 +191,8 @@ class Machine:
         self.file("/run/systemd/system").mkdir(parents=True)
         self.file(_CONSOLE).touch()
         if self._disk:
-            self._put_disk()
+            self._put_disk(self._disk)
+            self.host_key = self.file(f"{_KEY}.pub").read_text()
 
     # ── its disk ────────────────────────────────────────────────────────────────────────
 
@@ -194,15 +203,14 @@ class Machine:
         assert done.stdout, done.stderr
         return done.stdout
 
-    def _put_disk(self) -> None:
-        """It has the disk of before, on which nothing of a first boot is to come again."""
+    def _put_disk(self, disk: bytes) -> None:
+        """It has this disk: its own of before, or that of its image."""
         shutil.rmtree(self.file(f"/home/{USER}"))
         for left in self.file("/etc/ssh").glob("ssh_host_*"):
             left.unlink()
         words = ["tar", "-C", str(self.box.root), "--same-owner", "--overwrite", "-xpf", "-"]
-        done = subprocess.run(words, input=self._disk, capture_output=True)
+        done = subprocess.run(words, input=disk, capture_output=True)
         assert not done.returncode, done.stderr
-        self.host_key = self.file(f"{_KEY}.pub").read_text()
 
     # ── its life ────────────────────────────────────────────────────────────────────────
 
@@ -228,16 +236,21 @@ class Machine:
         # It goes to the background before it has written by which number it is told to start anew.
         own = self.file(_CONFIG["PidFile"])
         until(lambda: self._is_over or (own.exists() and own.read_text()))
+        if self._disk or launch.disk:
+            self._start_units()
+        # User data scripts run at the first boot alone.
         if self._disk:
-            # User data scripts run at the first boot alone; units that are enabled start at each.
             self.status = 0
-            wanted = self.file("/etc/systemd/system/multi-user.target.wants")
-            # Links to units of this machine, which has its own systemd, are none of it.
-            for unit in wanted.glob("*.service") if wanted.exists() else ():
-                if (wanted.parent / unit.name).is_file():
-                    self.box.run("/usr/bin/systemctl", "start", unit.name)
         elif launch.user_data:
             self._goes_on(self._run_user_data)
+
+    def _start_units(self) -> None:
+        """Units that are enabled on its disk start at each boot."""
+        wanted = self.file("/etc/systemd/system/multi-user.target.wants")
+        # Links to units of this machine, which has its own systemd, are none of it.
+        for unit in wanted.glob("*.service") if wanted.exists() else ():
+            if (wanted.parent / unit.name).is_file():
+                self.box.run("/usr/bin/systemctl", "start", unit.name)
 
     def _goes_on(self, what: Callable[[], None]) -> None:
         thread = threading.Thread(target=what, daemon=True)

@@ -71,11 +71,15 @@ class Machines:
         disk = self._disks.pop(launch.instance, b"") if again else b""
         self._goes_on(lambda: self._boot(launch, disk))
 
-    def stop(self, instance: str) -> None:
-        """A machine goes off, and its disk stays."""
+    def disk(self, instance: str) -> bytes:
+        """What a machine has on its disk, one that is stopped, too."""
         with self._lock:
             made = self.machines.get(instance)
-        self._disks[instance] = made.disk() if made is not None else b""
+        return made.disk() if made is not None else self._disks.get(instance, b"")
+
+    def stop(self, instance: str) -> None:
+        """A machine goes off, and its disk stays."""
+        self._disks[instance] = self.disk(instance)
         self.end(instance)
         self.settled()
 

@@ -99,11 +99,19 @@ class Prices:
 
 GIGABYTE = 0.08
 """Dollars a month for a GB of gp3."""
+SNAPSHOT = 0.05
+"""The same, of snapshots; those in the archive cost less, and are another product."""
 
 
 def _of_disks(family: str, region: str) -> list[dict[str, object]]:
     """Disks by their months: aws.amazon.com/ebs/pricing."""
-    kinds = {"Storage": [("EBS:VolumeUsage.gp3", GIGABYTE)]}
+    kinds = {
+        "Storage": [("EBS:VolumeUsage.gp3", GIGABYTE)],
+        "Storage Snapshot": [
+            ("EBS:SnapshotArchiveStorage", SNAPSHOT / 4),
+            ("USE1-EBS:SnapshotUsage", SNAPSHOT),
+        ],
+    }
     return [
         {
             "product": {

@@ -23,29 +23,18 @@ class Scene:
 
 def scene_of(name: str) -> Scene:
     if name in POOLS:
-        return Scene(lambda *_: None, lambda cloud, person, _: person.does("pool", **POOLS[name]))
-    if name == "quota":
-        return Scene(without_spot, lambda cloud, person, _: person.does("pool", **POOLS["spot"]))
-    if name == "boot":
-        # Its user-data fails on who is not there.
-        return Scene(
-            lambda *_: None, lambda cloud, person, _: person.does("pool", user="nobody-here")
-        )
-    if name == "replacement":
-        return Scene(with_two, without_one)
-    if name == "stopped":
-        return Scene(
-            lambda *_: None, lambda cloud, person, _: person.does("pool", nodes=1, warm=7200)
-        )
-    if name == "started":
-        return Scene(stopped, lambda cloud, person, _: person.does("pool", nodes=1, warm=7200))
-    if name == "ended":
-        return Scene(stopped, lambda cloud, person, _: person.does("sweep", now=True))
+        return Scene(nothing, lambda cloud, person, _: person.does("pool", **POOLS[name]))
+    if name in _SCENES:
+        return _SCENES[name]
     has_record = name == "sweep"
     return Scene(
         lambda cloud, person: leave(cloud, person, has_record=has_record),
         lambda cloud, person, _: person.does("sweep"),
     )
+
+
+def nothing(cloud: Cloud, person: Person) -> None:
+    """Nobody has anything."""
 
 
 def without_spot(cloud: Cloud, person: Person) -> None:
@@ -57,6 +46,20 @@ def stopped(cloud: Cloud, person: Person) -> None:
     """Somebody has a machine that is stopped."""
     ended = person.does("pool", nodes=1, warm=7200)
     assert ended.code == 0 and "1 machine stopped until" in ended.said, ended
+
+
+def baked(cloud: Cloud, person: Person) -> None:
+    """Somebody has an image."""
+    ended = person.does("pool", nodes=1, image="torch")
+    assert ended.code == 0 and "image torch in us-east-1: ami-" in ended.said, ended
+
+
+def half_baked(cloud: Cloud, person: Person) -> None:
+    """Somebody is killed who has just asked for an image, and whose machine ends then."""
+    cloud.kill("CreateImage", "sent", skip=1)
+    assert person.does("pool", nodes=1, image="torch").code == -9
+    assert cloud.calm()
+    cloud.leases_run_out()
 
 
 def with_two(cloud: Cloud, person: Person) -> Begun:
@@ -79,3 +82,17 @@ def leave(cloud: Cloud, person: Person, *, has_record: bool) -> None:
     if not has_record:
         (entry,) = Path(person.env["SKYWARD_STATE_DIR"]).glob("aws/*/record.json")
         shutil.rmtree(entry.parent)
+
+
+_SCENES = {
+    "quota": Scene(without_spot, lambda cloud, person, _: person.does("pool", **POOLS["spot"])),
+    # Its user-data fails on who is not there.
+    "boot": Scene(nothing, lambda cloud, person, _: person.does("pool", user="nobody-here")),
+    "replacement": Scene(with_two, without_one),
+    "stopped": Scene(nothing, lambda cloud, person, _: person.does("pool", nodes=1, warm=7200)),
+    "started": Scene(stopped, lambda cloud, person, _: person.does("pool", nodes=1, warm=7200)),
+    "ended": Scene(stopped, lambda cloud, person, _: person.does("sweep", now=True)),
+    "baked": Scene(nothing, lambda cloud, person, _: person.does("pool", nodes=1, image="torch")),
+    "unbaked": Scene(baked, lambda cloud, person, _: person.does("unbake", name="torch")),
+    "half baked": Scene(half_baked, lambda cloud, person, _: person.does("sweep")),
+}

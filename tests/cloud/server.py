@@ -6,6 +6,7 @@ It ends, and all machines with it, when stdin does.
 
 from __future__ import annotations
 
+import base64
 import gc
 import json
 import logging
@@ -86,6 +87,16 @@ class Server:
         """How late machines are seen, how long groups linger and stops take, why machines end at once, the key of disks."""
         assert name in ("late", "lingering", "stopping", "reason", "disk_key")
         setattr(self._layer, name, value)
+
+    def images(self, copying: int, slow: int, reason: str) -> None:
+        """How images are made from here on."""
+        own = self._layer.baked
+        own.copying, own.slow, own.reason = copying, slow, reason
+
+    def disk(self, image: str) -> str:
+        """The disk of an image, as a tar archive in base64."""
+        found = self._layer.baked.images
+        return next(base64.b64encode(e.disk).decode() for (_, n), e in found.items() if n == image)
 
     def timers(self) -> None:
         self._layer.timers_go_off()

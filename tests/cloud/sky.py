@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -222,6 +223,17 @@ class Cloud:
     def states(self) -> dict[str, str]:
         """The state of each instance that there was."""
         return self.ask("states")
+
+    def images(self, *, copying: int = 0, slow: int = 0, reason: str = "") -> None:
+        """Of images that are asked for from here on: how often they are told to be copied, how often snapshots are asked for
+
+        before they begin, and why EC2 cannot make them.
+        """
+        self.ask("images", copying=copying, slow=slow, reason=reason)
+
+    def image_disk(self, image: str) -> bytes:
+        """The disk of an image, as a tar archive."""
+        return base64.b64decode(self.ask("disk", image=image))
 
     def stopping(self, times: int) -> None:
         """Machines that are stopped from here on are told to be on their way the first times."""

@@ -103,6 +103,17 @@ class Stock:
                 region_name=region,
             )
 
+    def keep_image(self, region: str, image: str, name: str, arch: str) -> None:
+        """The account has an image of its own, of which machines can be made."""
+        backend = self._backend(region)
+        backend.amis[image] = Ami(
+            backend, image, name=name, owner_id=ACCOUNT, virtualization_type="hvm", architecture=arch, hypervisor="xen",
+            root_device_type="ebs", root_device_name="/dev/sda1", region_name=region,
+        )  # fmt: skip
+
+    def drop_image(self, region: str, image: str) -> None:
+        self._backend(region).amis.pop(image, None)
+
     # ── instances ───────────────────────────────────────────────────────────────────────
 
     def all(self, region: str) -> list[Any]:

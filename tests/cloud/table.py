@@ -12,7 +12,7 @@ _HEAD = """# What is left in the cloud when a call of AWS comes to grief: nothin
 Written by `make cloud-faults`, which plays every case; `make test` plays a few, always the same.
 
 A process brings a pool up, runs a cell and takes the pool down; or rents another machine for one that
-EC2 took back; or sweeps what somebody left who was killed. One of its calls of AWS comes to grief: the
+EC2 took back; or sweeps what somebody left who was killed; or makes an image, or removes one. One of its calls of AWS comes to grief: the
 process is killed (-9) before the call was sent, when it was carried out, or when it was answered; the
 answer is lost; the call fails with an error that AWS documents, once or as all calls from there on, or
 although it was carried out. Then the leases of machines run out, and another process sweeps; in half of
@@ -30,6 +30,12 @@ _WAYS = ("killed", "lost", "error of any call", "error of its own", "carried out
 _TITLES = {
     "quota": "A pool where there is no quota for spot machines",
     "boot": "A pool whose machines' first script fails",
+    "stopped": "A pool whose machine is stopped at its end",
+    "started": "A later pool that has it started",
+    "ended": "A sweep that ends it",
+    "baked": "A pool of whose machine an image is made at its end",
+    "unbaked": "The image is removed",
+    "half baked": "A sweep of an image whose maker was killed",
     "replacement": "Another machine for one that was taken back, and the pool down",
     "sweep": "A sweep of what a killed process left",
     "sweep without a record": "A sweep where its record is gone, too",

@@ -22,7 +22,8 @@ _NO_CALL = {"ec2:CreateTags", "iam:PassRole"}
 _MADE = {"RunInstances", "CreateSecurityGroup", "CreatePlacementGroup", "AllocateAddress"}
 _MARKED = {
     "StartInstances", "StopInstances", "TerminateInstances", "DeleteSecurityGroup", "DeletePlacementGroup",
-    "GetConsoleOutput", "AssociateAddress", "DisassociateAddress", "ReleaseAddress",
+    "GetConsoleOutput", "AssociateAddress", "DisassociateAddress", "ReleaseAddress", "CreateImage", "DeregisterImage",
+    "DeleteSnapshot",
 }  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def test_machines_may_be_made_of_capacity_that_is_reserved():
 def test_what_ends_something_is_allowed_for_what_is_ours_alone():
     for each in statements():
         own = {name.partition(":")[2] for name in actions(each)}
-        if own & _MARKED:
+        if own & _MARKED and own != {"CreateImage"}:
             assert own >= _MARKED
             assert each["Condition"] == {"Null": {"aws:ResourceTag/skyward:pool": "false"}}
 
@@ -70,6 +71,17 @@ def test_the_role_of_timers_ends_marked_machines_and_no_others():
     assert passed["Condition"] == {
         "StringEquals": {"iam:PassedToService": "scheduler.amazonaws.com"}
     }
+
+
+def test_an_image_is_made_of_a_marked_machine_alone_and_marked_with_its_snapshots():
+    """docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html: its three resources."""
+    plain, marked = sorted(
+        (each for each in statements() if "ec2:CreateImage" in actions(each)),
+        key=lambda each: each["Sid"] == "MakeImagesThatAreMarked",
+    )
+    assert plain["Condition"] == {"Null": {"aws:ResourceTag/skyward:pool": "false"}}
+    assert marked["Condition"] == {"Null": {"aws:RequestTag/skyward:pool": "false"}}
+    assert marked["Resource"] == ["arn:aws:ec2:*::image/*", "arn:aws:ec2:*::snapshot/*"]
 
 
 def test_what_is_made_is_marked_in_the_call_that_makes_it(api):
@@ -89,7 +101,7 @@ def test_what_is_made_is_marked_in_the_call_that_makes_it(api):
     for each in statements():
         own = {name.partition(":")[2] for name in actions(each)} & _MADE
         kinds = {name.rpartition(":")[2].partition("/")[0] for name in each["Resource"]}
-        if each.get("Condition") == {"Null": {"aws:RequestTag/skyward:pool": "false"}}:
+        if own and each.get("Condition") == {"Null": {"aws:RequestTag/skyward:pool": "false"}}:
             assert own == _MADE and kinds == {kind for _, kind in made}
             marked += 1
         elif own and "Condition" not in each:

@@ -13,6 +13,7 @@ from cloud.notebooks import OPTIONS, START
 from kernels import kernel
 from leaks import leaves_nothing
 from pools import start, values
+from waiting import until
 
 from skyward_nb.providers.aws import rental_records, sweep
 from skyward_nb.words.aws_access import AWSAccess
@@ -129,6 +130,8 @@ def test_a_machine_that_is_started_by_hand_ends_by_itself(cloud):
     boto3.client("ec2", "us-east-1").start_instances(InstanceIds=[instance])
     (machine,) = cloud.up(1)
     cloud.ask("settled")
+    # Its timer has looked at the clock before it writes that down.
+    until(machine.file("/var/lib/skyward/boot").exists)
     machine.pass_time(1000)
     cloud.up(0)
     assert cloud.states()[instance] == "terminated"

@@ -14,7 +14,15 @@ def names(scope):
 
 def test_a_run_has_a_field_for_each_option_of_a_cell():
     fields = {each.name for each in dataclasses.fields(CellOptions)}
-    assert fields == names("cell") | {"target", "stated", "fetch", "folder", "cells", "now"}
+    assert fields == names("cell") | {
+        "target",
+        "stated",
+        "fetch",
+        "folder",
+        "cells",
+        "now",
+        "remove",
+    }
 
 
 def test_a_pool_has_a_field_for_each_of_its_options():
@@ -32,6 +40,7 @@ def test_a_pool_has_a_field_for_each_of_its_options():
         "folder",
         "cells",
         "now",
+        "remove",
     }
 
 

@@ -60,6 +60,14 @@ def test_a_zone_says_its_region():
         ("provider=aws region=useast1", "'useast1' is no such name as us-east-1"),
         ("provider=aws zones=a", "'a' is no such name as us-east-1a"),
         ("provider=aws instance_type=g6", "is no such name as g6.xlarge"),
+        (
+            "provider=aws ami=ami-torch",
+            "is no such name as ami-0123456789abcdef0, or one that %sky bake",
+        ),
+        (
+            "provider=aws ami=my/torch",
+            "is no such name as ami-0123456789abcdef0, or one that %sky bake",
+        ),
         ("provider=aws subnet=mine", "is no such name as subnet-"),
         ("provider=aws user=me", "name it, ami="),
         ("provider=aws max_cost=0", "max_cost=0: machines that cost nothing"),

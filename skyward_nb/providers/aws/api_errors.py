@@ -125,7 +125,7 @@ _WAYS = {
         "MaxSpotInstanceCountExceeded",
         "MaxSpotFleetRequestCountExceeded",
     },
-    NextStep.REGION: {"OptInRequired"},
+    NextStep.REGION: {"OptInRequired", "NoBakedImage", "BakedImageNotReady"},
     NextStep.AGAIN: {
         *_THROTTLED,
         "InternalError",

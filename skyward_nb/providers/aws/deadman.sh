@@ -12,6 +12,9 @@
 # EVERY     seconds between two looks
 #
 # A machine that was stopped for a later pool has other times in `terms`: BOOT IDLE DEADLINE.
+#
+# A machine that was made of an image of this one's disk is not ended: whoever made it has not asked for it. On Nitro it
+# is told apart by its id: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/identify_ec2_instances.html.
 lease=$1 boot=$2 idle=$3 deadline=$4 every=$5
 state=${SKYWARD_DEADMAN_STATE:-/var/lib/skyward}
 [ ! -s "$state/terms" ] || read -r boot idle deadline < "$state/terms"
@@ -30,18 +33,32 @@ off() {
   sleep 10
 }
 
+read -r machine rest 2>/dev/null < "${SKYWARD_DEADMAN_MACHINE:-/sys/devices/virtual/dmi/id/board_asset_tag}"
+case $machine in
+  i-*) ;;
+  *) machine=- ;;
+esac
+
+seen=$(stat -c '%y' "$lease" 2>/dev/null)
+since=$(uptime) patience=$boot
+
 # A boot after the first one: what ran here is gone, and so is who would have renewed the lease.
 this=$(cat /proc/sys/kernel/random/boot_id)
 mkdir -p "$state"
 if [ -s "$state/boot" ]; then
-  read -r first armed < "$state/boot"
+  read -r first armed owner < "$state/boot"
 else
-  first=$this armed=$(uptime)
-  echo "$first $armed" > "$state/boot"
+  first=$this armed=$(uptime) owner=$machine
+  echo "$first $armed $owner" > "$state/boot"
 fi
+case $machine,${owner:--} in
+  -,* | *,- | "$owner,$machine") ;;
+  *)
+    echo "skyward: this disk is a copy of that of $owner, and this machine is $machine: it is not ended"
+    while :; do sleep 3600; done
+    ;;
+esac
 
-seen=$(stat -c '%y' "$lease" 2>/dev/null)
-since=$(uptime) patience=$boot
 while :; do
   now=$(uptime)
   [ "$first" = "$this" ] || off "it was booted again"

@@ -20,8 +20,15 @@ async def hourly(cloud: AWSClient, region: str, gigabytes: int) -> float | None:
     return None if found is None else found * gigabytes / _HOURS
 
 
-async def _of(cloud: AWSClient, region: str, **wanted: str) -> float | None:
-    """Dollars a month of one GB."""
+async def monthly_of_snapshots(cloud: AWSClient, region: str) -> float | None:
+    """Dollars a month of one GB of snapshots, in their standard tier; None if AWS does not say."""
+    return await _of(
+        cloud, region, productFamily="Storage Snapshot", ending="EBS:SnapshotUsage"
+    )  # fmt: skip
+
+
+async def _of(cloud: AWSClient, region: str, *, ending: str = "", **wanted: str) -> float | None:
+    """Dollars a month of one GB, of the first product whose kind of usage has this ending."""
     fields = {"regionCode": region, **wanted}
     filters = [{"Type": "TERM_MATCH", "Field": key, "Value": fields[key]} for key in fields]
     try:
@@ -31,4 +38,9 @@ async def _of(cloud: AWSClient, region: str, **wanted: str) -> float | None:
     except AWSError:
         return None
     products = map(json.loads, said.get("PriceList", []))
-    return next((dollars for each in products for dollars in dollars_of(each)), None)
+    fitting = (
+        each
+        for each in products
+        if str(each["product"]["attributes"].get("usagetype", "")).endswith(ending)
+    )
+    return next((dollars for each in fitting for dollars in dollars_of(each)), None)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from skyward_nb.providers.aws import tags
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.image_lookup import check_driver, described
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import InstanceType
 
@@ -47,10 +49,8 @@ async def image_for(
         )
         said = await cloud.ask("GetParameter", region, service="ssm", Name=parameter)
         ami = str(said["Parameter"]["Value"])
-    said = await cloud.ask("DescribeImages", region, ImageIds=[ami])
-    if not said["Images"]:
-        raise AWSError("InvalidAMIID.NotFound", ami, "DescribeImages")
-    image = said["Images"][0]
+    image = await described(cloud, ami, region)
+    check_driver(image, ami, kind)
     arch = str(image.get("Architecture", kind.arch))
     if arch != kind.arch:
         why = f"ami={ami} is for {arch}, and {kind.name} is {kind.arch}"
@@ -67,10 +67,13 @@ async def image_for(
         if "Ebs" in each
     }
     name = str(image.get("Name", ""))
+    own = tags.tags_in(image).get(tags.USER)
     return MachineImage(
-        ami,
+        str(image.get("ImageId", ami)),
         root,
         disks.get(root, 0),
-        access.user or next((user for word, user in _USERS if word in name.lower()), "ubuntu"),
+        access.user
+        or own
+        or next((user for word, user in _USERS if word in name.lower()), "ubuntu"),
         tuple((name, size) for name, size in disks.items() if name != root),
     )

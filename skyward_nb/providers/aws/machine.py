@@ -11,10 +11,11 @@ from typing import TypeVar
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.remote_shell import ShellGone
-from skyward_nb.providers.aws import network, rental_records, termination
+from skyward_nb.providers.aws import baking, end_timers, network, rental_records, termination
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.callers import callers_for
 from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.rental_records import MakerProcess, RentalFolder
 from skyward_nb.providers.aws.stopping import NotStopped, stop
 from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.base import AgentGone, MachineEnded
@@ -54,8 +55,9 @@ class Rental:
         self._agents: dict[Line, Callable[[], Awaitable[None]]] = {}
         self._bill: Bill | None = None
         self._may_stop = False
+        self._image: tuple[Line, str] | None = None
         self.kept: str = ""
-        """The machines that were stopped, not ended, until when, and what that costs."""
+        """The machines that were stopped, not ended, until when, and what that costs; the image that was made of one."""
 
     def has(self, line: Line, end_agent: Callable[[], Awaitable[None]]) -> None:
         """Add the line to a machine, and how its agent and the pool's files there are removed."""
@@ -65,6 +67,10 @@ class Rental:
     def may_stop(self, bill: Bill | None) -> None:
         """Have machines of a pool with `warm=` stopped at its end, if its bill allows that."""
         self._may_stop, self._bill = True, bill
+
+    def bake(self, line: Line, image: str) -> None:
+        """Have an image of this name made of the machine of a line, before its end."""
+        self._image = line, image
 
     def lacks(self, line: Line) -> None:
         """Remove the line to a machine that left the pool."""
@@ -138,12 +144,15 @@ class Rental:
         entry = rental_records.find(self._pool_id)
         if entry is None:
             return ""  # another process has ended it
+        agents = list(self._agents.values())
+        if self._image is not None:
+            self._say(await self._baked(entry, *self._image))
+            agents = []
         if self._may_stop and entry.record.warmth is not None:
             try:
-                agents = list(self._agents.values())
-                self.kept = await stop(self._cloud, entry, self._lines, self._bill, agents)
+                self._say(await stop(self._cloud, entry, self._lines, self._bill, agents))
             except NotStopped as why:
-                self.kept = f"no machine was stopped, as warm= asks: {why}; they are ended"
+                self._say(f"no machine was stopped, as warm= asks: {why}; they are ended")
             else:
                 return ""
         try:
@@ -160,6 +169,20 @@ class Rental:
                 stacklevel=2,
             )
         return ", ".join(left.machines)
+
+    async def _baked(self, entry: RentalFolder, line: Line, image: str) -> str:
+        """Make an image of a machine once all agents have ended; what came of it, in words."""
+        try:
+            # Without agents the pool is listed no more, and a sweep takes it for lost, but for this.
+            if not entry.claim(state="stopping", maker=MakerProcess.this()):
+                raise baking.NotBaked("another process has begun to end the machines")
+            await end_timers.side_by_side(*(end() for end in self._agents.values()))
+            return await baking.bake(self._cloud, entry.record, line, image)
+        except Exception as error:  # noqa: BLE001 - whatever it is, machines are to end
+            return f"no image {image} was made: {error}"
+
+    def _say(self, words: str) -> None:
+        self.kept = "; ".join(filter(None, (self.kept, words)))
 
 
 class AWSMachine(FarMachine):
@@ -218,9 +241,13 @@ class AWSMachine(FarMachine):
         """Have the machines of the pool stopped, where it was made with `warm=`."""
         self.rental.may_stop(bill)
 
+    def bake(self, image: str) -> None:
+        """Have an image of this name made of it at the pool's end."""
+        self.rental.bake(self._line, image)
+
     @property
     def kept(self) -> str:
-        """What was stopped, not ended, in words."""
+        """What was stopped, not ended, and which image was made, in words."""
         return self.rental.kept
 
     async def release(self) -> str:

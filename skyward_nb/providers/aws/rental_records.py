@@ -25,7 +25,7 @@ from skyward_nb.providers.state_files import state_folder, write
 from skyward_nb.words.decoding import from_json
 
 _RECORD = "record.json"
-_PROVIDER = "aws"
+PROVIDER = "aws"
 _USED = "used.jsonl"
 _OWNER = "owner"
 _TOKEN_LIMIT = 64
@@ -231,7 +231,7 @@ def as_far_as_it_can() -> Generator[None]:
 
 def pool_ids() -> set[str]:
     """The ids of pools with a record, even one that this version cannot read."""
-    return {path.parent.name for path in state_folder(_PROVIDER).glob(f"*/{_RECORD}")}
+    return {path.parent.name for path in state_folder(PROVIDER).glob(f"*/{_RECORD}")}
 
 
 def token_of(pool_id: str, number: int) -> str:
@@ -244,13 +244,13 @@ def token_of(pool_id: str, number: int) -> str:
 
 def entries() -> list[RentalFolder]:
     """All readable records."""
-    found = (_read(path) for path in sorted(state_folder(_PROVIDER).glob(f"*/{_RECORD}")))
+    found = (_read(path) for path in sorted(state_folder(PROVIDER).glob(f"*/{_RECORD}")))
     return [each for each in found if each is not None]
 
 
 def find(pool_id: str) -> RentalFolder | None:
     """The record of the machines that a pool has now, if there is one."""
-    own = _read(state_folder(_PROVIDER) / pool_id / _RECORD)
+    own = _read(state_folder(PROVIDER) / pool_id / _RECORD)
     if own is not None and own.record.user_pool == pool_id:
         return own
     return next((each for each in entries() if each.record.user_pool == pool_id), None)
@@ -275,21 +275,21 @@ def owner() -> str:
     return path.read_text()
 
 
-def used() -> list[UsedRegion]:
+def used(name: str = _USED) -> list[UsedRegion]:
     """All regions that ever had resources: sweeps look there for machines without a record."""
     found: dict[UsedRegion, None] = {}
     with contextlib.suppress(FileNotFoundError):
-        for line in (state_folder(_PROVIDER) / _USED).read_bytes().splitlines():
+        for line in (state_folder(PROVIDER) / name).read_bytes().splitlines():
             with contextlib.suppress(msgspec.MsgspecError):
                 found[from_json(line, UsedRegion)] = None
     return list(found)
 
 
-def note_used(place: UsedRegion) -> None:
+def note_used(place: UsedRegion, name: str = _USED) -> None:
     """Note a region before the first resource is made there."""
-    if place in used():
+    if place in used(name):
         return
-    handle = os.open(_root() / _USED, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    handle = os.open(_root() / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(handle, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(msgspec.json.encode(place) + b"\n")
@@ -305,6 +305,6 @@ def _read(path: Path) -> RentalFolder | None:
 
 
 def _root() -> Path:
-    root = state_folder(_PROVIDER)
+    root = state_folder(PROVIDER)
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     return root

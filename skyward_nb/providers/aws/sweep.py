@@ -13,7 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from skyward_nb.providers.aws import elastic_addresses, rental_records, tags, termination
+from skyward_nb.providers.aws import (
+    elastic_addresses,
+    image_sweep,
+    rental_records,
+    tags,
+    termination,
+)
 from skyward_nb.providers.aws.api_errors import DENIED, AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.rental_records import (
@@ -48,9 +54,13 @@ class SweepReport:
     """Machines of other owners, which are not ended."""
     stopped: list[str] = field(default_factory=list[str])
     """Machines that wait for a later pool, until when, and what that costs."""
+    images: list[str] = field(default_factory=list[str])
+    """Images that were half made, or half removed, and snapshots without an image."""
+    baked: list[str] = field(default_factory=list[str])
+    """Images, which stay, and what they cost."""
 
     def __bool__(self) -> bool:
-        return bool(self.machines or self.others or self.addresses or self.records)
+        return bool(self.machines or self.others or self.addresses or self.records or self.images)
 
     def __str__(self) -> str:
         parts: list[str] = []
@@ -59,14 +69,16 @@ class SweepReport:
             (self.others, "group", "s"),
             (self.addresses, "Elastic IP address", "es"),
             (self.records, "record", "s"),
+            (self.images, "image", "s"),
         ):
             if names:
                 parts.append(f"{len(names)} {one}{more * (len(names) != 1)} ({', '.join(names)})")
         if parts:
             said = [f"ended leftovers: {', '.join(parts)}"]
         else:
-            said = [] if self.left or self.stopped else ["nothing was left"]
-        said += self.stopped
+            stays = self.left or self.stopped or self.baked
+            said = [] if stays else ["nothing was left"]
+        said += [*self.stopped, *self.baked]
         if self.left:
             said.append(f"not confirmed to be gone: {', '.join(self.left)}")
         return "; ".join(said)
@@ -94,6 +106,9 @@ async def sweep(
     places = rental_records.used()
     told("looking for machines that no record has")
     await asyncio.gather(*(_look_in(_cloud(clouds, each), each, found) for each in places))
+    images = await image_sweep.look(lambda place: _cloud(clouds, place))
+    found.images, found.baked = images.removed, list(map(str, images.there))
+    found.left += images.left
     return found
 
 

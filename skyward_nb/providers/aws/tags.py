@@ -6,12 +6,19 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from skyward_nb.providers.aws.image_records import ImageRecord
 from skyward_nb.providers.aws.rental_records import RentalRecord
 
 POOL = "skyward:pool"
 OWNER = "skyward:owner"
 CREATED = "skyward:created"
 EXPIRES = "skyward:expires"
+MARK = "skyward:image"
+"""What an image and its snapshots have, and nothing else."""
+USER = "skyward:user"
+"""Of an image: who logs in."""
+DRIVER = "skyward:driver"
+"""Of an image: whether it has a driver for NVIDIA's GPUs."""
 _MOST = 256
 
 
@@ -27,6 +34,22 @@ def tags_of(record: RentalRecord) -> list[dict[str, str]]:
     }
     # Ours last: by them resources are found again.
     words = {**dict(record.tags), **words}
+    return [{"Key": key, "Value": value[:_MOST]} for key, value in words.items()]
+
+
+def of_image(record: ImageRecord, *, has_driver: bool) -> list[dict[str, str]]:
+    """The tags of an image and its snapshots, in EC2's form."""
+    words = {
+        **dict(record.tags),
+        "Name": f"sky-{record.name}",
+        POOL: record.pool_id,
+        OWNER: record.owner,
+        CREATED: spell_time(record.created),
+        EXPIRES: "when it is removed",
+        MARK: record.mark,
+        USER: record.user,
+        DRIVER: "yes" if has_driver else "no",
+    }
     return [{"Key": key, "Value": value[:_MOST]} for key, value in words.items()]
 
 

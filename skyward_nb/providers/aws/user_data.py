@@ -45,6 +45,8 @@ set -e
 
 mkdir -p {state}
 chmod 755 {state}
+# Of the machine of whose disk the image was made, if it was one of ours.
+rm -f {state}/boot {state}/terms
 cat > {state}/deadman.sh <<'END_OF_DEADMAN'
 {deadman}
 END_OF_DEADMAN
@@ -64,7 +66,8 @@ OOMScoreAdjust=-1000
 WantedBy=multi-user.target
 END_OF_UNIT
   systemctl daemon-reload
-  systemctl enable --now --no-block skyward-deadman.service
+  systemctl enable skyward-deadman.service
+  systemctl restart --no-block skyward-deadman.service
 else
   setsid /bin/sh {state}/deadman.sh {terms} > {state}/deadman.log 2>&1 < /dev/null &
 fi

@@ -29,11 +29,14 @@ def timer(tmp_path):
     lease.touch()
     started = []
 
-    def start(boot=1000, idle=1000, deadline=0, script=SCRIPT):
+    def start(boot=1000, idle=1000, deadline=0, script=SCRIPT, machine=""):
+        tag = tmp_path / "board_asset_tag"
+        tag.write_text(machine)
         words = ["sh", str(script), str(lease), *map(str, (boot, idle, deadline, 1))]
         env = {
             "PATH": f"{bins}:{os.environ['PATH']}",
             "SKYWARD_DEADMAN_STATE": str(tmp_path / "state"),
+            "SKYWARD_DEADMAN_MACHINE": str(tag),
         }
         started.append(
             subprocess.Popen(
@@ -102,6 +105,27 @@ def test_a_timer_that_is_started_again_goes_on(timer):
     assert "its time is over" in again.stdout.readline()
 
 
+@pytest.mark.parametrize("machine", ["i-0123456789abcdef0", "Amazon EC2", ""])
+def test_its_own_machine_ends_when_it_is_booted_again(timer, machine):
+    timer(machine=machine)
+    note = timer.state / "boot"
+    until(lambda: note.exists() and note.read_text())
+    _, armed, owner = note.read_text().split()
+    assert owner == (machine if machine.startswith("i-") else "-")
+    note.write_text(f"another {armed} {owner}\n")
+    process = timer(machine=machine)
+    until(timer.off.exists)
+    assert "booted again" in process.stdout.readline()
+
+
+def test_a_machine_of_its_image_is_not_ended(timer):
+    timer.state.mkdir()
+    (timer.state / "boot").write_text("another 3 i-0123456789abcdef0\n")
+    process = timer(boot=0, machine="i-0fedcba9876543210")
+    assert "a copy of that of i-0123456789abcdef0" in process.stdout.readline()
+    assert not timer.off.exists() and process.poll() is None
+
+
 def test_what_a_machine_is_told_has_room():
     script = told(LeaseTerms(1800, 600, 14400))
     assert len(script) < user_data.MOST / 2
@@ -110,6 +134,12 @@ def test_what_a_machine_is_told_has_room():
     assert "StartLimitIntervalSec=0" in unit, "it is started again however often it ends"
     assert script.index("deadman.sh") < script.index("authorized_keys")
     assert "deadman.sh /var/lib/skyward/lease 1800 600 14400 5" in script
+
+
+def test_what_lay_on_the_disk_of_an_image_counts_no_more():
+    script = told(LeaseTerms(1800, 600))
+    gone = script.index("rm -f /var/lib/skyward/boot /var/lib/skyward/terms")
+    assert gone < script.index("systemctl restart --no-block skyward-deadman.service")
 
 
 def told(lease):

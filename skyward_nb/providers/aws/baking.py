@@ -1,0 +1,263 @@
+"""Makes an image (AMI) of a machine at its pool's end, and removes images with the snapshots that they consist of.
+
+The machine is not rebooted for it: it would end by itself then. Agents have ended and disks are synced, so nothing of
+this package writes; what other programs write is copied as after a cut of the power, which file systems with a journal
+mend at the next boot. EC2 copies disks as they are when a snapshot begins, and goes on without the machine, for minutes.
+
+Sources: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html,
+https://docs.aws.amazon.com/ebs/latest/userguide/ebs-creating-snapshot.html and
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/deregister-ami.html.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from skyward_nb.bootstrap.remote_shell import ShellGone
+from skyward_nb.providers.aws import image_records, tags, termination
+from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
+from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.image_contents import PUT_BACK, TAKE_OUT
+from skyward_nb.providers.aws.image_records import ImageEntry, ImageRecord
+from skyward_nb.providers.aws.rental_records import RentalRecord, as_far_as_it_can
+from skyward_nb.providers.far.line_protocol import Line
+
+PREFIX = "sky-"
+"""The beginning of the names of images at AWS, which are unique in a region of an account."""
+_MAY = "DryRunOperation"
+"""EC2's refusal to do what was only asked to be tried, and would be allowed."""
+_THERE = "InvalidAMIName.Duplicate"
+_IMAGE_GONE = {"InvalidAMIID.NotFound", "InvalidAMIID.Unavailable"}
+_SNAPSHOT_GONE = "InvalidSnapshot.NotFound"
+_SNAPSHOT_USED = "InvalidSnapshot.InUse"
+_SCRIPT_LIMIT = 300.0
+_SEEN_LATE = 120.0
+"""Seconds within which EC2 may not yet list a new image."""
+_LOOKS = (0.5, 1.0, 2.0, 4.0, *[8.0] * 14)
+"""Seconds between checks whether disks are being copied: two minutes in all."""
+_AGAIN = (0.5, 1.0, 2.0, 4.0, 0.0)
+"""Seconds between tries to remove snapshots, of an image that was removed just now."""
+
+
+class NotBaked(Exception):
+    """Why there is no image."""
+
+
+@dataclass(frozen=True)
+class SeenImages:
+    """Images, and snapshots, as EC2 describes them."""
+
+    images: list[dict[str, Any]]
+    snapshots: list[dict[str, Any]]
+
+
+async def check(cloud: AWSClient, rental: RentalRecord, name: str) -> None:
+    """Raise `NotBaked` where an image of this name cannot be made of a pool's machines, before the pool ends."""
+    machine = rental.machines[0]
+    region = machine.region
+    if image_records.named(name, [region]):
+        raise NotBaked(
+            f"there is an image {name!r} in {region}: `%sky bake {name} remove` removes it"
+        )
+    try:
+        if await named(cloud, name, region):
+            raise NotBaked(
+                f"the account has an image {PREFIX}{name} in {region}: take another name"
+            )
+        await cloud.ask(
+            "CreateImage", region, DryRun=True, InstanceId=machine.instance, Name=f"{PREFIX}{name}",
+            TagSpecifications=_tagged(image_records.record_of(rental, machine.instance, name, time.time())),
+        )  # fmt: skip
+    except AWSError as fault:
+        if fault.code != _MAY:
+            raise NotBaked(spell_fault(fault)) from fault
+
+
+async def bake(cloud: AWSClient, rental: RentalRecord, line: Line, name: str) -> str:
+    """Have EC2 make an image of the machine of a line, whose agent has ended; its id and what to know of it, in words.
+
+    Raises `NotBaked`: what was begun is removed, by the next sweep at the latest.
+    """
+    try:
+        entry = ImageEntry.begin(image_records.record_of(rental, line.name, name, time.time()))
+    except FileExistsError:
+        raise NotBaked(f"another process makes an image {name!r}") from None
+    except OSError as error:
+        raise NotBaked(f"its record cannot be written: {error}") from error
+    try:
+        more = await _bake(cloud, entry, line)
+    except BaseException as error:
+        left = await asyncio.shield(remove(cloud, entry))
+        if not isinstance(error, Exception):
+            raise
+        why = (
+            spell_fault(error) if isinstance(error, AWSError) else str(error) or "no answer in time"
+        )
+        more = f"; {left} may be left, and the next sweep looks again" if left else ""
+        raise NotBaked(f"{why}{more}") from error
+    return f"image {name} is {entry.record.ami}, whose disks EC2 copies now{more}"
+
+
+async def _bake(cloud: AWSClient, entry: ImageEntry, line: Line) -> str:
+    """Make an image; what to know of it. Raises `NotBaked`, `AWSError`, `ShellGone`, `TimeoutError`."""
+    record = entry.record
+    there = await termination.asked(cloud, record.region, record.pool_id)
+    own = next((each for each in there if each["InstanceId"] == record.instance), {})
+    disks = sum("Ebs" in each for each in own.get("BlockDeviceMappings", ()))
+    try:
+        ran = await line.run(TAKE_OUT, limit=_SCRIPT_LIMIT)
+        if ran.code:
+            raise ShellGone(f"{line.name}: {ran.err.strip()[-500:]}")
+        told = ran.out.decode(errors="replace").splitlines()
+        await _create(cloud, entry, has_driver="sky=driver" in told)
+        await _begun(cloud, record, max(disks, 1))
+    finally:
+        with contextlib.suppress(ShellGone, TimeoutError):
+            await line.run(PUT_BACK, limit=_SCRIPT_LIMIT)
+    entry.note(state="made")
+    lacking = [each.removeprefix("sky=fstab ") for each in told if each.startswith("sky=fstab ")]
+    if not lacking:
+        return ""
+    return f" ({', '.join(lacking)} in /etc/fstab: without `nofail` a machine that lacks it does not boot)"
+
+
+async def _create(cloud: AWSClient, entry: ImageEntry, *, has_driver: bool) -> None:
+    """Ask EC2 for an image, once; raises `AWSError`."""
+    record = entry.record
+    entry.note(asked=True)
+    try:
+        said = await cloud.ask(
+            "CreateImage",
+            record.region,
+            InstanceId=record.instance,
+            Name=f"{PREFIX}{record.name}",
+            Description=f"{record.type} of pool {record.pool_id}, by skyward_nb"[:255],
+            NoReboot=True,
+            TagSpecifications=_tagged(record, has_driver=has_driver),
+        )
+        ami = str(said["ImageId"])
+    except AWSError as fault:
+        # Where an answer was lost, and boto3 asked again, the image is there.
+        if fault.code != _THERE and not fault.is_unknown:
+            entry.note(asked=False)
+            raise
+        found = await seen(cloud, record.region, tags.MARK, record.mark)
+        if not found.images:
+            entry.note(asked=fault.code != _THERE)
+            raise
+        ami = str(found.images[0]["ImageId"])
+    with as_far_as_it_can():
+        entry.note(ami=ami)
+
+
+async def _begun(cloud: AWSClient, record: ImageRecord, disks: int) -> None:
+    """Wait until EC2 copies all disks as they are now; raises `NotBaked`, `AWSError`."""
+    for pause in _LOOKS:
+        found = await seen(cloud, record.region, tags.MARK, record.mark)
+        if why := next((failure(each) for each in found.images if has_failed(each)), ""):
+            raise NotBaked(why)
+        if len(found.snapshots) >= disks:
+            return
+        await asyncio.sleep(pause)
+    raise NotBaked(f"EC2 has not begun to copy its disks within {sum(_LOOKS):.0f} s")
+
+
+def has_failed(image: dict[str, Any]) -> bool:
+    """Whether EC2 could not make an image."""
+    return str(image.get("State")) in ("failed", "error", "invalid")
+
+
+def failure(image: dict[str, Any]) -> str:
+    """Why EC2 could not make an image, in words."""
+    reason = image.get("StateReason", {}).get("Message") or "nobody says why"
+    return f"EC2 could not make it: {reason}"
+
+
+async def named(cloud: AWSClient, name: str, region: str) -> list[dict[str, Any]]:
+    """The account's images of this name in a region, at most one; raises `AWSError`."""
+    only = [{"Name": "name", "Values": [f"{PREFIX}{name}"]}]
+    said = await cloud.ask("DescribeImages", region, Owners=["self"], Filters=only)
+    return list(said["Images"])
+
+
+async def seen(cloud: AWSClient, region: str, tag: str, value: str) -> SeenImages:
+    """The account's images and snapshots with this tag; raises `AWSError`."""
+    only = [{"Name": f"tag:{tag}", "Values": [value]}, {"Name": "tag-key", "Values": [tags.MARK]}]
+    images = await cloud.ask_all("DescribeImages", region, Owners=["self"], Filters=only)
+    snapshots = await cloud.ask_all("DescribeSnapshots", region, OwnerIds=["self"], Filters=only)
+    return SeenImages(list(images["Images"]), list(snapshots["Snapshots"]))
+
+
+async def remove(cloud: AWSClient, entry: ImageEntry) -> str:
+    """Remove an image and its snapshots, and its record where nothing is left; what may be left, in words."""
+    with contextlib.suppress(OSError):
+        entry.note(state="ending")
+    record = entry.record
+    try:
+        found = await seen(cloud, record.region, tags.MARK, record.mark)
+        await _deregister(cloud, record.region, found)
+        if found.images:
+            with contextlib.suppress(OSError):
+                entry.note(asked=False)
+        left = await _delete_snapshots(cloud, record.region, found)
+    except AWSError as fault:
+        return f"image {record.name} in {record.region} ({spell_fault(fault)})"
+    if not left and entry.record.asked and time.time() - record.created < _SEEN_LATE:
+        left = [f"image {record.name} in {record.region}, if EC2 has made it"]
+    if not left:
+        entry.forget()
+    return ", ".join(left)
+
+
+async def remove_seen(cloud: AWSClient, region: str, found: SeenImages) -> list[str]:
+    """Remove images, and then their snapshots and these others; those that may be left. Raises `AWSError`."""
+    await _deregister(cloud, region, found)
+    return await _delete_snapshots(cloud, region, found)
+
+
+async def _deregister(cloud: AWSClient, region: str, found: SeenImages) -> None:
+    for image in found.images:
+        try:
+            await cloud.ask("DeregisterImage", region, ImageId=image["ImageId"])
+        except AWSError as fault:
+            if fault.code not in _IMAGE_GONE:
+                raise
+
+
+async def _delete_snapshots(cloud: AWSClient, region: str, found: SeenImages) -> list[str]:
+    """Delete snapshots, and those of images; those that may be left. Raises `AWSError`."""
+    snapshots = [str(each["SnapshotId"]) for each in found.snapshots]
+    snapshots += [each for image in found.images for each in snapshots_of(image)]
+    left = list(dict.fromkeys(snapshots))
+    for pause in _AGAIN:
+        left = [each for each in left if not await _is_deleted(cloud, region, each)]
+        if not left:
+            break
+        await asyncio.sleep(pause)
+    return [f"snapshot {each} in {region}" for each in left]
+
+
+async def _is_deleted(cloud: AWSClient, region: str, snapshot: str) -> bool:
+    try:
+        await cloud.ask("DeleteSnapshot", region, SnapshotId=snapshot)
+    except AWSError as fault:
+        if fault.code == _SNAPSHOT_USED:
+            return False
+        if fault.code != _SNAPSHOT_GONE:
+            raise
+    return True
+
+
+def snapshots_of(image: dict[str, Any]) -> list[str]:
+    """The ids of the snapshots that an image consists of."""
+    disks = (each.get("Ebs", {}) for each in image.get("BlockDeviceMappings", ()))
+    return [str(each["SnapshotId"]) for each in disks if each.get("SnapshotId")]
+
+
+def _tagged(record: ImageRecord, *, has_driver: bool = False) -> list[dict[str, Any]]:
+    own = tags.of_image(record, has_driver=has_driver)
+    return [{"ResourceType": kind, "Tags": own} for kind in ("image", "snapshot")]

@@ -1,0 +1,78 @@
+"""What of a machine is no part of an image: taken off its disk before EC2 copies that, and put back afterwards.
+
+Agents have ended by then, and have removed the pool's folders. A machine that is made of the image gets keys, a timer
+and a first boot of its own by its user data. What is taken off is kept in memory, for a machine that is stopped and
+not ended: it is to be logged in to once more. Blocks of files that were deleted earlier may still be on the disk; keys
+and credentials are written over.
+
+The id of the machine: https://www.freedesktop.org/software/systemd/man/latest/machine-id.html.
+"""
+
+from __future__ import annotations
+
+from skyward_nb.providers.aws.stopping import AS_ROOT
+from skyward_nb.providers.aws.user_data import LEASE, STATE
+
+_ASIDE = "/run/skyward-image"
+_UNITS = "/etc/systemd/system"
+_GONE = (
+    '"/tmp/skyward_nb-$uid"', '"/var/tmp/skyward_nb-$uid"', '"$cache"/values-*',
+    *(f'"$own/{name}"' for name in (".bash_history", ".zsh_history", ".python_history", ".lesshst", ".viminfo")),
+    '"$own/.ipython/profile_default/"history.sqlite*',
+)  # fmt: skip
+"""What nobody needs any more: folders of agents, values, histories of shells."""
+_KEPT = (
+    "/etc/ssh/ssh_host_*", "/var/lib/cloud/instance", "/var/lib/cloud/instances",
+    f"{STATE}/boot", f"{STATE}/terms", LEASE,
+    f"{_UNITS}/skyward-deadman.service", f"{_UNITS}/multi-user.target.wants/skyward-deadman.service",
+    *(f'"$own/{name}"' for name in (
+        ".ssh", ".aws", ".azure", ".config/gcloud", ".config/gh", ".config/rclone", ".docker/config.json",
+        ".git-credentials", ".huggingface/token", ".cache/huggingface/token", ".cache/huggingface/stored_tokens", ".kaggle",
+        ".kube", ".netrc", ".npmrc", ".pypirc", ".s3cfg", ".config/wandb",
+    )),
+)  # fmt: skip
+"""Keys of logins and of the machine, its first boot and its timer, and what programs keep as credentials."""
+
+TAKE_OUT = f"""{AS_ROOT}'
+home=$1 uid=$2 cache=$3
+rm -rf {_ASIDE}
+mkdir -m 700 {_ASIDE}
+cd /
+for own in "$home" /root; do
+  for path in {" ".join(_GONE)}; do rm -rf "$path"; done
+done
+add() {{
+  for path; do
+    if [ -e "$path" ] || [ -L "$path" ]; then echo "${{path#/}}"; fi
+  done
+}}
+for own in "$home" /root; do add {" ".join(_KEPT)}; done | sort -u > {_ASIDE}/list
+tar -C / -cpf {_ASIDE}/kept.tar -T {_ASIDE}/list
+if [ -s /etc/machine-id ]; then
+  cp /etc/machine-id {_ASIDE}/machine-id
+  : > /etc/machine-id
+fi
+while read -r path; do
+  find "/$path" -xdev -type f -exec shred -n 1 {{}} + 2> /dev/null || :
+  rm -rf "/$path"
+done < {_ASIDE}/list
+sync
+if command -v nvidia-smi > /dev/null; then echo sky=driver; fi
+[ ! -r /etc/fstab ] || while read -r device mount kind options rest; do
+  case $device,$mount,$options in
+    "#"* | *,/,* | *,/boot,* | *,/boot/*,* | *,*nofail*) ;;
+    *,/*) echo "sky=fstab $mount" ;;
+  esac
+done < /etc/fstab
+' sh "$HOME" "$(id -u)" "${{XDG_CACHE_HOME:-$HOME/.cache}}/skyward_nb"
+"""
+"""The script that leaves on the disk what an image may have; says `sky=driver` where there is one for NVIDIA's GPUs, and
+`sky=fstab` for each place in fstab without which a machine does not boot."""
+PUT_BACK = f"""{AS_ROOT}'
+[ -d {_ASIDE} ] || exit 0
+[ ! -s {_ASIDE}/kept.tar ] || tar -C / -xpf {_ASIDE}/kept.tar
+[ ! -s {_ASIDE}/machine-id ] || cat {_ASIDE}/machine-id > /etc/machine-id
+rm -rf {_ASIDE}
+sync
+'"""
+"""The script that has the machine as it was."""

@@ -1,0 +1,61 @@
+"""The baked image that a pool asks for by its name, in a region: whether there is one, and which machines it fits."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from skyward_nb.providers.aws import baking, image_records, tags
+from skyward_nb.providers.aws.api_errors import AWSError
+from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.words.aws_access import is_image_id
+from skyward_nb.words.offers import InstanceType
+
+NONE_HERE = "NoBakedImage"
+NOT_READY = "BakedImageNotReady"
+_ASKED = "DescribeImages"
+
+
+async def described(cloud: AWSClient, asked: str, region: str) -> dict[str, Any]:
+    """What EC2 says of an image by its id, or by the name that it was baked with; raises `AWSError`."""
+    if is_image_id(asked):
+        said = await cloud.ask(_ASKED, region, ImageIds=[asked])
+        if not said["Images"]:
+            raise AWSError("InvalidAMIID.NotFound", asked, _ASKED)
+        return said["Images"][0]
+    found = await baking.named(cloud, asked, region)
+    if not found:
+        raise AWSError(NONE_HERE, _none_here(asked, region), _ASKED)
+    (image,) = found
+    state = str(image.get("State", ""))
+    if state == "pending":
+        why = f"EC2 still copies the disks of image {asked!r}: `%sky bake` says when it is ready"
+        raise AWSError(NOT_READY, why, _ASKED)
+    if state != "available":
+        reason = image.get("StateReason", {}).get("Message") or "nobody says why"
+        raise AWSError(NOT_READY, f"image {asked!r} is {state}: {reason}", _ASKED)
+    return image
+
+
+def _none_here(name: str, region: str) -> str:
+    here = f"there is no image {name!r} in {region}"
+    others = [each.record for each in image_records.named(name) if each.record.ami]
+    if not others:
+        return f"{here}: `%sky bake {name}` makes it of a pool that is up there"
+    one = others[0]
+    command = [
+        "aws", "ec2", "copy-image", "--source-region", one.region, "--source-image-id", one.ami,
+        "--region", region, "--name", f"{baking.PREFIX}{name}", "--copy-image-tags",
+    ]  # fmt: skip
+    there = ", ".join(each.region for each in others)
+    return f"{here}, but in {there}: region={one.region}, or copy it: `{shlex.join(command)}`"
+
+
+def check_driver(image: dict[str, Any], asked: str, kind: InstanceType) -> None:
+    """Raise `AWSError` where an image was made on a machine without the driver that a type's GPUs need."""
+    if kind.gpus and tags.tags_in(image).get(tags.DRIVER) == "no":
+        why = (
+            f"image {asked!r} was made on a machine without a driver for GPUs, and {kind.name} has GPUs: bake one on a "
+            "machine with them"
+        )
+        raise AWSError("UnsupportedInstanceType", why, _ASKED)

@@ -1,0 +1,187 @@
+"""Baked images as they are now: listed with their prices, as they are meant to stay; what was left half made is removed.
+
+Of images and snapshots that no record has, images are listed, and snapshots that no image consists of are removed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from skyward_nb.providers.aws import baking, disk_prices, image_records, rental_records, tags
+from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
+from skyward_nb.providers.aws.baking import PREFIX, SeenImages
+from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.image_records import ImageEntry
+from skyward_nb.providers.aws.rental_records import UsedRegion
+from skyward_nb.words.baked_image import BakedImage
+
+_UNSEEN = 3600.0
+"""Seconds for which a new image that EC2 does not list may only be seen late."""
+_GIB = 1 << 30
+
+
+@dataclass
+class ImageReport:
+    """Images that stay; those that were removed, and what is left of them, in words."""
+
+    there: list[BakedImage] = field(default_factory=list[BakedImage])
+    removed: list[str] = field(default_factory=list[str])
+    left: list[str] = field(default_factory=list[str])
+
+
+async def look(cloud_of: Callable[[UsedRegion], AWSClient]) -> ImageReport:
+    """Look in all regions in which images were ever made; reports errors of AWS instead of raising."""
+    report = ImageReport()
+    for place in image_records.used():
+        try:
+            await _look_in(cloud_of(place), place, report)
+        except AWSError as fault:
+            report.left.append(f"images in {place.region} ({spell_fault(fault)})")
+    return report
+
+
+async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> None:
+    """Look in one region; raises `AWSError`."""
+    region = place.region
+    # A record exists before its image.
+    entries = [each for each in image_records.entries() if _place(each) == place]
+    found = await baking.seen(cloud, region, tags.OWNER, rental_records.owner()[:256])
+    price = await disk_prices.monthly_of_snapshots(cloud, region) if found.images else None
+    known: set[str] = set()
+    for entry in entries:
+        own = _of_mark(found, entry.record.mark)
+        known.add(entry.record.mark)
+        account = entry.record.account
+        if account and await cloud.account(region) != account:
+            report.left.append(
+                f"image {entry.record.name} in {region}, of account {account}, which these credentials are not of"
+            )
+        elif not entry.record.is_abandoned and (own.images or _is_new(entry)):
+            await _look_at(cloud, entry, own, price, report)
+        else:
+            why = "that nobody finished" if own.images else "whose AMI is gone"
+            await _end(cloud, entry, own, report, why)
+    await _look_at_others(cloud, region, found, known, price, report)
+
+
+def _place(entry: ImageEntry) -> UsedRegion:
+    record = entry.record
+    return UsedRegion(record.region, record.profile, record.endpoint)
+
+
+def _is_new(entry: ImageEntry) -> bool:
+    return time.time() - entry.record.created < _UNSEEN
+
+
+async def _look_at(
+    cloud: AWSClient,
+    entry: ImageEntry,
+    own: SeenImages,
+    price: float | None,
+    report: ImageReport,
+) -> None:
+    """List an image, or remove it where EC2 could not make it."""
+    record = entry.record
+    for image in own.images:
+        if baking.has_failed(image):
+            await _end(cloud, entry, own, report, baking.failure(image))
+            return
+        of = f"{record.type} {record.instance} at {tags.spell_time(record.created)}"
+        report.there.append(_found(image, record.name, record.region, own.snapshots, price, of))
+
+
+async def _end(
+    cloud: AWSClient, entry: ImageEntry, own: SeenImages, report: ImageReport, why: str
+) -> None:
+    if left := await baking.remove(cloud, entry):
+        report.left.append(left)
+    elif own.images or own.snapshots:
+        report.removed.append(f"{entry.record.name} in {entry.record.region}, {why}")
+
+
+async def _look_at_others(
+    cloud: AWSClient,
+    region: str,
+    found: SeenImages,
+    known: set[str],
+    price: float | None,
+    report: ImageReport,
+) -> None:
+    """List images that no record has, and remove snapshots that belong to none."""
+    used = {each for image in found.images for each in baking.snapshots_of(image)}
+    lost = [
+        each
+        for each in found.snapshots
+        if _mark(each) not in known and str(each["SnapshotId"]) not in used
+    ]
+    marks = {_mark(each) for each in found.images}
+    # Of an image that is being made, EC2 may not say yet which snapshots it will have.
+    lost = [each for each in lost if _mark(each) not in marks]
+    for image in found.images:
+        if _mark(image) not in known:
+            name = str(image.get("Name", "")).removeprefix(PREFIX)
+            own = [each for each in found.snapshots if _mark(each) == _mark(image)]
+            report.there.append(
+                _found(image, name, region, own, price, "a pool whose record is gone")
+            )
+    left = await baking.remove_seen(cloud, region, SeenImages([], lost))
+    report.left += left
+    report.removed += [
+        f"snapshot {name}"
+        for name in (str(each["SnapshotId"]) for each in lost)
+        if not any(name in each for each in left)
+    ]
+
+
+def _mark(resource: dict[str, Any]) -> str:
+    return tags.tags_in(resource).get(tags.MARK, "")
+
+
+def _of_mark(found: SeenImages, mark: str) -> SeenImages:
+    return SeenImages(
+        [each for each in found.images if _mark(each) == mark],
+        [each for each in found.snapshots if _mark(each) == mark],
+    )
+
+
+def _found(
+    image: dict[str, Any],
+    name: str,
+    region: str,
+    snapshots: Sequence[dict[str, Any]],
+    price: float | None,
+    of: str,
+) -> BakedImage:
+    size = sum(map(_gigabytes, snapshots))
+    going = [str(each["Progress"]) for each in snapshots if each.get("State") == "pending"]
+    return BakedImage(
+        name=name,
+        region=region,
+        ami=str(image["ImageId"]),
+        state=str(image.get("State", "")),
+        gigabytes=size,
+        dollars=None if price is None else price * size,
+        source=of,
+        progress=", ".join(filter(None, going)),
+    )
+
+
+def _gigabytes(snapshot: dict[str, Any]) -> float:
+    """The size of all that a snapshot has, once EC2 says it; before, that of its disk."""
+    written = snapshot.get("FullSnapshotSizeInBytes") or 0
+    return written / _GIB if written else float(snapshot.get("VolumeSize", 0))
+
+
+async def remove_unrecorded(cloud: AWSClient, region: str, name: str) -> list[str] | None:
+    """Remove this owner's image of a name that no record has; what may be left, None if there is none. Raises `AWSError`."""
+    found = await baking.seen(cloud, region, tags.OWNER, rental_records.owner()[:256])
+    images = [each for each in found.images if each.get("Name") == f"{PREFIX}{name}"]
+    if not images:
+        return None
+    marks = {_mark(each) for each in images}
+    own = [each for each in found.snapshots if _mark(each) in marks]
+    # Those of a copy in another region have their tags, too, and are none of this one.
+    return await baking.remove_seen(cloud, region, SeenImages(images, own))

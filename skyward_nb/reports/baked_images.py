@@ -1,0 +1,177 @@
+"""Images that are baked of rented machines: checked before a pool ends, waited for, listed and removed."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from skyward_nb.providers.aws import image_records, rental_records
+from skyward_nb.providers.loop_thread import LOOP
+from skyward_nb.words.aws_access import IMAGE_NAME
+from skyward_nb.words.baked_image import BakedImage
+from skyward_nb.words.errors import OptionError, PoolError
+from skyward_nb.words.spec import PoolSpec
+
+if TYPE_CHECKING:
+    from skyward_nb.providers.aws.client import AWSClient
+    from skyward_nb.providers.aws.image_sweep import ImageReport
+    from skyward_nb.providers.aws.rental_records import UsedRegion
+
+T = TypeVar("T")
+_READY_LIMIT = 3600.0
+_PAUSE = 1.0
+_MOST_PAUSE = 15.0
+
+
+def image_name(words: Sequence[str]) -> str | None:
+    """The name among the bare words of a line; raises `OptionError` for none that an image can have."""
+    if not words:
+        return None
+    (name,) = words
+    if not re.fullmatch(IMAGE_NAME, name):
+        raise OptionError(
+            "bake",
+            f"{name!r} is no name of an image: letters, digits, dots, - and _, at most 60, and not ami-…",
+        )
+    return name
+
+
+def check(spec: PoolSpec, pool_id: str, name: str) -> None:
+    """Raise `PoolError` where no image of this name can be made of a pool, before it ends."""
+    from skyward_nb.providers.aws import baking
+    from skyward_nb.providers.aws.client import AWSClient
+
+    entry = rental_records.find(pool_id)
+    if spec.provider != "aws":
+        raise PoolError(
+            spec.name,
+            f"pool {spec.name!r} has no machines of AWS (provider={spec.provider}): images are made of those of provider=aws; "
+            "on other hosts environments stay anyway",
+        )
+    if entry is None or not entry.record.machines:
+        raise PoolError(spec.name, f"the machines of pool {spec.name!r} have no record here")
+    record = entry.record
+    try:
+        _done(baking.check(AWSClient(record.profile, record.endpoint), record, name))
+    except baking.NotBaked as why:
+        raise PoolError(spec.name, f"no image {name!r} is made, and the pool stays: {why}") from why
+
+
+def region_of(pool_id: str) -> str:
+    """The region of a pool's machines."""
+    entry = rental_records.find(pool_id)
+    return "" if entry is None else entry.record.machines[0].region
+
+
+def wait(pool: str, name: str, region: str) -> BakedImage:
+    """Wait until an image that was begun is ready, which AWS sees to alone; raises `PoolError`."""
+    until, pause = time.monotonic() + _READY_LIMIT, _PAUSE
+    while True:
+        if not image_records.named(name, [region]):
+            raise PoolError(pool, f"pool {pool!r} is down, and there is no image {name!r}")
+        report = look()
+        for each in report.there:
+            if (each.name, each.region, each.state) == (name, region, "available"):
+                return each
+        if report.left or time.monotonic() > until:
+            why = ", ".join(report.left) or "it takes longer than an hour"
+            raise PoolError(pool, f"image {name!r} is not ready: {why}; `%sky bake` lists it")
+        time.sleep(pause)
+        pause = min(2 * pause, _MOST_PAUSE)
+
+
+def look() -> ImageReport:
+    """All images that were ever made from here; what was left half made is removed."""
+    from skyward_nb.providers.aws import image_sweep
+
+    return _done(image_sweep.look(_clients()))
+
+
+def lines(report: ImageReport) -> list[str]:
+    """Images, and what was removed and may be left, in words."""
+    said = list(map(str, report.there))
+    if report.there:
+        said.append(
+            "%%sky_remote provider=aws ami=NAME starts from one; %sky bake NAME remove removes it"
+        )
+    said += [f"removed: image {each}" for each in report.removed]
+    said += [f"not confirmed to be gone: {each}" for each in report.left]
+    return said or [
+        "no image was baked; %sky bake NAME makes one of a pool's machine, and ends the pool"
+    ]
+
+
+def remove(name: str, regions: Sequence[str] = ()) -> str:
+    """Remove an image and its snapshots; what was removed, in words. Raises `OptionError`, `PoolError`."""
+    entries = image_records.named(name, regions)
+    if len(entries) > 1:
+        there = ", ".join(each.record.region for each in entries)
+        raise OptionError("region", f"image {name!r} is in {there}: name one, region=")
+    done, left = _done(_removed(name, regions, entries))
+    if left:
+        raise PoolError(
+            name, f"not confirmed to be gone: {', '.join(left)}; `%sky sweep` tries again"
+        )
+    if not done:
+        there = ", ".join(sorted({each.record.name for each in image_records.entries()}))
+        raise OptionError(
+            "bake", f"there is no image {name!r}{f': there is {there}' if there else ''}"
+        )
+    return f"removed: {', '.join(done)}, with {'their' if len(done) > 1 else 'its'} snapshots"
+
+
+async def _removed(
+    name: str, regions: Sequence[str], entries: Sequence[image_records.ImageEntry]
+) -> tuple[list[str], list[str]]:
+    """Images of this name that were removed, and what may be left; without a record, this owner's in EC2."""
+    from skyward_nb.providers.aws import baking, image_sweep
+    from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
+
+    cloud_of = _clients()
+    done: list[str] = []
+    left: list[str] = []
+    for entry in entries:
+        record = entry.record
+        cloud = cloud_of(rental_records.UsedRegion(record.region, record.profile, record.endpoint))
+        words = f"image {name} in {record.region}"
+        try:
+            is_own = not record.account or await cloud.account(record.region) == record.account
+        except AWSError as fault:
+            left.append(f"{words} ({spell_fault(fault)})")
+            continue
+        if not is_own:
+            left.append(f"{words}, of account {record.account}, which these credentials are not of")
+        elif more := await baking.remove(cloud, entry):
+            left.append(more)
+        else:
+            done.append(words)
+    for place in [] if entries else image_records.used():
+        if regions and place.region not in regions:
+            continue
+        try:
+            more = await image_sweep.remove_unrecorded(cloud_of(place), place.region, name)
+        except AWSError as fault:
+            left.append(f"images in {place.region} ({spell_fault(fault)})")
+            continue
+        if more is not None:
+            done += [] if more else [f"image {name} in {place.region}"]
+            left += more
+    return done, left
+
+
+def _clients() -> Callable[[UsedRegion], AWSClient]:
+    from skyward_nb.providers.aws.client import AWSClient
+
+    known: dict[tuple[str | None, str | None], AWSClient] = {}
+
+    def client_of(place: UsedRegion) -> AWSClient:
+        key = place.profile, place.endpoint
+        return known.setdefault(key, AWSClient(*key))
+
+    return client_of
+
+
+def _done(work: Coroutine[Any, Any, T]) -> T:
+    return LOOP.start(work).future.result()

@@ -1,0 +1,256 @@
+"""Images of pools' machines, and pools that start from them, on machines that one can log in to."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sys
+import tarfile
+import time
+
+import pytest
+from bootstrap.homes import index_of_pip
+from cloud.notebooks import OPTIONS, START
+from kernels import kernel
+from leaks import leaves_nothing
+from pools import start, values
+
+from skyward_nb.bootstrap import requirements
+from skyward_nb.cli import main
+from skyward_nb.pool.pool import Pool
+from skyward_nb.protocol.events import Step
+from skyward_nb.providers.aws import image_records, rental_records, sweep
+from skyward_nb.providers.provider_table import PROVIDERS
+from skyward_nb.reports import baked_images
+from skyward_nb.words.aws_access import AWSAccess
+from skyward_nb.words.errors import HostNotReady
+from skyward_nb.words.image import Image
+from skyward_nb.words.spec import PoolSpec
+
+pytestmark = pytest.mark.timeout(120)
+HOME = "/home/ubuntu"
+KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
+SECRETS = {
+    f"{HOME}/.aws/credentials": "aws_secret_access_key = s3cr3t",
+    f"{HOME}/.cache/huggingface/token": "s3cr3t",
+    f"{HOME}/.bash_history": "export TOKEN=s3cr3t",
+    f"{HOME}/.netrc": "password s3cr3t",
+    f"{HOME}/.ssh/id_ed25519": "s3cr3t",
+    f"{HOME}/.cache/skyward_nb/values-00000000/pool/one": "s3cr3t",
+    "/tmp/skyward_nb-1000/another/agent.log": "s3cr3t",
+}
+
+
+@pytest.fixture
+def cloud(shared_cloud, account):
+    shared_cloud.reset()
+    yield shared_cloud
+    for each in image_records.entries():
+        baked_images.remove(each.record.name, [each.record.region])
+    asyncio.run(sweep.sweep(ends_stopped=True))
+    asyncio.run(sweep.sweep())
+    shared_cloud.nothing_left()
+    assert not rental_records.entries() and not image_records.entries()
+
+
+def made(*, nodes=1, ami=None, warm=None, **options):
+    return start(
+        provider="aws",
+        aws=AWSAccess(region="us-east-1", instance_type="c6i.large", ami=ami, warm=warm),
+        nodes=nodes,
+        image=Image(interpreter=sys.executable),
+        **options,
+    )
+
+
+def baked(pool, name="torch"):
+    """The image that is made of a pool's machine."""
+    baked_images.check(pool.spec, pool.pool_id, name)
+    pool.close(image=name)
+    return baked_images.wait(pool.spec.name, name, "us-east-1")
+
+
+def only_the_image(cloud):
+    cloud.up(0)
+    assert cloud.left().keys() == {"images", "snapshots"}, cloud.left()
+
+
+def files(disk):
+    """The files of a disk, and what is in them."""
+    with tarfile.open(fileobj=io.BytesIO(disk)) as archive:
+        return {
+            f"/{each.name}": archive.extractfile(each).read() if each.isfile() else b""
+            for each in archive.getmembers()
+        }
+
+
+def test_a_machine_of_it_has_the_environment_and_nothing_secret_and_lives(cloud):
+    with leaves_nothing():
+        pool = made(nodes=2)
+        head, other = cloud.machines
+        record = rental_records.find(pool.pool_id).record
+        if head.instance != record.machines[0].instance:
+            head, other = other, head
+        for path, text in SECRETS.items():
+            head.sh(f"mkdir -p $(dirname {path}) && echo '{text}' > {path}")
+        head.sh(f"chown -R ubuntu {HOME}; mkdir -p {HOME}/.cache/skyward_nb/envs")
+        head.sh(f"echo made > {HOME}/.cache/skyward_nb/envs/environment")
+        before = head.file(KEY).read_text()
+        image = baked(pool)
+        said = pool.closing.kept
+        assert said == f"image torch is {image.ami}, whose disks EC2 copies now"
+        assert head.instance in image.source
+        only_the_image(cloud)
+
+        there = files(cloud.image_disk(image.ami))
+        assert f"{HOME}/.cache/skyward_nb/envs/environment" in there
+        assert not {path for path in there if "authorized_keys" in path or "ssh_host" in path}
+        assert not {path for path in there if pool.pool_id in path}
+        assert not {
+            path for path, text in there.items() if b"s3cr3t" in text or b"PRIVATE KEY" in text
+        }
+        assert not {path for path in there if "deadman.service" in path}
+        assert "/var/lib/skyward/boot" not in there and not there.get("/etc/machine-id")
+
+        pool = made(ami="torch")
+        (machine,) = cloud.machines
+        (call,) = [each for each in cloud.calls if each.action == "RunInstances"][1:]
+        assert call.parameters["ImageId"] == image.ami
+        assert values(pool, "import os\nos.environ['RANK']") == ["0"]
+        assert machine.file(f"{HOME}/.cache/skyward_nb/envs/environment").read_text() == "made\n"
+        assert len(machine.file(f"{HOME}/.ssh/authorized_keys").read_text().splitlines()) == 1
+        assert machine.file(KEY).read_text() != before
+        boot = machine.file("/var/lib/skyward/boot").read_text()
+        assert boot.startswith(machine.sh("cat /proc/sys/kernel/random/boot_id").strip())
+        running = [words for words in machine.processes().values() if "deadman.sh" in words]
+        assert len(running) == 1, running
+        pool.close()
+        only_the_image(cloud)
+
+
+def test_a_machine_of_it_ends_by_itself_when_nobody_needs_it(cloud):
+    baked(made())
+    pool = made(ami="torch", idle=3.0)
+    pool.leave()
+    cloud.leases_run_out()
+    asyncio.run(sweep.sweep())
+    only_the_image(cloud)
+
+
+def test_the_machine_is_stopped_after_it_and_can_be_logged_in_to_once_more(cloud):
+    with leaves_nothing():
+        pool = made(warm=7200.0)
+        (machine,) = cloud.machines
+        machine.sh(f"mkdir {HOME}/.aws && echo mine > {HOME}/.aws/config && chown -R ubuntu {HOME}")
+        before = machine.file(KEY).read_text()
+        pool.close(image="torch")
+        said = pool.closing.kept
+        assert "image torch is ami-" in said and "1 machine stopped until" in said
+        pool = made(warm=7200.0)
+        (machine,) = cloud.machines
+        assert cloud.actions().count("StartInstances") == 1
+        assert machine.file(KEY).read_text() == before
+        assert machine.file(f"{HOME}/.aws/config").read_text() == "mine\n"
+        pool.close(for_good=True)
+
+
+def test_a_pool_whose_image_cannot_be_made_is_down_and_says_why(cloud):
+    with leaves_nothing():
+        pool = made()
+        cloud.fail("CreateImage", "SnapshotCreationPerVolumeRateExceeded", times=0)
+        pool.close(image="torch")
+        assert "no image torch was made" in pool.closing.kept
+        assert "SnapshotCreationPerVolumeRateExceeded" in pool.closing.kept
+        cloud.calm()
+        assert not image_records.entries()
+    cloud.nothing_left()
+
+
+def test_a_notebook_bakes_lists_and_removes(cloud):
+    with leaves_nothing(), kernel() as running:
+        assert running.run(START).status == "ok"
+        assert "there is no pool 'default'" in running.run("%sky bake torch", 60).traceback
+        assert running.run(f"%sky up {OPTIONS} nodes=1", 120).status == "ok"
+        assert running.run("%%sky_remote\nx = 1", 60).status == "ok"
+        ran = running.run("%sky bake torch", 90)
+        assert ran.status == "ok", ran.traceback
+        assert "pool default is down: 1 rank ended" in ran.stdout
+        assert "image torch in us-east-1: ami-" in ran.stdout and "ready, 3 GB" in ran.stdout
+        assert "image torch in us-east-1: ami-" in running.run("%sky bake", 60).stdout
+        swept = running.run("%sky sweep", 60).stdout
+        assert "image torch in us-east-1: ami-" in swept
+        ran = running.run(f"%%sky_remote {OPTIONS} nodes=1 ami=torch\n40 + 2", 120)
+        assert ran.status == "ok" and "42" in ran.result, ran.traceback
+        ran = running.run("%sky bake torch", 60)
+        assert "there is an image 'torch' in us-east-1" in ran.traceback
+        assert running.run("%%sky_remote\n1", 60).status == "ok", "the pool stays"
+        assert running.run("%sky down", 60).status == "ok"
+        ran = running.run("%sky bake torch remove", 60)
+        assert "removed: image torch in us-east-1, with its snapshots" in ran.stdout, ran.traceback
+    cloud.nothing_left()
+
+
+def test_the_command_bakes_lists_and_removes(cloud, capsys):
+    with leaves_nothing():
+        pool = made(keep=True)
+        pool.leave()
+        assert main(["bake", "torch"]) == 0
+        said = capsys.readouterr().out
+        assert "pool default is down" in said and "image torch in us-east-1: ami-" in said
+        assert main(["bake", "--json"]) == 0
+        (image,) = json.loads(capsys.readouterr().out)["images"]
+        assert image["name"] == "torch" and image["state"] == "available"
+        assert main(["sweep", "--json"]) == 0
+        assert "image torch" in json.loads(capsys.readouterr().out)["baked"][0]
+        assert main(["bake", "torch", "remove"]) == 0
+        assert main(["bake", "torch", "remove"]) == 2
+        assert "there is no image 'torch'" in capsys.readouterr().err
+    cloud.nothing_left()
+
+
+def test_other_pools_have_no_images(cloud):
+    pool = start(nodes=1)
+    try:
+        with pytest.raises(Exception, match="has no machines of AWS"):
+            baked_images.check(pool.spec, pool.pool_id, "torch")
+    finally:
+        pool.close()
+
+
+@pytest.mark.extensive
+@pytest.mark.timeout(300)
+def test_nothing_is_installed_on_a_machine_of_it(cloud, monkeypatch, tmp_path, record_property):
+    monkeypatch.setattr(requirements, "BESIDE", ())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "client"))
+    image = Image(pip=["iniconfig<2", "numpy"], env=index_of_pip())
+    took: dict[str, float] = {}
+    said: dict[str, list[str]] = {}
+
+    def ran(name, ami=None):
+        """A pool up, and where a first cell found what it imported."""
+        told: list[object] = []
+        began = time.monotonic()
+        aws = AWSAccess(region="us-east-1", instance_type="c6i.large", ami=ami)
+        spec = PoolSpec(provider="aws", aws=aws, nodes=1, image=image, grace=20.0)
+        pool = Pool(spec, PROVIDERS["aws"](), lambda _: None)
+        try:
+            pool.start(told.append)
+            found = values(pool, "import iniconfig, numpy, sys\nnumpy.__file__")
+        except HostNotReady as fault:
+            pytest.skip(f"no index of packages is reached: {fault}")
+        took[name] = time.monotonic() - began
+        said[name] = [s.text for s in told if isinstance(s, Step) and s.name == "environment"]
+        return pool, found
+
+    pool, first = ran("a fresh machine")
+    baked(pool)
+    pool, again = ran("a machine of the image", "torch")
+    assert again == first
+    assert said["a machine of the image"] == ["as before"], said
+    assert len(said["a fresh machine"]) > 1
+    pool.close()
+    for name, seconds in took.items():
+        record_property(name, f"{seconds:.2f} s")
+        print(f"start to the first cell on {name}: {seconds:.2f} s")
+    only_the_image(cloud)

@@ -1,0 +1,76 @@
+"""Machines that are rented of a baked image, against the API alone: which it fits, and what is said where it does not."""
+
+from __future__ import annotations
+
+import pytest
+from cloud.bakes import all_removed, bake
+from cloud.renter import CPU, GPU, launches, offer
+
+from skyward_nb.words.aws_access import AWSAccess
+from skyward_nb.words.errors import LaunchError
+from skyward_nb.words.offers import InstanceType
+
+ARM = InstanceType(name="c7g.large", arch="arm64", cpus=2, memory=4)
+
+
+def rent(renter, *offers, ami="torch", region="us-east-1"):
+    made = renter("next-1", nodes=1, aws=AWSAccess(region=region, ami=ami))
+    try:
+        made.launch(*offers)
+    finally:
+        made.left = made.end()
+    return made
+
+
+def test_a_pool_has_machines_of_it_by_its_name(api, one_rented, renter):
+    ami = bake(one_rented)
+    before = len(launches(api))
+    rent(renter, offer(CPU))
+    (call,) = launches(api)[before:]
+    assert call.parameters["ImageId"] == ami
+    all_removed(api)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (ARM, "ami=torch is for x86_64, and c7g.large is arm64"),
+        (GPU, "made on a machine without a driver for GPUs, and p4d.24xlarge has GPUs"),
+    ],
+)
+def test_machines_that_it_does_not_fit_are_not_rented(api, one_rented, renter, kind, words):
+    bake(one_rented)
+    before = len(launches(api))
+    with pytest.raises(LaunchError, match=words):
+        rent(renter, offer(kind))
+    assert len(launches(api)) == before
+    all_removed(api)
+
+
+def test_another_region_has_it_not_and_says_what_to_do(api, one_rented, renter):
+    ami = bake(one_rented)
+    with pytest.raises(LaunchError) as caught:
+        rent(renter, offer(CPU, region="eu-west-1"), region="eu-west-1")
+    said = str(caught.value)
+    assert "there is no image 'torch' in eu-west-1, but in us-east-1: region=us-east-1" in said
+    assert f"aws ec2 copy-image --source-region us-east-1 --source-image-id {ami}" in said
+    with pytest.raises(LaunchError, match="`%sky bake jax` makes it of a pool"):
+        rent(renter, offer(CPU), ami="jax")
+    all_removed(api)
+
+
+def test_one_that_is_being_copied_rents_nothing(api, one_rented, renter):
+    api.images(copying=9)
+    bake(one_rented)
+    before = len(launches(api))
+    with pytest.raises(LaunchError, match="EC2 still copies the disks of image 'torch'"):
+        rent(renter, offer(CPU))
+    assert len(launches(api)) == before
+    all_removed(api)
+
+
+def test_the_login_is_that_of_the_machine_that_it_was_made_of(api, one_rented, renter):
+    one_rented.entry.note(user="ec2-user")
+    bake(one_rented)
+    assert rent(renter, offer(CPU)).work.request.user == "ec2-user"
+    all_removed(api)
