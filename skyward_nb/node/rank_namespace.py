@@ -145,7 +145,8 @@ class RankNamespace:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names that a run has bound to new values other than modules, and names that it has removed."""
         namespace = self._shell.user_ns
-        if not command.aside:
+        has_code = command.body or command.last or command.call
+        if has_code and not command.aside:
             self._is_just_restored = False
         sure = () if failed else command.sure
         assigned = [

@@ -7,6 +7,7 @@ in the same state: ranks of a training after the same step.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -214,9 +215,11 @@ class Resuming:
                 self._asked(ask, "probe()", words=words)
                 for rank, answer in self._asked(ask, "probed()").items():
                     unseen[rank] = from_json(answer, list[int])
-            finally:
-                if not self._context.state.has_ended:
-                    self._asked(ask, "unprobed()", words=words)
+            except PoolError:
+                with contextlib.suppress(PoolError):  # what was first wrong is told
+                    self._asked(ask, "unprobed()")
+                raise
+            self._asked(ask, "unprobed()")
         except PoolError as error:
             if self._context.state.has_ended:
                 raise

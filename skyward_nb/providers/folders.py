@@ -53,7 +53,22 @@ class PoolFolders:
     def let_go(self) -> None:
         """Close the lock here: an agent has it, or none will."""
         if self.lock is not None:
+            _held.discard(self.lock)
             self.lock.close()
+
+
+_held: set[IO[str]] = set()
+"""Locks of folders that are made here, and have no agent yet."""
+
+
+def _let_go_in_fork() -> None:
+    """Else a process that a notebook forks meanwhile holds them for as long as it lives."""
+    for lock in _held:
+        lock.close()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_fork)
 
 
 def runtime_root() -> Path:
@@ -146,6 +161,7 @@ def _locked(pool: str, folder: Path) -> IO[str]:
         new.rename(folder / "lock")
     except OSError as error:
         raise RuntimeFolderError(pool, str(folder), error.strerror or str(error)) from error
+    _held.add(lock)
     return lock
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -345,6 +346,8 @@ def test_names_that_some_ranks_alone_have_of_a_checkpoint_are_given_to_all_again
     part.write_bytes(whole)
     again = attached(first)
     try:
+        # As a notebook does at `%sky attach`.
+        again.run(replace(request(again, "1"), cell=None, lists_names=True), lambda _: None)
         assert values(again, "x") == [5, 5]
     finally:
         again.close()

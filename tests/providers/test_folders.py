@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 
 import pytest
+from waiting import until
 
 from skyward_nb.providers import folders
 from skyward_nb.providers.orphans import Swept
@@ -67,6 +69,21 @@ def test_what_a_killed_maker_leaves_is_dead_at_once(root, when):
     assert (root / "p-1" / "agent.log").exists() is (when == "at")
     assert folders.sweep().folders == 1
     assert not (root / "p-1").exists()
+
+
+def test_a_fork_of_the_maker_holds_no_folder(root):
+    made = folders.make_folders("p", "p-1")
+    child = os.fork()
+    if not child:
+        signal.pause()
+        os._exit(0)
+    try:
+        made.let_go()
+        until(lambda: folders.is_gone(made.runtime))
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    folders.remove_folders(made)
 
 
 def test_what_was_swept_is_counted(root):

@@ -60,10 +60,10 @@ def test_a_host_whose_probe_hangs_holds_up_no_others(ssh, tmp_path, monkeypatch)
     """As where a driver does: what hangs there would not end before the pool is up."""
     end, really = tmp_path / "end", host_selection.probe
 
-    async def probe(line, cache):
+    async def probe(line, cache, **options):
         if line.name == "bad":
             await line.run(f"trap '' TERM; while [ ! -e {end} ]; do sleep 0.1; done")
-        return await really(line, cache)
+        return await really(line, cache, **options)
 
     monkeypatch.setattr(host_selection, "probe", probe)
     try:

@@ -210,8 +210,6 @@ def how_it_was_readied_is_kept(pool, server):
     assert "node 1 is readied" in said
     for word in (
         f"user {server.user}",
-        "Python ",
-        "uv",
         "GPU",
         "free: ",
         "of memory",

@@ -50,7 +50,8 @@ class Rental:
         self._asked = 0.0
         self._letting: asyncio.Task[bool] | None = None
         self._let_at = 0.0
-        self._callers: tuple[str, ...] = ()
+        self.callers: tuple[str, ...] = ()
+        """The addresses from which this side came when it was last let in."""
         self._ends: dict[str, str] = {}
         self._agents: dict[Line, Callable[[], Awaitable[None]]] = {}
         self._bill: Bill | None = None
@@ -125,13 +126,10 @@ class Rental:
                 return False
             private = [each.private for each in record.machines if each.public is None]
             callers = await callers_for("", (), private[0] if private else "")
-            is_new = callers != self._callers and await network.let_in(self._cloud, entry, callers)
+            is_new = callers != self.callers and await network.let_in(self._cloud, entry, callers)
         except (AWSError, MissingDependency):
             return False
-        self._callers = callers
-        if is_new:
-            with rental_records.as_far_as_it_can():
-                entry.note(let_in=callers)
+        self.callers = callers
         return is_new
 
     async def give_back(self) -> str:

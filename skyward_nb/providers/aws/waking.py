@@ -216,7 +216,8 @@ async def _woken(
     # Its timer must not end them while they start.
     await end_timers.switch_on(cloud, entry.record, names, warmth.until + _START_LIMIT)
     rental = Rental(cloud, entry.record.user_pool)
-    await rental.let_in()
+    if await rental.let_in():
+        entry.note(let_in=rental.callers)
     before = await _start(cloud, entry)
     began = entry.record.created
     machines = await _running(cloud, entry, offer, before)
