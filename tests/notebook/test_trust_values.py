@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kernels import kernel
+from later import needs
 
 from skyward_nb.notebook.cells import is_cell_file
 
@@ -29,6 +30,7 @@ def book(tmp_path_factory):
         yield running
 
 
+@needs("numpy", "pandas")
 def test_values_come_back_by_every_way(book, tmp_path):
     ran = book.run(LINE + "out=got pull=table,kept\nimport numpy as np, pandas as pd, os\n"
                    "rank = int(os.environ['RANK'])\nkept = {'a': np.arange(3) + rank}\n"

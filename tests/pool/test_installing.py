@@ -8,6 +8,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 
 import pytest
+from later import needs
 from msgspec.structs import replace
 from pools import found, values
 from providers.wheels import wheel
@@ -157,6 +158,7 @@ def test_a_notebook_of_another_environment_adds_no_packages_to_a_pool_here(make,
     again.close()
 
 
+@needs("torch")
 def test_packages_that_a_framework_does_not_start_with_are_told_to_be_unused(make, monkeypatch):
     pool = make(nodes=1)
     begin = pool.context.generations.begin
