@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 import sys
@@ -34,12 +35,21 @@ KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
 SECRETS = {
     f"{HOME}/.aws/credentials": "aws_secret_access_key = s3cr3t",
     f"{HOME}/.cache/huggingface/token": "s3cr3t",
-    f"{HOME}/.bash_history": "export TOKEN=s3cr3t",
-    f"{HOME}/.netrc": "password s3cr3t",
+    f"{HOME}/dotfiles/history": "export TOKEN=s3cr3t",
+    f"{HOME}/.config/pip/pip.conf": "index-url = https://me:s3cr3t@example.org",
+    f"{HOME}/.local/share/fish/fish_history": "- cmd: export TOKEN=s3cr3t",
+    f"{HOME}/dotfiles/netrc": "password s3cr3t",
     f"{HOME}/.ssh/id_ed25519": "s3cr3t",
     f"{HOME}/.cache/skyward_nb/values-00000000/pool/one": "s3cr3t",
     "/tmp/skyward_nb-1000/another/agent.log": "s3cr3t",
 }
+SHARED = base64.b64encode(
+    b"""#!/bin/sh
+case "$1 $*" in "-f "*/.kube) echo nfs; exit ;; esac
+exec /usr/bin/stat "$@"
+"""
+).decode()
+"""A `stat` that takes `.kube` for a folder of NFS."""
 
 
 @pytest.fixture
@@ -94,6 +104,8 @@ def test_a_machine_of_it_has_the_environment_and_nothing_secret_and_lives(cloud)
             head, other = other, head
         for path, text in SECRETS.items():
             head.sh(f"mkdir -p $(dirname {path}) && echo '{text}' > {path}")
+        head.sh(f"ln -s dotfiles/history {HOME}/.bash_history")
+        head.sh(f"ln -s dotfiles/netrc {HOME}/.netrc; ln -s ../dotfiles/netrc {HOME}/.aws/linked")
         head.sh(f"chown -R ubuntu {HOME}; mkdir -p {HOME}/.cache/skyward_nb/envs")
         head.sh(f"echo made > {HOME}/.cache/skyward_nb/envs/environment")
         before = head.file(KEY).read_text()
@@ -143,15 +155,27 @@ def test_the_machine_is_stopped_after_it_and_can_be_logged_in_to_once_more(cloud
         pool = made(warm=7200.0)
         (machine,) = cloud.machines
         machine.sh(f"mkdir {HOME}/.aws && echo mine > {HOME}/.aws/config && chown -R ubuntu {HOME}")
+        machine.sh(f"mkdir {HOME}/dotfiles && echo mine > {HOME}/dotfiles/netrc")
+        machine.sh(f"ln -s dotfiles/netrc {HOME}/.netrc")
+        # A disk that others share, as far as `stat` tells.
+        machine.sh(
+            f"mkdir {HOME}/.kube && echo shared > {HOME}/.kube/config && echo {SHARED} | base64 -d > /usr/local/bin/stat"
+        )
+        machine.sh("chmod +x /usr/local/bin/stat")
         before = machine.file(KEY).read_text()
         pool.close(image="torch")
         said = pool.closing.kept
+        copied = cloud.image_disk(image_records.entries()[0].record.ami)
         assert "image torch is ami-" in said and "1 machine stopped until" in said
         pool = made(warm=7200.0)
         (machine,) = cloud.machines
         assert cloud.actions().count("StartInstances") == 1
         assert machine.file(KEY).read_text() == before
         assert machine.file(f"{HOME}/.aws/config").read_text() == "mine\n"
+        assert machine.sh(f"cat {HOME}/.netrc") == "mine\n"
+        there = files(copied)
+        assert f"{HOME}/.aws/config" not in there and f"{HOME}/dotfiles/netrc" not in there
+        assert there[f"{HOME}/.kube/config"] == b"shared\n"
         pool.close(for_good=True)
 
 

@@ -3,7 +3,8 @@
 Agents have ended by then, and have removed the pool's folders. A machine that is made of the image gets keys, a timer
 and a first boot of its own by its user data. What is taken off is kept in memory, for a machine that is stopped and
 not ended: it is to be logged in to once more. Blocks of files that were deleted earlier may still be on the disk; keys
-and credentials are written over.
+and credentials are written over. A link is followed where it leads to a place within the home. What lies on a file system
+that others share (NFS, Lustre, FUSE) is left alone: it is none of the disk.
 
 The id of the machine: https://www.freedesktop.org/software/systemd/man/latest/machine-id.html.
 """
@@ -15,39 +16,65 @@ from skyward_nb.providers.aws.user_data import LEASE, STATE
 
 _ASIDE = "/run/skyward-image"
 _UNITS = "/etc/systemd/system"
+HISTORIES = (
+    ".bash_history", ".zsh_history", ".history", ".local/share/fish/fish_history", ".python_history", ".lesshst", ".viminfo",
+    ".ipython/profile_default/history.sqlite",
+)  # fmt: skip
+"""Files of a home with what was typed."""
+CREDENTIALS = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".config/gcloud", ".config/gh", ".config/git/credentials", ".git-credentials",
+    ".netrc", ".pgpass", ".s3cfg", ".config/rclone", ".docker/config.json", ".config/containers/auth.json", ".kube",
+    ".huggingface/token", ".cache/huggingface/token", ".cache/huggingface/stored_tokens", ".kaggle", ".config/wandb",
+    ".npmrc", ".pypirc", ".pip", ".config/pip/pip.conf", ".config/uv", ".local/share/uv/credentials", ".condarc",
+)  # fmt: skip
+"""Files and folders of a home in which programs keep credentials."""
 _GONE = (
     '"/tmp/skyward_nb-$uid"', '"/var/tmp/skyward_nb-$uid"', '"$cache"/values-*',
-    *(f'"$own/{name}"' for name in (".bash_history", ".zsh_history", ".python_history", ".lesshst", ".viminfo")),
-    '"$own/.ipython/profile_default/"history.sqlite*',
+    *(f'"$own/{name}"*' if name.endswith(".sqlite") else f'"$own/{name}"' for name in HISTORIES),
 )  # fmt: skip
 """What nobody needs any more: folders of agents, values, histories of shells."""
 _KEPT = (
-    "/etc/ssh/ssh_host_*", "/var/lib/cloud/instance", "/var/lib/cloud/instances",
-    f"{STATE}/boot", f"{STATE}/terms", LEASE,
+    "/etc/ssh/ssh_host_*", "/var/lib/cloud/instance", "/var/lib/cloud/instances", f"{STATE}/boot", f"{STATE}/terms",
     f"{_UNITS}/skyward-deadman.service", f"{_UNITS}/multi-user.target.wants/skyward-deadman.service",
-    *(f'"$own/{name}"' for name in (
-        ".ssh", ".aws", ".azure", ".config/gcloud", ".config/gh", ".config/rclone", ".docker/config.json",
-        ".git-credentials", ".huggingface/token", ".cache/huggingface/token", ".cache/huggingface/stored_tokens", ".kaggle",
-        ".kube", ".netrc", ".npmrc", ".pypirc", ".s3cfg", ".config/wandb",
-    )),
+    *(f'"$own/{name}"' for name in CREDENTIALS),
 )  # fmt: skip
 """Keys of logins and of the machine, its first boot and its timer, and what programs keep as credentials."""
 
 TAKE_OUT = f"""{AS_ROOT}'
 home=$1 uid=$2 cache=$3
+touch {LEASE}
 rm -rf {_ASIDE}
 mkdir -m 700 {_ASIDE}
 cd /
+here() {{
+  case $(stat -f -c %T "$1" 2> /dev/null) in nfs* | lustre | fuse*) return 1 ;; esac
+}}
 for own in "$home" /root; do
-  for path in {" ".join(_GONE)}; do rm -rf "$path"; done
+  real=$(readlink -f "$own")
+  for path in {" ".join(_GONE)}; do
+    if here "$path"; then
+      target=$(readlink -f "$path" || :)
+      case $target in "$real"/*) [ ! -f "$target" ] || rm -f "$target" ;; esac
+      rm -rf "$path"
+    fi
+  done
 done
 add() {{
+  real=$(readlink -f "$own")
   for path; do
-    if [ -e "$path" ] || [ -L "$path" ]; then echo "${{path#/}}"; fi
+    if {{ [ -e "$path" ] || [ -L "$path" ]; }} && here "$path"; then
+      echo "${{path#/}}"
+      find "$path" -xdev -type l -exec readlink -f {{}} + | while read -r target; do
+        case $target in
+          "$real"/*) if [ -f "$target" ] || [ -L "$path" ]; then if here "$target"; then echo "${{target#/}}"; fi; fi ;;
+        esac
+      done
+    fi
   done
 }}
 for own in "$home" /root; do add {" ".join(_KEPT)}; done | sort -u > {_ASIDE}/list
-tar -C / -cpf {_ASIDE}/kept.tar -T {_ASIDE}/list
+tar -C / -cpf {_ASIDE}/kept.new -T {_ASIDE}/list
+mv {_ASIDE}/kept.new {_ASIDE}/kept.tar
 if [ -s /etc/machine-id ]; then
   cp /etc/machine-id {_ASIDE}/machine-id
   : > /etc/machine-id
