@@ -69,24 +69,31 @@ def wait(pool: str, name: str, region: str) -> BakedImage:
     """Wait until an image that was begun is ready, which AWS sees to alone; raises `PoolError`."""
     until, pause = time.monotonic() + _READY_LIMIT, _PAUSE
     while True:
-        if not image_records.named(name, [region]):
-            raise PoolError(pool, f"pool {pool!r} is down, and there is no image {name!r}")
-        report = look()
+        entries = image_records.named(name, [region])
+        report = look([each.record.place for each in entries])
         for each in report.there:
             if (each.name, each.region, each.state) == (name, region, "available"):
                 return each
-        if report.left or time.monotonic() > until:
-            why = ", ".join(report.left) or "it takes longer than an hour"
-            raise PoolError(pool, f"image {name!r} is not ready: {why}; `%sky bake` lists it")
+        why = [each for each in report.removed if each.startswith(f"{name} in {region}, ")]
+        here = image_records.named(name, [region])
+        if not here or here[0].record.state == "ending":
+            words = "; ".join(why or report.left)
+            raise PoolError(
+                pool,
+                f"pool {pool!r} is down, and there is no image {name!r}{words and f': {words}'}",
+            )
+        if time.monotonic() > until:
+            late = ", ".join(report.left) or "it takes longer than an hour"
+            raise PoolError(pool, f"image {name!r} is not ready: {late}; `%sky bake` lists it")
         time.sleep(pause)
         pause = min(2 * pause, _MOST_PAUSE)
 
 
-def look() -> ImageReport:
-    """All images that were ever made from here; what was left half made is removed."""
+def look(places: Sequence[UsedRegion] | None = None) -> ImageReport:
+    """All images that were ever made from here, or in these places; what was left half made is removed."""
     from skyward_nb.providers.aws import image_sweep
 
-    return _done(image_sweep.look(_clients()))
+    return _done(image_sweep.look(_clients(), places))
 
 
 def lines(report: ImageReport) -> list[str]:
@@ -134,7 +141,7 @@ async def _removed(
     left: list[str] = []
     for entry in entries:
         record = entry.record
-        cloud = cloud_of(rental_records.UsedRegion(record.region, record.profile, record.endpoint))
+        cloud = cloud_of(record.place)
         words = f"image {name} in {record.region}"
         try:
             is_own = not record.account or await cloud.account(record.region) == record.account

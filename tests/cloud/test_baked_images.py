@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import time
+from pathlib import Path
 
 import pytest
 from cloud.bakes import abandoned, all_removed, bake
 from cloud.warm import ACCOUNT, LineThatObeys
+from msgspec.structs import replace
 
-from skyward_nb.providers.aws import baking, image_records, rental_records, sweep
-from skyward_nb.providers.aws.image_contents import PUT_BACK, TAKE_OUT
+from skyward_nb.providers.aws import baking, image_records, rental_records, sweep, tags
+from skyward_nb.providers.aws.image_contents import CREDENTIALS, HISTORIES, PUT_BACK, TAKE_OUT
 from skyward_nb.reports import baked_images
 from skyward_nb.words.errors import OptionError, PoolError
 
@@ -31,6 +35,12 @@ def test_the_disk_is_cleaned_before_ec2_copies_it_and_whole_again_after(api, one
     assert kinds == {"image", "snapshot"}
     assert call.parameters["NoReboot"] == "true"
     all_removed(api)
+
+
+def test_the_docs_name_all_that_is_taken_off_the_disk():
+    text = (Path(__file__).parents[2] / "docs/howto/aws.md").read_text()
+    (said,) = [each for each in text.split("\n- ") if each.startswith("**What is no part of it**")]
+    assert {*re.findall(r"`(\..*?)`", said)} == {*HISTORIES, *CREDENTIALS}
 
 
 def test_an_image_is_listed_with_its_price_and_no_sweep_removes_it(api, one_rented):
@@ -80,9 +90,24 @@ def test_what_fails_leaves_no_image(api, one_rented, action, code, words):
     all_removed(api)
 
 
+class LineThatFails(LineThatObeys):
+    """A line on which one script fails, and which notes what EC2 was asked for before each."""
+
+    def __init__(self, script, api):
+        super().__init__()
+        self.script = script
+        self.api = api
+        self.before: list[list[str]] = []
+
+    async def run(self, script, **how):
+        self.before.append(self.api.actions())
+        self.code = int(script == self.script)
+        return await super().run(script, **how)
+
+
 def test_a_machine_that_cannot_be_cleaned_is_not_copied(api, one_rented):
     with pytest.raises(baking.NotBaked, match="it says no"):
-        bake(one_rented, line=LineThatObeys(1))
+        bake(one_rented, line=LineThatFails(TAKE_OUT, api))
     assert "CreateImage" not in api.actions()
     assert not image_records.entries()
 
@@ -92,6 +117,98 @@ def test_disks_that_ec2_does_not_begin_to_copy_are_no_image(api, one_rented):
     with pytest.raises(baking.NotBaked, match="has not begun to copy"):
         bake(one_rented)
     all_removed(api)
+
+
+def test_a_failed_image_is_removed_before_the_disk_is_whole_again(api, one_rented):
+    api.images(slow=100)
+    line = LineThatFails("", api)
+    with pytest.raises(baking.NotBaked, match="has not begun to copy"):
+        bake(one_rented, line=line)
+    assert line.ran == [TAKE_OUT, PUT_BACK] and "DeregisterImage" in line.before[1]
+
+
+def test_an_image_is_deregistered_where_its_snapshots_cannot_be_looked_for(api, one_rented):
+    api.fail("DescribeSnapshots", "UnauthorizedOperation", times=0)
+    with pytest.raises(baking.NotBaked, match="may be left, and the next sweep looks again"):
+        bake(one_rented)
+    assert "images" not in api.left()
+    api.calm()
+    asyncio.run(sweep.sweep())
+    all_removed(api)
+
+
+def test_a_look_that_fails_is_repeated(api, one_rented):
+    api.fail("DescribeSnapshots", "UnauthorizedOperation", times=3)
+    bake(one_rented)
+    assert image_records.entries()[0].record.state == "made"
+    all_removed(api)
+
+
+def test_what_ec2_may_begin_late_is_looked_for_again(api, one_rented, monkeypatch):
+    monkeypatch.setattr(baking, "_SEEN_LATE", 120.0)
+    api.images(slow=100)
+    with pytest.raises(baking.NotBaked, match="if EC2 begins them late may be left"):
+        bake(one_rented)
+    assert "images" not in api.left() and image_records.entries()[0].record.given_up
+    assert "if EC2 begins them late" in asyncio.run(sweep.sweep()).left[0]
+    with pytest.raises(PoolError, match=r"there is no image 'torch': .*if EC2 begins them late"):
+        baked_images.wait("default", "torch", "us-east-1")
+    monkeypatch.setattr(baking, "_SEEN_LATE", 0.0)
+    assert not asyncio.run(sweep.sweep()).left
+    all_removed(api)
+
+
+def test_a_machine_that_is_not_whole_again_is_told_with_its_image(api, one_rented):
+    with pytest.raises(baking.NotRestored, match=r"image torch is ami-.*may not be back.*says no"):
+        bake(one_rented, line=LineThatFails(PUT_BACK, api))
+    assert image_records.entries()[0].record.state == "made"
+    all_removed(api)
+
+
+def test_a_wait_looks_at_its_image_alone_and_says_why_there_is_none(api, one_rented):
+    api.images(copying=2)
+    bake(one_rented)
+    other = replace(image_records.entries()[0].record, region="eu-west-1", account="999999999999")
+    other = image_records.ImageEntry.begin(replace(other, mark="of another"))
+    assert "of account 999999999999" in baked_images.look().left[0]
+    api.fail("DescribeImages", "RequestLimitExceeded", times=1)
+    assert baked_images.wait("default", "torch", "us-east-1").state == "available"
+    other.forget()
+    all_removed(api)
+
+
+def test_a_wait_says_why_ec2_failed(api, one_rented):
+    bake(one_rented)
+    api.images(reason="Client.InternalError: its key is disabled")
+    asyncio.run(as_if_failed(api, one_rented))
+    with pytest.raises(PoolError, match=r"there is no image 'torch': .*its key is disabled"):
+        baked_images.wait("default", "torch", "us-east-1")
+    all_removed(api)
+
+
+async def as_if_failed(api, one_rented):
+    """As if EC2 had failed after it had begun: the image is one that failed, of the same mark."""
+    record = image_records.entries()[0].record
+    cloud, region = one_rented.cloud, record.region
+    await cloud.ask("DeregisterImage", region, ImageId=record.ami)
+    await cloud.ask(
+        "CreateImage", region, InstanceId=record.instance, Name="sky-torch", NoReboot=True,
+        TagSpecifications=[{"ResourceType": "image", "Tags": tags.of_image(record, has_driver=False)}],
+    )  # fmt: skip
+
+
+def test_another_place_of_the_same_account_lists_and_removes_nothing_twice(api, one_rented):
+    bake(one_rented)
+    (entry,) = image_records.entries()
+    place = replace(entry.record.place, endpoint=os.environ["AWS_ENDPOINT_URL"])
+    rental_records.note_used(place, image_records._USED)
+    assert len(image_records.used()) == 2
+    assert len(baked_images.look().there) == 1
+    # Its image is not listed yet, and its snapshot is.
+    asyncio.run(one_rented.cloud.ask("DeregisterImage", "us-east-1", ImageId=entry.record.ami))
+    assert not baked_images.look().removed and "snapshots" in api.left()
+    entry.forget()
+    assert len(baked_images.look().removed) == 1
 
 
 def test_an_image_that_ec2_cannot_make_is_removed(api, one_rented):
@@ -112,14 +229,16 @@ def test_a_lost_answer_is_no_second_image(api, one_rented):
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("action", "code", "words"),
     [
-        ("UnauthorizedOperation", "lack that permission"),
-        ("IncorrectState", "IncorrectState"),
+        ("CreateImage", "UnauthorizedOperation", "lack that permission"),
+        ("CreateImage", "IncorrectState", "IncorrectState"),
+        ("DescribeImages", "UnauthorizedOperation", "lack that permission"),
+        ("DescribeSnapshots", "UnauthorizedOperation", "lack that permission"),
     ],
 )
-def test_what_ec2_would_not_do_is_known_while_the_pool_is_up(api, one_rented, code, words):
-    api.fail("CreateImage", code)
+def test_what_ec2_would_not_do_is_known_while_the_pool_is_up(api, one_rented, action, code, words):
+    api.fail(action, code)
     with pytest.raises(PoolError, match=f"(?s)and the pool stays.*{words}"):
         baked_images.check(one_rented.spec, "default-abc", "torch")
     assert "images" not in api.left() and not image_records.entries()

@@ -6,6 +6,7 @@ import pytest
 from cloud.bakes import all_removed, bake
 from cloud.renter import CPU, GPU, launches, offer
 
+from skyward_nb.providers.aws import image_records
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import LaunchError
 from skyward_nb.words.offers import InstanceType
@@ -64,6 +65,21 @@ def test_one_that_is_being_copied_rents_nothing(api, one_rented, renter):
     bake(one_rented)
     before = len(launches(api))
     with pytest.raises(LaunchError, match="EC2 still copies the disks of image 'torch'"):
+        rent(renter, offer(CPU))
+    assert len(launches(api)) == before
+    all_removed(api)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [("making", "is still being made"), ("ending", "was not finished, or is being removed")],
+)
+def test_one_that_is_half_made_rents_nothing(api, one_rented, renter, state, words):
+    bake(one_rented)
+    (entry,) = image_records.entries()
+    entry.note(state=state)
+    before = len(launches(api))
+    with pytest.raises(LaunchError, match=words):
         rent(renter, offer(CPU))
     assert len(launches(api)) == before
     all_removed(api)

@@ -47,6 +47,14 @@ class NotBaked(Exception):
     """Why there is no image."""
 
 
+class NotRestored(Exception):
+    """What came of an image is `said`; the machine lacks what was taken off its disk, its keys maybe."""
+
+    def __init__(self, said: str, why: str) -> None:
+        super().__init__(f"{said}; what was taken off the disk may not be back: {why}")
+        self.said = said
+
+
 @dataclass(frozen=True)
 class SeenImages:
     """Images, and snapshots, as EC2 describes them."""
@@ -64,6 +72,8 @@ async def check(cloud: AWSClient, rental: RentalRecord, name: str) -> None:
             f"there is an image {name!r} in {region}: `%sky bake {name} remove` removes it"
         )
     try:
+        # It tries both rights to look, without which what was begun can neither be waited for nor removed.
+        await seen(cloud, region, tags.OWNER, rental.owner[:256])
         if await named(cloud, name, region):
             raise NotBaked(
                 f"the account has an image {PREFIX}{name} in {region}: take another name"
@@ -91,38 +101,50 @@ async def bake(cloud: AWSClient, rental: RentalRecord, line: Line, name: str) ->
     try:
         more = await _bake(cloud, entry, line)
     except BaseException as error:
+        # EC2 may begin late to copy a disk: what must not be copied is put back when the image is gone.
         left = await asyncio.shield(remove(cloud, entry))
+        lacking = await asyncio.shield(_put_back(line))
         if not isinstance(error, Exception):
             raise
         why = (
             spell_fault(error) if isinstance(error, AWSError) else str(error) or "no answer in time"
         )
         more = f"; {left} may be left, and the next sweep looks again" if left else ""
+        if lacking:
+            raise NotRestored(f"no image {name} was made: {why}{more}", lacking) from error
         raise NotBaked(f"{why}{more}") from error
-    return f"image {name} is {entry.record.ami}, whose disks EC2 copies now{more}"
+    said = f"image {name} is {entry.record.ami}, whose disks EC2 copies now{more}"
+    if lacking := await _put_back(line):
+        raise NotRestored(said, lacking)
+    return said
 
 
 async def _bake(cloud: AWSClient, entry: ImageEntry, line: Line) -> str:
-    """Make an image; what to know of it. Raises `NotBaked`, `AWSError`, `ShellGone`, `TimeoutError`."""
+    """Make an image; what to know of it. Raises `NotBaked`, `AWSError`, `OSError`, `ShellGone`, `TimeoutError`."""
     record = entry.record
     there = await termination.asked(cloud, record.region, record.pool_id)
     own = next((each for each in there if each["InstanceId"] == record.instance), {})
     disks = sum("Ebs" in each for each in own.get("BlockDeviceMappings", ()))
-    try:
-        ran = await line.run(TAKE_OUT, limit=_SCRIPT_LIMIT)
-        if ran.code:
-            raise ShellGone(f"{line.name}: {ran.err.strip()[-500:]}")
-        told = ran.out.decode(errors="replace").splitlines()
-        await _create(cloud, entry, has_driver="sky=driver" in told)
-        await _begun(cloud, record, max(disks, 1))
-    finally:
-        with contextlib.suppress(ShellGone, TimeoutError):
-            await line.run(PUT_BACK, limit=_SCRIPT_LIMIT)
+    ran = await line.run(TAKE_OUT, limit=_SCRIPT_LIMIT)
+    if ran.code:
+        raise ShellGone(f"{line.name}: {ran.err.strip()[-500:]}")
+    told = ran.out.decode(errors="replace").splitlines()
+    await _create(cloud, entry, has_driver="sky=driver" in told)
+    await _begun(cloud, record, max(disks, 1))
     entry.note(state="made")
     lacking = [each.removeprefix("sky=fstab ") for each in told if each.startswith("sky=fstab ")]
     if not lacking:
         return ""
     return f" ({', '.join(lacking)} in /etc/fstab: without `nofail` a machine that lacks it does not boot)"
+
+
+async def _put_back(line: Line) -> str:
+    """Have the machine as it was; why it may not be so, in words."""
+    try:
+        ran = await line.run(PUT_BACK, limit=_SCRIPT_LIMIT)
+    except (ShellGone, TimeoutError) as error:
+        return str(error) or "no answer in time"
+    return f"{line.name}: {ran.err.strip()[-500:] or ran.code}" if ran.code else ""
 
 
 async def _create(cloud: AWSClient, entry: ImageEntry, *, has_driver: bool) -> None:
@@ -155,14 +177,23 @@ async def _create(cloud: AWSClient, entry: ImageEntry, *, has_driver: bool) -> N
 
 
 async def _begun(cloud: AWSClient, record: ImageRecord, disks: int) -> None:
-    """Wait until EC2 copies all disks as they are now; raises `NotBaked`, `AWSError`."""
+    """Wait until EC2 copies all disks as they are now; raises `NotBaked`, and `AWSError` where it said nothing at last."""
+    refusal: AWSError | None = None
     for pause in _LOOKS:
-        found = await seen(cloud, record.region, tags.MARK, record.mark)
+        try:
+            found = await seen(cloud, record.region, tags.MARK, record.mark)
+        except AWSError as fault:
+            refusal = fault
+            await asyncio.sleep(pause)
+            continue
+        refusal = None
         if why := next((failure(each) for each in found.images if has_failed(each)), ""):
             raise NotBaked(why)
         if len(found.snapshots) >= disks:
             return
         await asyncio.sleep(pause)
+    if refusal is not None:
+        raise refusal
     raise NotBaked(f"EC2 has not begun to copy its disks within {sum(_LOOKS):.0f} s")
 
 
@@ -186,41 +217,69 @@ async def named(cloud: AWSClient, name: str, region: str) -> list[dict[str, Any]
 
 async def seen(cloud: AWSClient, region: str, tag: str, value: str) -> SeenImages:
     """The account's images and snapshots with this tag; raises `AWSError`."""
-    only = [{"Name": f"tag:{tag}", "Values": [value]}, {"Name": "tag-key", "Values": [tags.MARK]}]
-    images = await cloud.ask_all("DescribeImages", region, Owners=["self"], Filters=only)
-    snapshots = await cloud.ask_all("DescribeSnapshots", region, OwnerIds=["self"], Filters=only)
-    return SeenImages(list(images["Images"]), list(snapshots["Snapshots"]))
+    images = await _images(cloud, region, tag, value)
+    return SeenImages(images, await _snapshots(cloud, region, tag, value))
+
+
+async def _images(cloud: AWSClient, region: str, tag: str, value: str) -> list[dict[str, Any]]:
+    only = _marked(tag, value)
+    said = await cloud.ask_all("DescribeImages", region, Owners=["self"], Filters=only)
+    return list(said["Images"])
+
+
+async def _snapshots(cloud: AWSClient, region: str, tag: str, value: str) -> list[dict[str, Any]]:
+    only = _marked(tag, value)
+    said = await cloud.ask_all("DescribeSnapshots", region, OwnerIds=["self"], Filters=only)
+    return list(said["Snapshots"])
+
+
+def _marked(tag: str, value: str) -> list[dict[str, Any]]:
+    return [{"Name": f"tag:{tag}", "Values": [value]}, {"Name": "tag-key", "Values": [tags.MARK]}]
 
 
 async def remove(cloud: AWSClient, entry: ImageEntry) -> str:
     """Remove an image and its snapshots, and its record where nothing is left; what may be left, in words."""
-    with contextlib.suppress(OSError):
-        entry.note(state="ending")
     record = entry.record
+    was_half_made = record.state == "making" and record.asked
+    with contextlib.suppress(OSError):
+        entry.note(state="ending", given_up=time.time() if was_half_made else record.given_up)
     try:
-        found = await seen(cloud, record.region, tags.MARK, record.mark)
-        await _deregister(cloud, record.region, found)
-        if found.images:
+        images = await _images(cloud, record.region, tags.MARK, record.mark)
+        await _deregister(cloud, record.region, images)
+        if images:
             with contextlib.suppress(OSError):
                 entry.note(asked=False)
+        snapshots = await _snapshots(cloud, record.region, tags.MARK, record.mark)
+        found = SeenImages(images, snapshots)
         left = await _delete_snapshots(cloud, record.region, found)
     except AWSError as fault:
         return f"image {record.name} in {record.region} ({spell_fault(fault)})"
-    if not left and entry.record.asked and time.time() - record.created < _SEEN_LATE:
-        left = [f"image {record.name} in {record.region}, if EC2 has made it"]
+    if not left:
+        left = _may_come(entry.record, found)
     if not left:
         entry.forget()
     return ", ".join(left)
 
 
+def _may_come(record: ImageRecord, found: SeenImages) -> list[str]:
+    """What EC2 may list later, of an image that it was asked for just now or that nobody waited for to the end."""
+    if time.time() - max(record.created, record.given_up) >= _SEEN_LATE:
+        return []
+    if record.asked:
+        return [f"image {record.name} in {record.region}, if EC2 has made it"]
+    if record.given_up and not found.snapshots and not any(map(snapshots_of, found.images)):
+        return [f"snapshots of image {record.name} in {record.region}, if EC2 begins them late"]
+    return []
+
+
 async def remove_seen(cloud: AWSClient, region: str, found: SeenImages) -> list[str]:
     """Remove images, and then their snapshots and these others; those that may be left. Raises `AWSError`."""
-    await _deregister(cloud, region, found)
+    await _deregister(cloud, region, found.images)
     return await _delete_snapshots(cloud, region, found)
 
 
-async def _deregister(cloud: AWSClient, region: str, found: SeenImages) -> None:
-    for image in found.images:
+async def _deregister(cloud: AWSClient, region: str, images: list[dict[str, Any]]) -> None:
+    for image in images:
         try:
             await cloud.ask("DeregisterImage", region, ImageId=image["ImageId"])
         except AWSError as fault:

@@ -27,6 +27,10 @@ async def described(cloud: AWSClient, asked: str, region: str) -> dict[str, Any]
     if not found:
         raise AWSError(NONE_HERE, _none_here(asked, region), _ASKED)
     (image,) = found
+    mark = tags.tags_in(image).get(tags.MARK)
+    for entry in image_records.named(asked, [region]):
+        if entry.record.mark == mark and (why := _unfinished(entry.record)):
+            raise AWSError(NOT_READY, f"image {asked!r} in {region} {why}", _ASKED)
     state = str(image.get("State", ""))
     if state == "pending":
         why = f"EC2 still copies the disks of image {asked!r}: `%sky bake` says when it is ready"
@@ -35,6 +39,15 @@ async def described(cloud: AWSClient, asked: str, region: str) -> dict[str, Any]
         reason = image.get("StateReason", {}).get("Message") or "nobody says why"
         raise AWSError(NOT_READY, f"image {asked!r} is {state}: {reason}", _ASKED)
     return image
+
+
+def _unfinished(record: image_records.ImageRecord) -> str:
+    """Why no machine starts from an image that is there, by its record: it may have what must not be copied."""
+    if record.state == "made":
+        return ""
+    if record.is_abandoned:
+        return "was not finished, or is being removed: `%sky sweep` removes it"
+    return "is still being made: `%sky bake` says when it is ready"
 
 
 def _none_here(name: str, region: str) -> str:

@@ -51,6 +51,13 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     asked: bool = False
     """Whether EC2 may have been asked for it."""
     ami: str = ""
+    given_up: float = 0.0
+    """When it was given up before EC2 was seen to copy its disks; 0 if it was not."""
+
+    @property
+    def place(self) -> UsedRegion:
+        """Its region, and the credentials that it was made with."""
+        return UsedRegion(self.region, self.profile, self.endpoint)
 
     @property
     def is_abandoned(self) -> bool:
@@ -68,8 +75,7 @@ class ImageEntry:
     @classmethod
     def begin(cls, record: ImageRecord) -> ImageEntry:
         """Begin the record of an image; raises FileExistsError where there is one, OSError where it cannot be written."""
-        place = UsedRegion(record.region, record.profile, record.endpoint)
-        rental_records.note_used(place, _USED)
+        rental_records.note_used(record.place, _USED)
         path = _path(record.name, record.region)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = path.with_name(f".{path.name}.{os.getpid()}")

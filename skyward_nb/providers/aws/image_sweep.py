@@ -32,10 +32,12 @@ class ImageReport:
     left: list[str] = field(default_factory=list[str])
 
 
-async def look(cloud_of: Callable[[UsedRegion], AWSClient]) -> ImageReport:
-    """Look in all regions in which images were ever made; reports errors of AWS instead of raising."""
+async def look(
+    cloud_of: Callable[[UsedRegion], AWSClient], places: Sequence[UsedRegion] | None = None
+) -> ImageReport:
+    """Look in these regions, or in all where images were ever made; reports errors of AWS instead of raising."""
     report = ImageReport()
-    for place in image_records.used():
+    for place in image_records.used() if places is None else places:
         try:
             await _look_in(cloud_of(place), place, report)
         except AWSError as fault:
@@ -46,14 +48,13 @@ async def look(cloud_of: Callable[[UsedRegion], AWSClient]) -> ImageReport:
 async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> None:
     """Look in one region; raises `AWSError`."""
     region = place.region
-    # A record exists before its image.
-    entries = [each for each in image_records.entries() if _place(each) == place]
     found = await baking.seen(cloud, region, tags.OWNER, rental_records.owner()[:256])
+    # A record exists before its image. Credentials of another place may be of the same account.
+    every = image_records.entries()
+    known = {each.record.mark for each in every}
     price = await disk_prices.monthly_of_snapshots(cloud, region) if found.images else None
-    known: set[str] = set()
-    for entry in entries:
+    for entry in [each for each in every if each.record.place == place]:
         own = _of_mark(found, entry.record.mark)
-        known.add(entry.record.mark)
         account = entry.record.account
         if account and await cloud.account(region) != account:
             report.left.append(
@@ -65,11 +66,6 @@ async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> 
             why = "that nobody finished" if own.images else "whose AMI is gone"
             await _end(cloud, entry, own, report, why)
     await _look_at_others(cloud, region, found, known, price, report)
-
-
-def _place(entry: ImageEntry) -> UsedRegion:
-    record = entry.record
-    return UsedRegion(record.region, record.profile, record.endpoint)
 
 
 def _is_new(entry: ImageEntry) -> bool:
@@ -97,7 +93,7 @@ async def _end(
     cloud: AWSClient, entry: ImageEntry, own: SeenImages, report: ImageReport, why: str
 ) -> None:
     if left := await baking.remove(cloud, entry):
-        report.left.append(left)
+        report.left.append(f"{left}, {why}")
     elif own.images or own.snapshots:
         report.removed.append(f"{entry.record.name} in {entry.record.region}, {why}")
 
@@ -121,7 +117,8 @@ async def _look_at_others(
     # Of an image that is being made, EC2 may not say yet which snapshots it will have.
     lost = [each for each in lost if _mark(each) not in marks]
     for image in found.images:
-        if _mark(image) not in known:
+        is_listed = any(each.ami == image["ImageId"] for each in report.there)
+        if _mark(image) not in known and not is_listed:
             name = str(image.get("Name", "")).removeprefix(PREFIX)
             own = [each for each in found.snapshots if _mark(each) == _mark(image)]
             report.there.append(

@@ -176,6 +176,11 @@ class Rental:
                 raise baking.NotBaked("another process has begun to end the machines")
             await end_timers.side_by_side(*(end() for end in self._agents.values()))
             return await baking.bake(self._cloud, entry.record, line, image)
+        except baking.NotRestored as why:
+            if not self._may_stop or entry.record.warmth is None:
+                return why.said
+            self._may_stop = False
+            return f"{why}; no machine is stopped, as warm= asks: they are ended"
         except Exception as error:  # noqa: BLE001 - whatever it is, machines are to end
             return f"no image {image} was made: {error}"
 
