@@ -116,29 +116,37 @@ def remove(name: str, regions: Sequence[str] = ()) -> str:
     if len(entries) > 1:
         there = ", ".join(each.record.region for each in entries)
         raise OptionError("region", f"image {name!r} is in {there}: name one, region=")
-    done, left = _done(_removed(name, regions, entries))
+    done, left, copies = _done(_removed(name, regions, entries))
     if left:
         raise PoolError(
             name, f"not confirmed to be gone: {', '.join(left)}; `%sky sweep` tries again"
         )
     if not done:
+        if there := ", ".join(each.record.region for each in image_records.named(name)):
+            raise OptionError(
+                "region", f"there is no image {name!r} in {', '.join(regions)}: it is in {there}"
+            )
         there = ", ".join(sorted({each.record.name for each in image_records.entries()}))
         raise OptionError(
             "bake", f"there is no image {name!r}{f': there is {there}' if there else ''}"
         )
-    return f"removed: {', '.join(done)}, with {'their' if len(done) > 1 else 'its'} snapshots"
+    said = f"removed: {', '.join(done)}, with {'their' if len(done) > 1 else 'its'} snapshots"
+    if copies:
+        said += f"; copies stay in {', '.join(copies)}: `%sky bake {name} remove region=...` removes them"
+    return said
 
 
 async def _removed(
     name: str, regions: Sequence[str], entries: Sequence[image_records.ImageEntry]
-) -> tuple[list[str], list[str]]:
-    """Images of this name that were removed, and what may be left; without a record, this owner's in EC2."""
+) -> tuple[list[str], list[str], list[str]]:
+    """Images of this name that were removed, what may be left, and regions with copies; without a record, this owner's in EC2."""
     from skyward_nb.providers.aws import baking, image_sweep
     from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 
     cloud_of = _clients()
     done: list[str] = []
     left: list[str] = []
+    copies: list[str] = []
     for entry in entries:
         record = entry.record
         cloud = cloud_of(record.place)
@@ -154,6 +162,7 @@ async def _removed(
             left.append(more)
         else:
             done.append(words)
+            copies += await image_sweep.copies(cloud_of, record)
     for place in [] if entries else image_records.used():
         if regions and place.region not in regions:
             continue
@@ -165,7 +174,7 @@ async def _removed(
         if more is not None:
             done += [] if more else [f"image {name} in {place.region}"]
             left += more
-    return done, left
+    return done, left, copies
 
 
 def _clients() -> Callable[[UsedRegion], AWSClient]:

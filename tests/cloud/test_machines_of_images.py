@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from cloud.bakes import all_removed, bake
 from cloud.renter import CPU, GPU, launches, offer
 
-from skyward_nb.providers.aws import image_records
+from skyward_nb.providers.aws import image_records, tags
+from skyward_nb.reports import baked_images
 from skyward_nb.words.aws_access import AWSAccess
-from skyward_nb.words.errors import LaunchError
+from skyward_nb.words.errors import LaunchError, OptionError
 from skyward_nb.words.offers import InstanceType
 
 ARM = InstanceType(name="c7g.large", arch="arm64", cpus=2, memory=4)
@@ -55,8 +58,35 @@ def test_another_region_has_it_not_and_says_what_to_do(api, one_rented, renter):
     said = str(caught.value)
     assert "there is no image 'torch' in eu-west-1, but in us-east-1: region=us-east-1" in said
     assert f"aws ec2 copy-image --source-region us-east-1 --source-image-id {ami}" in said
+    assert '"ResourceType": "snapshot"' in said and image_records.entries()[0].record.mark in said
     with pytest.raises(LaunchError, match="`%sky bake jax` makes it of a pool"):
         rent(renter, offer(CPU), ami="jax")
+    all_removed(api)
+
+
+def test_a_copy_is_listed_once_it_was_asked_for_and_stays_without_its_original(
+    api, one_rented, renter
+):
+    bake(one_rented)
+    (record,) = [each.record for each in image_records.entries()]
+    there = renter("next-2", nodes=1, aws=AWSAccess(region="eu-west-1"))
+    there.launch(offer(CPU, region="eu-west-1"))
+    copy = there.cloud.ask(
+        "CreateImage", "eu-west-1", InstanceId=there.machines[0].instance, Name="sky-torch", NoReboot=True,
+        TagSpecifications=[{"ResourceType": "image", "Tags": tags.of_image(record, has_driver=False)}],
+    )  # fmt: skip
+    ami = asyncio.run(copy)["ImageId"]
+    there.end()
+    assert len(baked_images.look().there) == 1
+    with pytest.raises(OptionError, match="no image 'torch' in eu-west-1: it is in us-east-1"):
+        baked_images.remove("torch", ["eu-west-1"])
+    rent(renter, offer(CPU, region="eu-west-1"), region="eu-west-1")
+    found = {each.region: each for each in baked_images.look().there}
+    assert found["eu-west-1"].ami == ami and found["eu-west-1"].gigabytes == 100
+    assert found["eu-west-1"].source == "the image in us-east-1, as a copy"
+    assert "copies stay in eu-west-1" in baked_images.remove("torch", ["us-east-1"])
+    assert [each.ami for each in baked_images.look().there] == [ami]
+    assert "image torch in eu-west-1" in baked_images.remove("torch")
     all_removed(api)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import Any
 
-from skyward_nb.providers.aws import baking, image_records, tags
+from skyward_nb.providers.aws import baking, image_records, rental_records, tags
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.rental_records import UsedRegion
 from skyward_nb.words.aws_access import is_image_id
 from skyward_nb.words.offers import InstanceType
 
@@ -27,7 +29,12 @@ async def described(cloud: AWSClient, asked: str, region: str) -> dict[str, Any]
     if not found:
         raise AWSError(NONE_HERE, _none_here(asked, region), _ASKED)
     (image,) = found
-    mark = tags.tags_in(image).get(tags.MARK)
+    own = tags.tags_in(image)
+    mark = own.get(tags.MARK)
+    if mark and own.get(tags.OWNER) == rental_records.owner()[:256]:
+        # It may be a copy that was made by hand: it is listed and removed from here on.
+        with rental_records.as_far_as_it_can():
+            image_records.note_used(UsedRegion(region, cloud.profile, cloud.endpoint))
     for entry in image_records.named(asked, [region]):
         if entry.record.mark == mark and (why := _unfinished(entry.record)):
             raise AWSError(NOT_READY, f"image {asked!r} in {region} {why}", _ASKED)
@@ -59,9 +66,15 @@ def _none_here(name: str, region: str) -> str:
     command = [
         "aws", "ec2", "copy-image", "--source-region", one.region, "--source-image-id", one.ami,
         "--region", region, "--name", f"{baking.PREFIX}{name}", "--copy-image-tags",
+        "--tag-specifications", json.dumps([{"ResourceType": "snapshot", "Tags": _snapshot_tags(one)}]),
     ]  # fmt: skip
     there = ", ".join(each.region for each in others)
-    return f"{here}, but in {there}: region={one.region}, or copy it: `{shlex.join(command)}`"
+    return f"{here}, but in {there}: region={one.region}, or copy it: `{shlex.join(command)}` (without the last option, its snapshots have no tags)"
+
+
+def _snapshot_tags(record: image_records.ImageRecord) -> list[dict[str, str]]:
+    needed = (tags.POOL, tags.OWNER, tags.MARK)
+    return [each for each in tags.of_image(record, has_driver=False) if each["Key"] in needed]
 
 
 def check_driver(image: dict[str, Any], asked: str, kind: InstanceType) -> None:

@@ -75,7 +75,7 @@ class ImageEntry:
     @classmethod
     def begin(cls, record: ImageRecord) -> ImageEntry:
         """Begin the record of an image; raises FileExistsError where there is one, OSError where it cannot be written."""
-        rental_records.note_used(record.place, _USED)
+        note_used(record.place)
         path = _path(record.name, record.region)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = path.with_name(f".{path.name}.{os.getpid()}")
@@ -134,6 +134,11 @@ def named(name: str, regions: Iterable[str] = ()) -> list[ImageEntry]:
 def used() -> list[UsedRegion]:
     """All regions in which an image was ever made."""
     return rental_records.used(_USED)
+
+
+def note_used(place: UsedRegion) -> None:
+    """Note a region in which an image is made, or was found."""
+    rental_records.note_used(place, _USED)
 
 
 def _path(name: str, region: str) -> Path:

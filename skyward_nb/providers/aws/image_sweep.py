@@ -5,8 +5,9 @@ Of images and snapshots that no record has, images are listed, and snapshots tha
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ from skyward_nb.providers.aws import baking, disk_prices, image_records, rental_
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.baking import PREFIX, SeenImages
 from skyward_nb.providers.aws.client import AWSClient
-from skyward_nb.providers.aws.image_records import ImageEntry
+from skyward_nb.providers.aws.image_records import ImageEntry, ImageRecord
 from skyward_nb.providers.aws.rental_records import UsedRegion
 from skyward_nb.words.baked_image import BakedImage
 
@@ -51,7 +52,10 @@ async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> 
     found = await baking.seen(cloud, region, tags.OWNER, rental_records.owner()[:256])
     # A record exists before its image. Credentials of another place may be of the same account.
     every = image_records.entries()
-    known = {each.record.mark for each in every}
+    known = {each.record.mark for each in every if each.record.region == region}
+    copied = {
+        each.record.mark: each.record.region for each in every if each.record.mark not in known
+    }
     price = await disk_prices.monthly_of_snapshots(cloud, region) if found.images else None
     for entry in [each for each in every if each.record.place == place]:
         own = _of_mark(found, entry.record.mark)
@@ -65,7 +69,7 @@ async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> 
         else:
             why = "that nobody finished" if own.images else "whose AMI is gone"
             await _end(cloud, entry, own, report, why)
-    await _look_at_others(cloud, region, found, known, price, report)
+    await _look_at_others(cloud, region, found, known, copied, price, report)
 
 
 def _is_new(entry: ImageEntry) -> bool:
@@ -103,10 +107,11 @@ async def _look_at_others(
     region: str,
     found: SeenImages,
     known: set[str],
+    copied: Mapping[str, str],
     price: float | None,
     report: ImageReport,
 ) -> None:
-    """List images that no record has, and remove snapshots that belong to none."""
+    """List images that no record of this region has, which may be copies, and remove snapshots that belong to none."""
     used = {each for image in found.images for each in baking.snapshots_of(image)}
     lost = [
         each
@@ -121,9 +126,10 @@ async def _look_at_others(
         if _mark(image) not in known and not is_listed:
             name = str(image.get("Name", "")).removeprefix(PREFIX)
             own = [each for each in found.snapshots if _mark(each) == _mark(image)]
-            report.there.append(
-                _found(image, name, region, own, price, "a pool whose record is gone")
-            )
+            of = "a pool whose record is gone"
+            if _mark(image) in copied:
+                of = f"the image in {copied[_mark(image)]}, as a copy"
+            report.there.append(_found(image, name, region, own, price, of))
     left = await baking.remove_seen(cloud, region, SeenImages([], lost))
     report.left += left
     report.removed += [
@@ -152,7 +158,9 @@ def _found(
     price: float | None,
     of: str,
 ) -> BakedImage:
-    size = sum(map(_gigabytes, snapshots))
+    # Snapshots of a copy may have no tags.
+    disks = image.get("BlockDeviceMappings", ())
+    size = sum(map(_gigabytes, snapshots or [each["Ebs"] for each in disks if "Ebs" in each]))
     going = [str(each["Progress"]) for each in snapshots if each.get("State") == "pending"]
     return BakedImage(
         name=name,
@@ -182,3 +190,14 @@ async def remove_unrecorded(cloud: AWSClient, region: str, name: str) -> list[st
     own = [each for each in found.snapshots if _mark(each) in marks]
     # Those of a copy in another region have their tags, too, and are none of this one.
     return await baking.remove_seen(cloud, region, SeenImages(images, own))
+
+
+async def copies(cloud_of: Callable[[UsedRegion], AWSClient], record: ImageRecord) -> list[str]:
+    """The other regions that are known to have a copy of an image, as far as AWS says it."""
+    found: dict[str, None] = {}
+    for place in image_records.used():
+        if place.region != record.region:
+            with contextlib.suppress(AWSError):
+                there = await baking.seen(cloud_of(place), place.region, tags.MARK, record.mark)
+                found |= dict.fromkeys([place.region] if there.images else [])
+    return list(found)
