@@ -50,6 +50,13 @@ exec /usr/bin/stat "$@"
 """
 ).decode()
 """A `stat` that takes `.kube` for a folder of NFS."""
+NO_TAR = base64.b64encode(
+    b"""#!/bin/sh
+case "$*" in "-C / -x"*) echo "no disk takes it" >&2; exit 2 ;; esac
+exec /usr/bin/tar "$@"
+"""
+).decode()
+"""A `tar` that puts nothing back."""
 
 
 @pytest.fixture
@@ -177,6 +184,19 @@ def test_the_machine_is_stopped_after_it_and_can_be_logged_in_to_once_more(cloud
         assert f"{HOME}/.aws/config" not in there and f"{HOME}/dotfiles/netrc" not in there
         assert there[f"{HOME}/.kube/config"] == b"shared\n"
         pool.close(for_good=True)
+
+
+def test_a_machine_that_lacks_its_keys_is_ended_and_not_stopped(cloud):
+    with leaves_nothing():
+        pool = made(warm=7200.0)
+        (machine,) = cloud.machines
+        machine.sh(f"echo {NO_TAR} | base64 -d > /usr/local/bin/tar && chmod +x /usr/local/bin/tar")
+        pool.close(image="torch")
+        said = pool.closing.kept
+        assert "image torch is ami-" in said and "may not be back" in said
+        assert "no disk takes it" in said and "they are ended" in said
+        assert "StopInstances" not in cloud.actions()
+        only_the_image(cloud)
 
 
 def test_a_pool_whose_image_cannot_be_made_is_down_and_says_why(cloud):
