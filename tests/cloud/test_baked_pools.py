@@ -181,6 +181,7 @@ def test_the_machine_is_stopped_after_it_and_can_be_logged_in_to_once_more(cloud
         assert machine.file(f"{HOME}/.aws/config").read_text() == "mine\n"
         assert machine.sh(f"cat {HOME}/.netrc") == "mine\n"
         there = files(copied)
+        assert "/var/lib/skyward/lease" in there, "its timer goes on during the copy"
         assert f"{HOME}/.aws/config" not in there and f"{HOME}/dotfiles/netrc" not in there
         assert there[f"{HOME}/.kube/config"] == b"shared\n"
         pool.close(for_good=True)
