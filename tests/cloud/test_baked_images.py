@@ -40,7 +40,7 @@ def test_the_disk_is_cleaned_before_ec2_copies_it_and_whole_again_after(api, one
 def test_the_docs_name_all_that_is_taken_off_the_disk():
     text = (Path(__file__).parents[2] / "docs/howto/aws.md").read_text()
     (said,) = [each for each in text.split("\n- ") if each.startswith("**What is no part of it**")]
-    assert {*re.findall(r"`(\..*?)`", said)} == {*HISTORIES, *CREDENTIALS}
+    assert {*re.findall(r"`(?:~/)?(\..*?)`", said)} == {*HISTORIES, *CREDENTIALS}
 
 
 def test_an_image_is_listed_with_its_price_and_no_sweep_removes_it(api, one_rented):
