@@ -41,9 +41,8 @@ class EveryCell:
         """The defaults of options that it was turned on with."""
         if not self._settings:
             return []
-        from skyward_nb.options.defaults import (
-            Default,
-        )  # with all options: the extension's import needs none
+        # With all options, of which the extension's import needs none.
+        from skyward_nb.options.defaults import Default
 
         return [Default(name, text, self._source) for name, text in self._settings.items()]
 

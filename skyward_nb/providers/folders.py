@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -143,7 +143,7 @@ def make_folders(pool: str, pool_id: str) -> PoolFolders:
     # The paths of the others depend on the root, which exists now.
     folders = pool_folders(pool_id)
     try:
-        folders = PoolFolders(folders.runtime, folders.store, folders.spill, _locked(pool, runtime))
+        folders = replace(folders, lock=_locked(pool, runtime))
         _make_new(pool, folders.store)
     except RuntimeFolderError:
         folders.let_go()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from skyward_nb.providers.aws import image_records, rental_records
@@ -152,12 +153,12 @@ async def _removed(
         cloud = cloud_of(record.place)
         words = f"image {name} in {record.region}"
         try:
-            is_own = not record.account or await cloud.account(record.region) == record.account
+            foreign = await image_sweep.whose(cloud, record)
         except AWSError as fault:
             left.append(f"{words} ({spell_fault(fault)})")
             continue
-        if not is_own:
-            left.append(f"{words}, of account {record.account}, which these credentials are not of")
+        if foreign:
+            left.append(foreign)
         elif more := await baking.remove(cloud, entry):
             left.append(more)
         else:
@@ -178,15 +179,9 @@ async def _removed(
 
 
 def _clients() -> Callable[[UsedRegion], AWSClient]:
-    from skyward_nb.providers.aws.client import AWSClient
+    from skyward_nb.providers.aws.sweep import cloud_of
 
-    known: dict[tuple[str | None, str | None], AWSClient] = {}
-
-    def client_of(place: UsedRegion) -> AWSClient:
-        key = place.profile, place.endpoint
-        return known.setdefault(key, AWSClient(*key))
-
-    return client_of
+    return partial(cloud_of, {})
 
 
 def _done(work: Coroutine[Any, Any, T]) -> T:

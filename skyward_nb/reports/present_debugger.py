@@ -41,8 +41,6 @@ def stand(ranks: Iterable[int]) -> str:
 
 def let_go(pool: Pool, run: int, ranks: tuple[int, ...]) -> None:
     """Have ranks go on, and stop no more in this run: it is to end, or nobody has their debuggers."""
-    from skyward_nb.protocol.commands import (
-        DebugRequest,
-    )  # the extension's import needs no messages
+    from skyward_nb.protocol.commands import DebugRequest
 
     pool.lines.send(DebugRequest(run, ranks, _DISCONNECT))

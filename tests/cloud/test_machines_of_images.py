@@ -35,6 +35,14 @@ def test_a_pool_has_machines_of_it_by_its_name(api, one_rented, renter):
     all_removed(api)
 
 
+def nothing_is_rented(api, renter, kind, words):
+    before = len(launches(api))
+    with pytest.raises(LaunchError, match=words):
+        rent(renter, offer(kind))
+    assert len(launches(api)) == before
+    all_removed(api)
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -44,11 +52,7 @@ def test_a_pool_has_machines_of_it_by_its_name(api, one_rented, renter):
 )
 def test_machines_that_it_does_not_fit_are_not_rented(api, one_rented, renter, kind, words):
     bake(one_rented)
-    before = len(launches(api))
-    with pytest.raises(LaunchError, match=words):
-        rent(renter, offer(kind))
-    assert len(launches(api)) == before
-    all_removed(api)
+    nothing_is_rented(api, renter, kind, words)
 
 
 def test_another_region_has_it_not_and_says_what_to_do(api, one_rented, renter):
@@ -108,11 +112,7 @@ def test_one_that_is_half_made_rents_nothing(api, one_rented, renter, state, wor
     bake(one_rented)
     (entry,) = image_records.entries()
     entry.note(state=state)
-    before = len(launches(api))
-    with pytest.raises(LaunchError, match=words):
-        rent(renter, offer(CPU))
-    assert len(launches(api)) == before
-    all_removed(api)
+    nothing_is_rented(api, renter, CPU, words)
 
 
 def test_the_login_is_that_of_the_machine_that_it_was_made_of(api, one_rented, renter):

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.box import Box, why_no_boxes
 from lab import labs, pages
-from lab.apart import Apart
+from lab.apart import Apart, network_apart
 
 from frontends.environments import python_of
 from frontends.front_ends import FRONT_ENDS, FrontEnd
@@ -22,9 +21,8 @@ def apart() -> Iterator[Apart]:
     """Where servers and the browser meet."""
     if reason := pages.missing():
         pytest.skip(reason)
-    made = Apart(None if why_no_boxes() else Box("frontends"))
-    yield made
-    made.close()
+    with network_apart("frontends") as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

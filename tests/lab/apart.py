@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster.box import Box
+from cluster.box import Box, why_no_boxes
 
 _NETWORK = 0x40000000
 """CLONE_NEWNET, the kind of namespace that is entered."""
@@ -59,3 +59,14 @@ class Apart:
 def _enter(descriptor: int) -> None:
     if ctypes.CDLL(None, use_errno=True).setns(descriptor, _NETWORK):
         raise OSError(ctypes.get_errno(), "setns")
+
+
+@contextmanager
+def network_apart(name: str) -> Iterator[Apart]:
+    """A network apart, by this name, to the end of the block; that of this machine for who may make no namespaces."""
+    # Who may not runs no tests that do, which are what changes the network.
+    made = Apart(None if why_no_boxes() else Box(name))
+    try:
+        yield made
+    finally:
+        made.close()

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.box import Box, why_no_boxes
 from leaks import leaves_nothing
 
 from lab import labs, pages
-from lab.apart import Apart
+from lab.apart import network_apart
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -22,13 +21,11 @@ def lab(runtime_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """One JupyterLab for all tests of this folder, with folders, a port and a token of its own."""
     if reason := pages.missing():
         pytest.skip(reason)
-    # Who may make no namespaces runs no tests that do, which are what changes the network.
-    apart = Apart(None if why_no_boxes() else Box("lab"))
-    try:
-        with labs.lab_server(tmp_path_factory.mktemp("lab"), apart) as server:
-            yield server
-    finally:
-        apart.close()
+    with (
+        network_apart("lab") as apart,
+        labs.lab_server(tmp_path_factory.mktemp("lab"), apart) as server,
+    ):
+        yield server
 
 
 @pytest.fixture

@@ -314,17 +314,22 @@ def test_a_client_that_attaches_ranks_without_names_has_them_go_on(make, place):
     fourth.close()
 
 
+def damaged_for_a_while(pool, rank, why):
+    """Ranks that have a checkpoint of x = 5 are begun anew, and cannot have it: a rank's part is damaged, and then whole again."""
+    at = values(pool, "import skyward_nb as sky\nx = 5\nsky.checkpoint()")[0]
+    part = Path(at, f"rank-{rank}.names")
+    whole = part.read_bytes()
+    part.write_bytes(b"?")
+    killed(pool, 0)
+    with pytest.raises(PoolError, match=why):
+        ran(pool, "x")
+    part.write_bytes(whole)
+
+
 def test_a_kernel_that_ends_after_names_could_not_be_had_costs_no_checkpoint(make, place):
     """The next one does not take the failed question for a run, and goes on."""
     first = make(nodes=1, checkpoint=place)
-    (at,) = values(first, "import skyward_nb as sky\nx = 5\nsky.checkpoint()")
-    part = Path(at, "rank-0.names")
-    whole = part.read_bytes()
-    part.write_bytes(b"?")
-    killed(first, 0)
-    with pytest.raises(PoolError, match="cannot be had"):
-        ran(first, "x")
-    part.write_bytes(whole)
+    damaged_for_a_while(first, 0, "cannot be had")
     first.leave()
     again = found(first)
     try:
@@ -336,14 +341,7 @@ def test_a_kernel_that_ends_after_names_could_not_be_had_costs_no_checkpoint(mak
 
 def test_names_that_some_ranks_alone_have_of_a_checkpoint_are_given_to_all_again(make, place):
     first = make(checkpoint=place)
-    at = values(first, "import skyward_nb as sky\nx = 5\nsky.checkpoint()")[0]
-    part = Path(at, "rank-1.names")
-    whole = part.read_bytes()
-    part.write_bytes(b"?")
-    killed(first, 0)
-    with pytest.raises(PoolError, match="rank 1"):
-        ran(first, "x")
-    part.write_bytes(whole)
+    damaged_for_a_while(first, 1, "rank 1")
     again = attached(first)
     try:
         # As a notebook does at `%sky attach`.

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.box import Box, why_no_boxes
 from lab import pages
-from lab.apart import Apart
+from lab.apart import Apart, network_apart
 from leaks import leaves_nothing
 
 from vscode.code_servers import CodeServer, code_server, missing
@@ -24,9 +23,8 @@ def apart() -> Iterator[Apart]:
     """A network with nothing but loopback, where namespaces can be made."""
     if reason := pages.missing() or missing():
         pytest.skip(reason)
-    made = Apart(None if why_no_boxes() else Box("vscode"))
-    yield made
-    made.close()
+    with network_apart("vscode") as made:
+        yield made
 
 
 @pytest.fixture(scope="package")

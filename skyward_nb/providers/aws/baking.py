@@ -22,12 +22,10 @@ from skyward_nb.providers.aws import image_records, tags, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.image_contents import PUT_BACK, TAKE_OUT
-from skyward_nb.providers.aws.image_records import ImageEntry, ImageRecord
+from skyward_nb.providers.aws.image_records import PREFIX, ImageEntry, ImageRecord
 from skyward_nb.providers.aws.rental_records import RentalRecord, as_far_as_it_can
 from skyward_nb.providers.far.line_protocol import Line
 
-PREFIX = "sky-"
-"""The beginning of the names of images at AWS, which are unique in a region of an account."""
 _MAY = "DryRunOperation"
 """EC2's refusal to do what was only asked to be tried, and would be allowed."""
 _THERE = "InvalidAMIName.Duplicate"
@@ -73,7 +71,7 @@ async def check(cloud: AWSClient, rental: RentalRecord, name: str) -> None:
         )
     try:
         # It tries both rights to look, without which what was begun can neither be waited for nor removed.
-        await seen(cloud, region, tags.OWNER, rental.owner[:256])
+        await seen(cloud, region, tags.OWNER, rental.owner)
         if await named(cloud, name, region):
             raise NotBaked(
                 f"the account has an image {PREFIX}{name} in {region}: take another name"
@@ -156,7 +154,7 @@ async def _create(cloud: AWSClient, entry: ImageEntry, *, has_driver: bool) -> N
             "CreateImage",
             record.region,
             InstanceId=record.instance,
-            Name=f"{PREFIX}{record.name}",
+            Name=record.title,
             Description=f"{record.type} of pool {record.pool_id}, by skyward_nb"[:255],
             NoReboot=True,
             TagSpecifications=_tagged(record, has_driver=has_driver),
@@ -204,8 +202,12 @@ def has_failed(image: dict[str, Any]) -> bool:
 
 def failure(image: dict[str, Any]) -> str:
     """Why EC2 could not make an image, in words."""
-    reason = image.get("StateReason", {}).get("Message") or "nobody says why"
-    return f"EC2 could not make it: {reason}"
+    return f"EC2 could not make it: {reason(image)}"
+
+
+def reason(image: dict[str, Any]) -> str:
+    """The reason of an image's state, as far as EC2 says it."""
+    return image.get("StateReason", {}).get("Message") or "nobody says why"
 
 
 async def named(cloud: AWSClient, name: str, region: str) -> list[dict[str, Any]]:
@@ -234,7 +236,10 @@ async def _snapshots(cloud: AWSClient, region: str, tag: str, value: str) -> lis
 
 
 def _marked(tag: str, value: str) -> list[dict[str, Any]]:
-    return [{"Name": f"tag:{tag}", "Values": [value]}, {"Name": "tag-key", "Values": [tags.MARK]}]
+    return [
+        {"Name": f"tag:{tag}", "Values": [tags.fitting(value)]},
+        {"Name": "tag-key", "Values": [tags.MARK]},
+    ]
 
 
 async def remove(cloud: AWSClient, entry: ImageEntry) -> str:

@@ -31,7 +31,7 @@ async def described(cloud: AWSClient, asked: str, region: str) -> dict[str, Any]
     (image,) = found
     own = tags.tags_in(image)
     mark = own.get(tags.MARK)
-    if mark and own.get(tags.OWNER) == rental_records.owner()[:256]:
+    if mark and own.get(tags.OWNER) == tags.fitting(rental_records.owner()):
         # It may be a copy that was made by hand: it is listed and removed from here on.
         with rental_records.as_far_as_it_can():
             image_records.note_used(UsedRegion(region, cloud.profile, cloud.endpoint))
@@ -43,8 +43,8 @@ async def described(cloud: AWSClient, asked: str, region: str) -> dict[str, Any]
         why = f"EC2 still copies the disks of image {asked!r}: `%sky bake` says when it is ready"
         raise AWSError(NOT_READY, why, _ASKED)
     if state != "available":
-        reason = image.get("StateReason", {}).get("Message") or "nobody says why"
-        raise AWSError(NOT_READY, f"image {asked!r} is {state}: {reason}", _ASKED)
+        why = f"image {asked!r} is {state}: {baking.reason(image)}"
+        raise AWSError(NOT_READY, why, _ASKED)
     return image
 
 
@@ -65,7 +65,7 @@ def _none_here(name: str, region: str) -> str:
     one = others[0]
     command = [
         "aws", "ec2", "copy-image", "--source-region", one.region, "--source-image-id", one.ami,
-        "--region", region, "--name", f"{baking.PREFIX}{name}", "--copy-image-tags",
+        "--region", region, "--name", one.title, "--copy-image-tags",
         "--tag-specifications", json.dumps([{"ResourceType": "snapshot", "Tags": _snapshot_tags(one)}]),
     ]  # fmt: skip
     there = ", ".join(each.region for each in others)

@@ -21,6 +21,8 @@ from skyward_nb.providers.aws.rental_records import MakerProcess, RentalRecord, 
 from skyward_nb.providers.state_files import state_folder, write
 from skyward_nb.words.decoding import from_json
 
+PREFIX = "sky-"
+"""The beginning of the names of images at AWS, which are unique in a region of an account."""
 _FOLDER = "images"
 _USED = "images.jsonl"
 State = Literal["making", "made", "ending"]
@@ -53,6 +55,16 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     ami: str = ""
     given_up: float = 0.0
     """When it was given up before EC2 was seen to copy its disks; 0 if it was not."""
+
+    @property
+    def title(self) -> str:
+        """Its name at AWS."""
+        return f"{PREFIX}{self.name}"
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """The one that it is in."""
+        return (self.region,)
 
     @property
     def place(self) -> UsedRegion:

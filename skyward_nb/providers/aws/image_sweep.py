@@ -11,11 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from skyward_nb.providers.aws import baking, disk_prices, image_records, rental_records, tags
+from skyward_nb.providers.aws import (
+    baking,
+    disk_prices,
+    image_records,
+    rental_records,
+    tags,
+    termination,
+)
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
-from skyward_nb.providers.aws.baking import PREFIX, SeenImages
+from skyward_nb.providers.aws.baking import SeenImages
 from skyward_nb.providers.aws.client import AWSClient
-from skyward_nb.providers.aws.image_records import ImageEntry, ImageRecord
+from skyward_nb.providers.aws.image_records import PREFIX, ImageEntry, ImageRecord
 from skyward_nb.providers.aws.rental_records import UsedRegion
 from skyward_nb.words.baked_image import BakedImage
 
@@ -49,7 +56,7 @@ async def look(
 async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> None:
     """Look in one region; raises `AWSError`."""
     region = place.region
-    found = await baking.seen(cloud, region, tags.OWNER, rental_records.owner()[:256])
+    found = await baking.seen(cloud, region, tags.OWNER, rental_records.owner())
     # A record exists before its image. Credentials of another place may be of the same account.
     every = image_records.entries()
     known = {each.record.mark for each in every if each.record.region == region}
@@ -59,17 +66,21 @@ async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> 
     price = await disk_prices.monthly_of_snapshots(cloud, region) if found.images else None
     for entry in [each for each in every if each.record.place == place]:
         own = _of_mark(found, entry.record.mark)
-        account = entry.record.account
-        if account and await cloud.account(region) != account:
-            report.left.append(
-                f"image {entry.record.name} in {region}, of account {account}, which these credentials are not of"
-            )
+        if foreign := await whose(cloud, entry.record):
+            report.left.append(foreign)
         elif not entry.record.is_abandoned and (own.images or _is_new(entry)):
             await _look_at(cloud, entry, own, price, report)
         else:
             why = "that nobody finished" if own.images else "whose AMI is gone"
             await _end(cloud, entry, own, report, why)
     await _look_at_others(cloud, region, found, known, copied, price, report)
+
+
+async def whose(cloud: AWSClient, record: ImageRecord) -> str:
+    """An image with the account that it is of, in words, if these credentials are of another; else "". Raises `AWSError`."""
+    if not await termination.other_account(cloud, record):
+        return ""
+    return f"image {record.name} in {record.region}, of account {record.account}, which these credentials are not of"
 
 
 def _is_new(entry: ImageEntry) -> bool:
@@ -182,7 +193,7 @@ def _gigabytes(snapshot: dict[str, Any]) -> float:
 
 async def remove_unrecorded(cloud: AWSClient, region: str, name: str) -> list[str] | None:
     """Remove this owner's image of a name that no record has; what may be left, None if there is none. Raises `AWSError`."""
-    found = await baking.seen(cloud, region, tags.OWNER, rental_records.owner()[:256])
+    found = await baking.seen(cloud, region, tags.OWNER, rental_records.owner())
     images = [each for each in found.images if each.get("Name") == f"{PREFIX}{name}"]
     if not images:
         return None

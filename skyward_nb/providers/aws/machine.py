@@ -15,7 +15,7 @@ from skyward_nb.providers.aws import baking, end_timers, network, rental_records
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.callers import callers_for
 from skyward_nb.providers.aws.client import AWSClient
-from skyward_nb.providers.aws.rental_records import MakerProcess, RentalFolder
+from skyward_nb.providers.aws.rental_records import RentalFolder
 from skyward_nb.providers.aws.stopping import NotStopped, stop
 from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.base import AgentGone, MachineEnded
@@ -171,8 +171,7 @@ class Rental:
     async def _baked(self, entry: RentalFolder, line: Line, image: str) -> str:
         """Make an image of a machine once all agents have ended; what came of it, in words."""
         try:
-            # Without agents the pool is listed no more, and a sweep takes it for lost, but for this.
-            if not entry.claim(state="stopping", maker=MakerProcess.this()):
+            if not entry.claim_end():
                 raise baking.NotBaked("another process has begun to end the machines")
             await end_timers.side_by_side(*(end() for end in self._agents.values()))
             return await baking.bake(self._cloud, entry.record, line, image)

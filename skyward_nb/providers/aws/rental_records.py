@@ -206,6 +206,10 @@ class RentalFolder:
                     return True
         return False
 
+    def claim_end(self) -> bool:
+        """Claim it for the end of its pool: without agents that is listed no more, and a sweep takes it for lost, but for this."""
+        return self.claim(state="stopping", maker=MakerProcess.this())
+
     def forget(self) -> None:
         """Remove the folder of a pool whose resources are gone."""
         # The record last: while it exists, sweeps look after the pool.

@@ -19,7 +19,6 @@ from skyward_nb.providers.aws import end_timers, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.rental_records import (
-    MakerProcess,
     RentalFolder,
     RunningInstance,
     Warmth,
@@ -78,8 +77,7 @@ async def stop(
     assert warmth is not None
     names = [each.instance for each in machines]
     try:
-        # Without agents the pool is listed no more, and a sweep takes it for lost, but for this.
-        if not entry.claim(state="stopping", maker=MakerProcess.this()):
+        if not entry.claim_end():
             raise NotStopped("another process has begun to end them")
         await end_timers.side_by_side(
             _see_that_all_run(cloud, entry, names), *(end() for end in agents)

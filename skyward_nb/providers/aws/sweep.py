@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from skyward_nb.providers.aws import (
@@ -94,7 +95,7 @@ async def sweep(
     found = SweepReport()
     clouds: Clouds = {}
     for entry in rental_records.entries():
-        cloud = _cloud(clouds, entry.record)
+        cloud = cloud_of(clouds, entry.record)
         told(f"checking pool {entry.record.pool_id}")
         try:
             if entry.record.state == "stopped":
@@ -105,8 +106,8 @@ async def sweep(
             found.left.append(f"pool {entry.record.pool_id} ({spell_fault(fault)})")
     places = rental_records.used()
     told("looking for machines that no record has")
-    await asyncio.gather(*(_look_in(_cloud(clouds, each), each, found) for each in places))
-    images = await image_sweep.look(lambda place: _cloud(clouds, place))
+    await asyncio.gather(*(_look_in(cloud_of(clouds, each), each, found) for each in places))
+    images = await image_sweep.look(partial(cloud_of, clouds))
     found.images, found.baked = images.removed, list(map(str, images.there))
     found.left += images.left
     return found
@@ -119,14 +120,14 @@ async def machines_alive(name: str) -> list[str]:
     try:
         for record in (each.record for each in rental_records.entries()):
             for region in record.regions if record.name == name else ():
-                cloud = _cloud(clouds, record)
+                cloud = cloud_of(clouds, record)
                 states |= await termination.states_of(cloud, region, record.pool_id)
     except AWSError as fault:
         return [spell_fault(fault)]
     return [each for each, state in states.items() if termination.is_alive(state)]
 
 
-def _cloud(clouds: Clouds, place: RentalRecord | UsedRegion) -> AWSClient:
+def cloud_of(clouds: Clouds, place: RentalRecord | UsedRegion) -> AWSClient:
     """The client with the credentials of a place."""
     key = place.profile, place.endpoint
     return clouds.setdefault(key, AWSClient(*key))

@@ -33,15 +33,14 @@ def tags_of(record: RentalRecord) -> list[dict[str, str]]:
         EXPIRES: expires,
     }
     # Ours last: by them resources are found again.
-    words = {**dict(record.tags), **words}
-    return [{"Key": key, "Value": value[:_MOST]} for key, value in words.items()]
+    return _in_form({**dict(record.tags), **words})
 
 
 def of_image(record: ImageRecord, *, has_driver: bool) -> list[dict[str, str]]:
     """The tags of an image and its snapshots, in EC2's form."""
     words = {
         **dict(record.tags),
-        "Name": f"sky-{record.name}",
+        "Name": record.title,
         POOL: record.pool_id,
         OWNER: record.owner,
         CREATED: spell_time(record.created),
@@ -50,7 +49,16 @@ def of_image(record: ImageRecord, *, has_driver: bool) -> list[dict[str, str]]:
         USER: record.user,
         DRIVER: "yes" if has_driver else "no",
     }
-    return [{"Key": key, "Value": value[:_MOST]} for key, value in words.items()]
+    return _in_form(words)
+
+
+def _in_form(words: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": fitting(value)} for key, value in words.items()]
+
+
+def fitting(value: str) -> str:
+    """A value as a tag has it: EC2 takes no longer ones."""
+    return value[:_MOST]
 
 
 def tagged(kinds: Sequence[str], record: RentalRecord) -> list[dict[str, Any]]:

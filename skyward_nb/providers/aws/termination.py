@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from skyward_nb.providers.aws import elastic_addresses, end_timers
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.image_records import ImageRecord
 from skyward_nb.providers.aws.network import find_group
 from skyward_nb.providers.aws.rental_records import (
     CreatedResource,
@@ -78,7 +79,7 @@ async def end(
         return Leftovers()  # another process has ended it and removed its record
 
 
-async def other_account(cloud: AWSClient, record: RentalRecord) -> str:
+async def other_account(cloud: AWSClient, record: RentalRecord | ImageRecord) -> str:
     """The account of these credentials if it is not that of the record; else "". Raises `AWSError`."""
     if not record.account or not record.regions:
         return ""
