@@ -11,14 +11,13 @@ service makes of them, from people's notes on such machines: none has run this y
 from __future__ import annotations
 
 from skyward_nb.bootstrap.remote_shell import Shell, ShellGone
-from skyward_nb.words.scratch import FOLDER
+from skyward_nb.words.scratch import FOLDER, JOINED
 
 _LIMIT = 120.0
 _BOOT = "/var/lib/skyward/boot"
 _SYS = "/sys/class/block"
 _LINKS = "/dev/disk/by-id/nvme-Amazon_EC2_NVMe_Instance_Storage_"
 _UNIT = "dlami-nvme.service"
-_JOINED = "/opt/dlami/nvme"
 _PATIENCE = 60
 """Seconds for that service, which boots with the machine."""
 _MODEL = "Amazon EC2 NVMe Instance Storage"
@@ -111,7 +110,7 @@ async def prepare(shell: Shell) -> bool:
         "links": _LINKS,
         "model": _MODEL,
         "unit": _UNIT,
-        "joined": _JOINED,
+        "joined": str(JOINED),
         "patience": str(_PATIENCE),
     }
     given = "".join(f"{name}='{text}'\n" for name, text in words.items())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from skyward_nb.providers.aws import image_records, rental_records
 from skyward_nb.providers.loop_thread import LOOP
+from skyward_nb.words import scratch
 from skyward_nb.words.aws_access import IMAGE_NAME
 from skyward_nb.words.baked_image import BakedImage
 from skyward_nb.words.errors import OptionError, PoolError
@@ -53,6 +54,12 @@ def check(spec: PoolSpec, pool_id: str, name: str) -> None:
         )
     if entry is None or not entry.record.machines:
         raise PoolError(spec.name, f"the machines of pool {spec.name!r} have no record here")
+    if scratch.is_within(spec.cache):
+        why = f"cache={spec.cache} has its environment on a disk of the machine's host, which is in no image"
+        raise PoolError(
+            spec.name,
+            f"no image {name!r} is made, and the pool stays: {why}. Make the pool without cache=",
+        )
     record = entry.record
     try:
         _done(baking.check(AWSClient(record.profile, record.endpoint), record, name))

@@ -53,7 +53,7 @@ class Rented:
         monkeypatch.setattr(instance_store, "FOLDER", self.at)
         self.joined = folder / "joined"
         self.joined.mkdir()
-        monkeypatch.setattr(instance_store, "_JOINED", str(self.joined))
+        monkeypatch.setattr(instance_store, "JOINED", self.joined)
         monkeypatch.setattr(instance_store, "_PATIENCE", 2)
         self.bin = folder / "bin"
         self.bin.mkdir()

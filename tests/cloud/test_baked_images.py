@@ -246,6 +246,14 @@ def test_what_ec2_would_not_do_is_known_while_the_pool_is_up(api, one_rented, ac
     assert "images" not in api.left()
 
 
+@pytest.mark.parametrize("folder", ["/mnt/skyward/scratch/envs", "/opt/dlami/nvme"])
+def test_of_an_environment_on_a_disk_that_is_in_no_image_none_is_made(api, one_rented, folder):
+    with pytest.raises(PoolError, match=f"cache={folder} has its environment on a disk"):
+        baked_images.check(replace(one_rented.spec, cache=folder), "default-abc", "torch")
+    assert "CreateImage" not in api.actions()
+    baked_images.check(replace(one_rented.spec, cache="/opt/envs"), "default-abc", "torch")
+
+
 def test_a_name_is_given_once(api, one_rented):
     bake(one_rented)
     with pytest.raises(PoolError, match="`%sky bake torch remove` removes it"):
