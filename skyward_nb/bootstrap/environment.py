@@ -17,6 +17,7 @@ from pathlib import PurePosixPath
 from skyward_nb.bootstrap import interpreter, package, uv, version_locks
 from skyward_nb.bootstrap.apt import LIST, install_packages
 from skyward_nb.bootstrap.egress import EgressTunnel
+from skyward_nb.bootstrap.folder_scripts import LOCK
 from skyward_nb.bootstrap.machine_facts import MachineFacts
 from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell
 from skyward_nb.bootstrap.requirements import (
@@ -26,7 +27,6 @@ from skyward_nb.bootstrap.requirements import (
     package_name,
     requirements,
 )
-from skyward_nb.bootstrap.scripts import LOCK
 from skyward_nb.bootstrap.setup_errors import (
     check_room,
     failure,

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+from skyward_nb.bootstrap.folder_scripts import LOCK
 from skyward_nb.bootstrap.machine_facts import MachineFacts
 from skyward_nb.bootstrap.remote_shell import Shell
-from skyward_nb.bootstrap.scripts import LOCK
 from skyward_nb.bootstrap.setup_errors import failure
 
 _KINDS = (".py", ".json", ".typed")

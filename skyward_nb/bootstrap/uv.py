@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
+from skyward_nb.bootstrap.folder_scripts import LOCK
 from skyward_nb.bootstrap.machine_facts import MachineFacts
 from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell
-from skyward_nb.bootstrap.scripts import LOCK
 from skyward_nb.bootstrap.setup_errors import failure
 from skyward_nb.words.errors import HostNotReady, spell_size
 from skyward_nb.words.masking import masked_address

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from skyward_nb.logs.log_files import LIMITS, NODES, LogLimits, sweep
 from skyward_nb.logs.logbook import RunLog, spell_fault
 from skyward_nb.protocol.frames import frame
-from skyward_nb.providers.base import Machine
 from skyward_nb.providers.loop_thread import LOOP
+from skyward_nb.providers.provider_protocol import Machine
 from skyward_nb.words.node_log_entry import NodeLogEntry, node_log_entries
 
 _LIMITS = LogLimits(head=4_000_000, part=4_000_000, parts=3)

@@ -184,7 +184,7 @@ class Forge:
     def _become(self, birth: ForkRank, descriptors: list[int]) -> None:
         from skyward_nb.node.capture import out_of_the_way
         from skyward_nb.node.rank import Rank
-        from skyward_nb.plugins.base import RankContext
+        from skyward_nb.plugins.plugin_base import RankContext
         from skyward_nb.store.blobs import BlobStore
         from skyward_nb.system.login_environment import begin_as_logged_in
 

@@ -18,6 +18,7 @@ from skyward_nb.node.gpus import gpu_of
 from skyward_nb.node.memory_watch import MemoryWatch
 from skyward_nb.node.outbox import Outbox
 from skyward_nb.node.rank_connection import RankConnection
+from skyward_nb.node.rank_table import RankTable
 from skyward_nb.node.reserved_ports import ReservedPorts
 from skyward_nb.node.run_record import RunRecord
 from skyward_nb.node.stack_pipe import STACK_SIGNAL
@@ -61,15 +62,13 @@ class LocalRanks:
         self._forge = forge_connection
         self._outbox = outbox
         self._runs = runs
-        self._by_rank: dict[int, RankConnection] = {}
-        self._elsewhere: frozenset[int] = frozenset()
-        """Ranks of the pool that live on other machines."""
+        self.table: RankTable = RankTable()
         self._held = False
         self._one_ended = asyncio.Event()
         self.causes: ExitCauses = ExitCauses()
         """How ranks of this machine ended."""
         self._sampler = Sampler()
-        self._memory = MemoryWatch(lambda: self.pids, self._end_for_memory)
+        self._memory = MemoryWatch(lambda: self.table.pids, self._end_for_memory)
         self.generation: int = 0
         self._interrupted = 0
         """The last run that was interrupted."""
@@ -83,48 +82,26 @@ class LocalRanks:
     # ── the ranks ───────────────────────────────────────────────────────────────────────
 
     @property
-    def numbers(self) -> tuple[int, ...]:
-        """The ranks, in order."""
-        return tuple(sorted(self._by_rank))
-
-    @property
-    def places(self) -> tuple[InstanceInfo, ...]:
-        """Their places, in the order of ranks."""
-        return tuple(self._by_rank[rank].place for rank in self.numbers)
-
-    @property
-    def pids(self) -> dict[int, int]:
-        """Their process ids, by rank, of those that have been forked."""
-        return {
-            rank: connection.pid for rank, connection in self._by_rank.items() if connection.pid
-        }
-
-    @property
     def environment(self) -> tuple[str, str]:
         """The Python of the ranks, or of those to come, and the folder of packages beside its own, or ""."""
         if self.ordered is not None:
             return self.ordered.python or sys.executable, self.ordered.folder
         return self._forge.python, self._forge.packages
 
-    def _here(self, ranks: Iterable[int]) -> list[int]:
-        """The ranks among these that are not on another machine."""
-        return [rank for rank in ranks if rank not in self._elsewhere]
-
-    def _connections(self, ranks: Iterable[int]) -> list[RankConnection]:
-        return [connection for rank in ranks if (connection := self._by_rank.get(rank)) is not None]
-
     # ── their life ──────────────────────────────────────────────────────────────────────
 
     async def begin_generation(self, generation: int, places: tuple[InstanceInfo, ...]) -> None:
         """End the present ranks, and wait for that; those at these places come next."""
         self.generation = generation
-        self._elsewhere = frozenset(range(places[0].world_size)) - {each.rank for each in places}
+        self.table.elsewhere = frozenset(range(places[0].world_size)) - {
+            each.rank for each in places
+        }
         await self.end_present()
 
     async def end_present(self) -> None:
         """End the present ranks, and wait for that."""
-        self._kill(tuple(self._by_rank))
-        while self._by_rank:
+        self._kill(tuple(self.table))
+        while self.table:
             self._one_ended.clear()
             await self._one_ended.wait()
 
@@ -133,7 +110,7 @@ class LocalRanks:
         self._memory.begin(limit)
 
     def _end_for_memory(self, rank: int, held: int, limit: int) -> None:
-        connection = self._by_rank.get(rank)
+        connection = self.table.get(rank)
         if connection is not None and connection.living_pid is not None:
             self.causes.ended_for(rank, spell_excess(held, limit))
             self._signal(connection, signal.SIGKILL)
@@ -143,7 +120,7 @@ class LocalRanks:
         place = order.place
         connection = RankConnection(asyncio.get_running_loop(), place, self)
         connection.gpu = gpu_of(place, order.env.get(_VISIBLE, os.environ.get(_VISIBLE)))
-        self._by_rank[place.rank] = connection
+        self.table[place.rank] = connection
         ends = await connection.open()
         if self.notice is not None:
             notice = MachineReclaimed(self.notice.action, self.notice.at)
@@ -154,7 +131,7 @@ class LocalRanks:
         """Have the ranks form the group of a new generation; the head gets the rendezvous socket."""
         self.generation = order.generation
         for place in order.places:
-            connection = self._by_rank.get(place.rank)
+            connection = self.table.get(place.rank)
             if connection is None:
                 self._tell_lost(RankLost(order.generation, place.rank, ENDED))
                 continue
@@ -166,18 +143,16 @@ class LocalRanks:
 
     def keep_state(self, command: KeepState, data: bytes) -> None:
         """Have these ranks keep the state of their models; one that is gone has none."""
-        for rank in self._here(command.ranks):
-            connection = self._by_rank.get(rank)
-            if connection is None or connection.asked_to_end or connection.how is not None:
+        for rank in self.table.here(command.ranks):
+            if (connection := self.table.reachable(rank)) is None:
                 self._outbox.tell(StateKept(command.generation, rank))
             else:
                 connection.send(data)
 
     def keep_names(self, command: KeepNames) -> None:
         """Have these ranks write their names once they are in no run; one that is gone has none."""
-        for rank in self._here(command.ranks):
-            connection = self._by_rank.get(rank)
-            if connection is None or connection.asked_to_end or connection.how is not None:
+        for rank in self.table.here(command.ranks):
+            if (connection := self.table.reachable(rank)) is None:
                 self._outbox.tell(NamesKept(command.key, rank, why="its process has ended"))
             else:
                 connection.send(frame(command))
@@ -185,7 +160,7 @@ class LocalRanks:
     def forked(self, word: RankForked) -> None:
         """Note a rank's process, and send it the signal that waited for it."""
         self.causes.born(word.rank, word.pid)
-        connection = self._by_rank.get(word.rank)
+        connection = self.table.get(word.rank)
         if connection is not None and connection.generation == word.generation:
             connection.pid = word.pid
             if connection.unborn_signal is not None:
@@ -194,7 +169,7 @@ class LocalRanks:
     def exited(self, word: RankExited) -> None:
         """Note the end of a rank's process; its connection may still hold events."""
         connection = next(
-            (connection for connection in self._by_rank.values() if connection.pid == word.pid),
+            (connection for connection in self.table.values() if connection.pid == word.pid),
             None,
         )
         if connection is None:
@@ -221,9 +196,9 @@ class LocalRanks:
             self._lost(connection)
 
     def _lost(self, connection: RankConnection) -> None:
-        if self._by_rank.get(connection.rank) is not connection:
+        if self.table.get(connection.rank) is not connection:
             return
-        del self._by_rank[connection.rank]
+        del self.table[connection.rank]
         crash = connection.crash()
         connection.close()
         self._one_ended.set()
@@ -236,7 +211,7 @@ class LocalRanks:
 
     async def end(self) -> None:
         """Hang up on all, and have the forge end them and itself."""
-        for connection in self._by_rank.values():
+        for connection in self.table.values():
             connection.close()
         self._memory.end()
         await self._forge.close()
@@ -246,10 +221,10 @@ class LocalRanks:
 
     def begin_run(self, command: Run, data: bytes) -> None:
         """Have ranks execute a run; ranks that are gone are reported as lost."""
-        here = self._here(command.ranks)
+        here = self.table.here(command.ranks)
         self._runs.begin(command, here)
         for rank in here:
-            connection = self._by_rank.get(rank)
+            connection = self.table.get(rank)
             if connection is not None and connection.generation == command.generation:
                 connection.begin(command.run)
                 connection.hold(self._held)
@@ -259,20 +234,20 @@ class LocalRanks:
 
     def send(self, ranks: tuple[int, ...], data: bytes) -> None:
         """Send ranks a frame."""
-        for connection in self._connections(ranks):
+        for connection in self.table.connections(ranks):
             connection.send(data)
 
     def control(self, ranks: Iterable[int], data: bytes) -> None:
         """Send a frame to ranks' control threads, which obey even if the main one is stuck."""
-        for connection in self._connections(ranks):
+        for connection in self.table.connections(ranks):
             connection.control(data)
 
     def interrupt(self, command: Interrupt, data: bytes) -> None:
         """Interrupt ranks by a message that names the run, and signals that have them look at it."""
-        ranks = tuple(self._here(command.ranks))
+        ranks = tuple(self.table.here(command.ranks))
         self._interrupted = command.run
         self._outbox.tell(RunInterrupted(command.run, command.by_person, ranks))
-        for connection in self._connections(ranks):
+        for connection in self.table.connections(ranks):
             connection.let_end()
             # First: it may have to do with other ranks before the main thread raises.
             connection.control(data)
@@ -291,12 +266,10 @@ class LocalRanks:
 
     def _has_ended(self, rank: int, run: int) -> bool:
         """Whether a rank that lives, and will, has come to the end of a run."""
-        connection = self._by_rank.get(rank)
-        is_dying = connection is None or connection.asked_to_end or connection.how is not None
-        return not is_dying and not self._runs.is_in(rank, run)
+        return self.table.reachable(rank) is not None and not self._runs.is_in(rank, run)
 
     def _kill(self, ranks: Iterable[int]) -> None:
-        for connection in self._connections(ranks):
+        for connection in self.table.connections(ranks):
             connection.asked_to_end = True
             self._signal(connection, signal.SIGKILL)
 
@@ -310,7 +283,7 @@ class LocalRanks:
     def hold(self, held: bool) -> None:
         """Have ranks wait with their events, except those that must end; or let them go on."""
         self._held = held
-        for connection in self._by_rank.values():
+        for connection in self.table.values():
             connection.hold(held)
 
     def reclaim(self, notice: MachineReclaimed) -> None:
@@ -319,12 +292,12 @@ class LocalRanks:
             return
         self.notice = ReclaimNotice(notice.action, notice.at, self._runs.last)
         self._outbox.tell(self.notice)
-        self.control(self.numbers, frame(notice))
-        if not (self.keep_at_notice and self._by_rank):
+        self.control(self.table.numbers, frame(notice))
+        if not (self.keep_at_notice and self.table):
             return
-        pool_id, end = self.places[0].job_id, end_of_time(notice.at)
+        pool_id, end = self.table.places[0].job_id, end_of_time(notice.at)
         key = notice_key(pool_id, self.generation, self.notice.run)
-        self.keep_names(KeepNames(key, self.numbers, self.notice.run, end))
+        self.keep_names(KeepNames(key, self.table.numbers, self.notice.run, end))
         wait = time_before_stop(time.time(), end)
         loop, later = asyncio.get_running_loop(), max(wait / 2, _PATIENCE)
         loop.call_later(
@@ -337,7 +310,7 @@ class LocalRanks:
         Returns a run that was left to the client which is connected; that may be asleep, so it is asked `unstopped` again.
         """
         running, run = self._runs.running, self._runs.last
-        is_ours = running and self._runs.is_cell and not self._elsewhere
+        is_ours = running and self._runs.is_cell and not self.table.elsewhere
         if not is_ours or self._interrupted == run or unstopped not in (None, run):
             return 0
         if unstopped is None and self._outbox.line is not None:
@@ -350,8 +323,8 @@ class LocalRanks:
 
     def inspect(self, ranks: tuple[int, ...], answer: Callable[[Stack], None]) -> None:
         """Answer with the stacks of each rank's threads, empty for a rank that is gone."""
-        for rank in self._here(ranks):
-            connection = self._by_rank.get(rank)
+        for rank in self.table.here(ranks):
+            connection = self.table.get(rank)
             if connection is None or (pid := connection.living_pid) is None:
                 answer(Stack(rank, ""))
             else:
@@ -360,14 +333,14 @@ class LocalRanks:
 
     async def sample(self) -> None:
         """Send `Telemetry` of ranks once; sampling may take milliseconds, so it is done in a thread."""
-        connections = dict(self._by_rank)
+        connections = dict(self.table)
         subjects = [
             RankProcess(rank, pid, connection.gpu)
             for rank, connection in connections.items()
             if (pid := connection.living_pid) is not None
         ]
         for event in await asyncio.to_thread(self._sampler.sample, subjects):
-            if self._by_rank.get(event.rank) is connections[event.rank]:
+            if self.table.get(event.rank) is connections[event.rank]:
                 self.causes.saw(event.rank, event.rss)
                 self._outbox.say(event)
         self.causes.look()

@@ -32,8 +32,8 @@ from skyward_nb.node.result_packer import ResultPacker
 from skyward_nb.node.signal_guard import SignalGuard
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.pickling import reducers
-from skyward_nb.plugins.base import RankContext
 from skyward_nb.plugins.connection_gate import UnsafeServer
+from skyward_nb.plugins.plugin_base import RankContext
 from skyward_nb.protocol.commands import KeepNames, KeepState, PluginUse, Reform, Run
 from skyward_nb.protocol.events import RankDone, RankPhase, RankReady, RankRefused, StateKept
 from skyward_nb.protocol.message_parts import Packed, Rejected

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from skyward_nb.plugins.base import Plugin, RankContext
+from skyward_nb.plugins.plugin_base import Plugin, RankContext
 from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.words.info import InstanceInfo, environment

@@ -33,8 +33,7 @@ class AlteredNames:
             text = str(info.raw_cell)
             if not text.lstrip().startswith(("%%", "%sky")) and (names := self._names(text)):
                 self._tell(ledger.altered, names.reads, name)
-                for written in names.writes & ledger.altered.keys():
-                    del ledger.altered[written]  # the notebook goes on with a value of its own
+                self._pools[name].sending.rebound(names.writes)
 
     def _names(self, text: str) -> CellNames | None:
         code = self._shell.transform_cell(text)

@@ -297,8 +297,7 @@ class Session:
         for rank, end in done.items():
             for variable in end.variables:
                 ranks.setdefault(variable.name, []).append(rank)
-        for name, there in ranks.items():
-            pool.ledger.found(name, there)
+        pool.sending.found(ranks)
         pool.seen()
         return (f"names on ranks: {', '.join(sorted(ranks))}",) if ranks else ()
 

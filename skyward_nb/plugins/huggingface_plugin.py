@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import accelerate_private
-from skyward_nb.plugins.base import PlainPlugin, RankContext
+from skyward_nb.plugins.plugin_base import PlainPlugin, RankContext
 from skyward_nb.runtime import event_sink
 from skyward_nb.words.info import InstanceInfo
 

@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import jax_private
-from skyward_nb.plugins.base import (
+from skyward_nb.plugins.collectives import A_COMPUTATION_OF_JAX
+from skyward_nb.plugins.framework_sockets import (
+    FrameworkSockets,
+    await_listener,
+    await_socket,
+    past_proxies,
+)
+from skyward_nb.plugins.plugin_base import (
     MAY_CHANGE,
     PlainPlugin,
     RankContext,
@@ -28,13 +35,6 @@ from skyward_nb.plugins.base import (
     check_platform,
     nccl_kept_to,
     own_interface,
-)
-from skyward_nb.plugins.collectives import A_COMPUTATION_OF_JAX
-from skyward_nb.plugins.framework_sockets import (
-    FrameworkSockets,
-    await_listener,
-    await_socket,
-    past_proxies,
 )
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.words.errors import OptionError

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import keras_private
-from skyward_nb.plugins.base import PlainPlugin, RankContext
+from skyward_nb.plugins.plugin_base import PlainPlugin, RankContext
 from skyward_nb.runtime import keras_settings
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import FRAMEWORKS

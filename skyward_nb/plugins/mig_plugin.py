@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from skyward_nb.plugins.base import PlainPlugin, RankContext
+from skyward_nb.plugins.plugin_base import PlainPlugin, RankContext
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
 

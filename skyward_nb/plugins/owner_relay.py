@@ -9,7 +9,7 @@ holds and the filter passes.
 Dropped: the kernel has no SO_PEERCRED for TCP; a source address proves nothing, as anybody may bind
 127.x.y.z; filters by uid (nftables, cgroup-BPF) need root; ranks in a network namespace of their own have no
 internet; and a relay inside the rank stands still while TensorFlow holds the interpreter's lock. The
-owner of a connection from another machine cannot be seen: see `plugins/base.check_people`.
+owner of a connection from another machine cannot be seen: see `plugins/plugin_base.check_people`.
 """
 
 from __future__ import annotations

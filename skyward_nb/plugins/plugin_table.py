@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
-from skyward_nb.plugins.base import TRUSTS, Plugin
+from skyward_nb.plugins.plugin_base import TRUSTS, Plugin
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.words.errors import MissingDependency
 from skyward_nb.words.frameworks import with_what_they_need

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from skyward_nb.compat import tensorflow_private
-from skyward_nb.plugins.base import PlainPlugin, RankContext, check_people, check_platform
 from skyward_nb.plugins.collectives import frames_of_thread, waits_in
+from skyward_nb.plugins.plugin_base import PlainPlugin, RankContext, check_people, check_platform
 from skyward_nb.plugins.tensorflow_cluster import BARRIER_KEY, SUM_KEY, Cluster, quiet, workers
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.system import processes

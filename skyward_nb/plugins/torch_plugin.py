@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import torch_private
 from skyward_nb.plugins import torch_models
-from skyward_nb.plugins.base import (
+from skyward_nb.plugins.framework_sockets import FrameworkSockets
+from skyward_nb.plugins.plugin_base import (
     MAY_CHANGE,
     PlainPlugin,
     RankContext,
@@ -26,7 +27,6 @@ from skyward_nb.plugins.base import (
     nccl_kept_to,
     own_interface,
 )
-from skyward_nb.plugins.framework_sockets import FrameworkSockets
 from skyward_nb.plugins.torch_ddp import models_remembered
 from skyward_nb.plugins.torch_forming import Forming
 from skyward_nb.plugins.torch_kept import KeptGroups

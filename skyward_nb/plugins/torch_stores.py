@@ -14,8 +14,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from skyward_nb.plugins.base import RankContext
 from skyward_nb.plugins.framework_sockets import await_listener
+from skyward_nb.plugins.plugin_base import RankContext
 
 _KEYS, _CUT = "keys", ".cut"
 

@@ -11,8 +11,8 @@ from skyward_nb.pool import registry
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.state import PoolPhase
 from skyward_nb.protocol.commands import Stop
-from skyward_nb.providers.base import AgentGone, Bakes, MachineEnded, MayStop
 from skyward_nb.providers.loop_thread import release
+from skyward_nb.providers.provider_protocol import AgentGone, Bakes, MachineEnded, MayStop
 from skyward_nb.words.errors import MachineLost, PoolError
 
 _STOP_LIMIT = 2.0

@@ -24,7 +24,7 @@ from skyward_nb.pool.state_lock import StateLock
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.protocol.events import CostChanged, Event, Phase, Remark, Step
 from skyward_nb.protocol.message_parts import Client
-from skyward_nb.providers.base import Provider, Tell, Told
+from skyward_nb.providers.provider_protocol import Provider, Tell, Told
 from skyward_nb.words.errors import BudgetSpent, PoolError
 from skyward_nb.words.node_log_entry import NodeLogEntry
 from skyward_nb.words.offers import Bill

@@ -31,7 +31,7 @@ from skyward_nb.store.value_messages import (
 from skyward_nb.system.concurrency import run_concurrently
 from skyward_nb.words.errors import spell_size
 from skyward_nb.words.folder_entry import FilePart, FolderEntry, FolderError, PackedContents
-from skyward_nb.workdir.results import FoundResult, ResultFolder, results
+from skyward_nb.workdir.result_files import FoundResult, ResultFolder, results
 from skyward_nb.workdir.scan import FolderScan, scan
 from skyward_nb.workdir.working_folder import WorkingFolder
 

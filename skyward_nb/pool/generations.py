@@ -23,7 +23,7 @@ from skyward_nb.protocol.events import (
     RunBegan,
     StateKept,
 )
-from skyward_nb.providers.base import Machine
+from skyward_nb.providers.provider_protocol import Machine
 from skyward_nb.words.errors import StartError
 from skyward_nb.words.info import LOOPBACK, RENDEZVOUS, InstanceInfo, place
 from skyward_nb.words.spec import PoolSpec

@@ -16,7 +16,7 @@ from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.link import Link
 from skyward_nb.protocol.commands import UseEnvironment
-from skyward_nb.providers.base import InstalledEnvironment, Installs, Machine, Tell
+from skyward_nb.providers.provider_protocol import InstalledEnvironment, Installs, Machine, Tell
 from skyward_nb.words.errors import HostNotReady
 from skyward_nb.words.frameworks import lacking
 from skyward_nb.words.masking import masked_address

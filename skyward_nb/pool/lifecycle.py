@@ -23,7 +23,7 @@ from skyward_nb.pool.state import Incoming
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.protocol.events import Event, Hello, Phase, RankLost, Remark, Step
 from skyward_nb.protocol.message_parts import Client
-from skyward_nb.providers.base import AgentGone, MachineEnded, MachinesEnded, Tell
+from skyward_nb.providers.provider_protocol import AgentGone, MachineEnded, MachinesEnded, Tell
 from skyward_nb.words.errors import (
     HostError,
     HostNotReady,

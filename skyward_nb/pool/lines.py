@@ -23,14 +23,14 @@ from skyward_nb.pool.state_lock import StateLock
 from skyward_nb.protocol.commands import Command
 from skyward_nb.protocol.events import AttachRefused, Event, Hello, Leaving, Phase, Pong, RunBegan
 from skyward_nb.protocol.message_parts import Client
-from skyward_nb.providers.base import (
+from skyward_nb.providers.loop_thread import LOOP
+from skyward_nb.providers.provider_protocol import (
     AgentGone,
     KnowsItsEnd,
     Machine,
     MachineEnded,
     MachinesEnded,
 )
-from skyward_nb.providers.loop_thread import LOOP
 
 T = TypeVar("T")
 Watch = Callable[[Event | None], None]

@@ -29,8 +29,8 @@ from skyward_nb.protocol.events import (
 )
 from skyward_nb.protocol.frames import FrameError, event_frames, frame
 from skyward_nb.protocol.message_parts import Client
-from skyward_nb.providers.base import Machine, MachineEnded
 from skyward_nb.providers.loop_thread import LoopTask
+from skyward_nb.providers.provider_protocol import Machine, MachineEnded
 from skyward_nb.words.bundles import HTML, framed
 from skyward_nb.words.controls import spelt, with_texts_spelt
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from skyward_nb.pickling.payload import Bundle
 from skyward_nb.protocol.events import Phase
 from skyward_nb.protocol.message_parts import Packed
-from skyward_nb.providers.base import Machine
+from skyward_nb.providers.provider_protocol import Machine
 from skyward_nb.store.broadcast import BroadcastStores, BroadcastTree
 from skyward_nb.store.content_store import ContentStore, no_tick
 from skyward_nb.store.private_memory import PrivateMemory

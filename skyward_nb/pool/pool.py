@@ -21,7 +21,7 @@ from skyward_nb.pool.resuming import Resuming
 from skyward_nb.pool.run_executor import RunExecutor
 from skyward_nb.pool.sending import Sending
 from skyward_nb.protocol.events import RankLost
-from skyward_nb.providers.base import Provider
+from skyward_nb.providers.provider_protocol import Provider
 from skyward_nb.store.content_store import ContentStore
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.offers import Bill

@@ -25,9 +25,9 @@ from skyward_nb.protocol.commands import Inspect, QueryStatus
 from skyward_nb.protocol.events import AgentStatus, Event, Stack
 from skyward_nb.protocol.frames import event_frames, frame
 from skyward_nb.protocol.message_parts import Client
-from skyward_nb.providers.base import MachineEnded, MachinesEnded
 from skyward_nb.providers.folders import far_root, is_gone, runtime_root
 from skyward_nb.providers.orphans import is_ours
+from skyward_nb.providers.provider_protocol import MachineEnded, MachinesEnded
 from skyward_nb.store.content_store import AgentGone
 from skyward_nb.words.controls import with_texts_spelt
 from skyward_nb.words.decoding import from_json

@@ -20,7 +20,7 @@ from skyward_nb.pool.resuming import Resuming
 from skyward_nb.pool.sending import Sending
 from skyward_nb.pool.state import PoolPhase, Remedy
 from skyward_nb.protocol.events import CostChanged, Event, RankLost
-from skyward_nb.providers.base import (
+from skyward_nb.providers.provider_protocol import (
     AgentGone,
     Machine,
     MachineEnded,

@@ -15,7 +15,7 @@ from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.link import Link, all_or_none
 from skyward_nb.pool.state import PoolState
 from skyward_nb.protocol.events import RankLost, Step
-from skyward_nb.providers.base import Machine, ReplacementRequest, Replaces, Tell
+from skyward_nb.providers.provider_protocol import Machine, ReplacementRequest, Replaces, Tell
 from skyward_nb.words.errors import NotReplaced, SkyError, StartError
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec

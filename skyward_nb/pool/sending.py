@@ -6,7 +6,7 @@ import contextlib
 import marshal
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 
 from skyward_nb.names.plan import Plan, changed, no_room
@@ -213,6 +213,20 @@ class Sending:
                 raise changed("the call", "its arguments", error) from error
 
     # ── results ─────────────────────────────────────────────────────────────────────────
+
+    def bound_here(self, name: str, value: object, ranks: Iterable[int]) -> None:
+        """Note that the notebook has bound the value that these ranks have of a name."""
+        self._context.ledger.bound_here(name, value, ranks)
+
+    def found(self, names: Mapping[str, Iterable[int]]) -> None:
+        """Note names that ranks were found to have."""
+        for name, ranks in names.items():
+            self._context.ledger.found(name, ranks)
+
+    def rebound(self, names: Iterable[str]) -> None:
+        """Note that the notebook goes on with values of its own of containers that ranks have altered."""
+        for name in names:
+            self._context.ledger.altered.pop(name, None)
 
     def bring(self, values: Mapping[int, Packed], watch: Watch) -> None:
         """Bring the results of ranks here; raises OSError, or `PoolError` if the pool is gone.

@@ -15,15 +15,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from skyward_nb.protocol.commands import UseEnvironment
-from skyward_nb.providers.base import (
-    AgentGone,
-    InstalledEnvironment,
-    Machine,
-    MachineEnded,
-    Readied,
-    ReplacementRequest,
-    Tell,
-)
 from skyward_nb.providers.folders import (
     PoolFolders,
     end_agent,
@@ -35,6 +26,15 @@ from skyward_nb.providers.folders import (
 )
 from skyward_nb.providers.local import LocalMachine, packages_of
 from skyward_nb.providers.orphans import is_ours
+from skyward_nb.providers.provider_protocol import (
+    AgentGone,
+    InstalledEnvironment,
+    Machine,
+    MachineEnded,
+    Readied,
+    ReplacementRequest,
+    Tell,
+)
 from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from skyward_nb.protocol.commands import UseEnvironment
 from skyward_nb.protocol.events import Step
 from skyward_nb.providers.agent_process import AgentProcess
-from skyward_nb.providers.base import AgentGone, InstalledEnvironment, Tell
 from skyward_nb.providers.folders import (
     PoolFolders,
     is_gone,
@@ -24,6 +23,7 @@ from skyward_nb.providers.folders import (
     sweep,
 )
 from skyward_nb.providers.orphans import is_ours
+from skyward_nb.providers.provider_protocol import AgentGone, InstalledEnvironment, Tell
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.system import nvidia_smi
 from skyward_nb.words.errors import AcceleratorError, OptionError, StartError

@@ -14,7 +14,7 @@ from collections.abc import Collection, Coroutine
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
-from skyward_nb.providers.base import Machine
+from skyward_nb.providers.provider_protocol import Machine
 
 T = TypeVar("T")
 _GIVE_UP = 30.0

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from skyward_nb.providers.aws.provider import AWSProvider
-from skyward_nb.providers.base import Provider
+from skyward_nb.providers.aws.aws_provider import AWSProvider
 from skyward_nb.providers.fake import FakeProvider
-from skyward_nb.providers.kubernetes.provider import KubernetesProvider
+from skyward_nb.providers.kubernetes.kubernetes_provider import KubernetesProvider
 from skyward_nb.providers.local import LocalProvider
-from skyward_nb.providers.ray.provider import RayProvider
-from skyward_nb.providers.skypilot.provider import SkyPilotProvider
-from skyward_nb.providers.slurm.provider import SlurmProvider
-from skyward_nb.providers.ssh.provider import SSHProvider
+from skyward_nb.providers.provider_protocol import Provider
+from skyward_nb.providers.ray.ray_provider import RayProvider
+from skyward_nb.providers.skypilot.skypilot_provider import SkyPilotProvider
+from skyward_nb.providers.slurm.slurm_provider import SlurmProvider
+from skyward_nb.providers.ssh.ssh_provider import SSHProvider
 
 PROVIDERS: dict[str, type[Provider]] = {
     "local": LocalProvider,

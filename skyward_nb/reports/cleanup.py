@@ -74,7 +74,7 @@ async def _swept() -> dict[str, EngineSweep]:
     from skyward_nb.providers.kubernetes.orphan_jobs import sweep_pods
     from skyward_nb.providers.ray.group_machines import sweep_groups
     from skyward_nb.providers.skypilot.cluster_machines import sweep_clusters
-    from skyward_nb.providers.slurm.sweep import sweep_jobs
+    from skyward_nb.providers.slurm.job_sweep import sweep_jobs
 
     ways: dict[type[EngineRecord], Callable[[], Awaitable[EngineSweep]]] = {
         JobRecord: sweep_jobs,

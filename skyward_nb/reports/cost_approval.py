@@ -39,7 +39,7 @@ def quote_for(spec: PoolSpec) -> Quote | None:
     from skyward_nb.providers.loop_thread import LOOP
 
     if spec.provider == "sky":
-        from skyward_nb.providers.skypilot.quoting import quote_of as planned
+        from skyward_nb.providers.skypilot.plan_quoting import quote_of as planned
 
         return LOOP.start(planned(spec)).future.result()
     from skyward_nb.providers.aws.provisioning import affordable
@@ -94,7 +94,7 @@ def make_sure(spec: PoolSpec, display: RunDisplay) -> None:
         return ask_person([*lines, *known], question)
 
     if spec.provider == "sky":  # its list prices do not rise while a person thinks
-        from skyward_nb.providers.skypilot.quoting import hold as hold_plan
+        from skyward_nb.providers.skypilot.plan_quoting import hold as hold_plan
 
         quote = quoted()
         agree(

@@ -191,7 +191,7 @@ class RunEnding:
                     continue
                 self._user_ns[target] = value.head if head_only else value
                 if target == name:
-                    self._pool.ledger.bound_here(name, self._user_ns[name], each)
+                    self._pool.sending.bound_here(name, self._user_ns[name], each)
         packed = {rank: end.value for rank, end in done.items() if end.value is not None}
         results: RankResults[Any] = self._gather(packed, RUN_VALUE)
         self._wants_value = options.asks_for_value
@@ -203,7 +203,7 @@ class RunEnding:
         if out := options.out:
             self._user_ns[out] = value
             if out in writes:
-                self._pool.ledger.bound_here(out, value, packed)
+                self._pool.sending.bound_here(out, value, packed)
         nothing = all(each is None for each in results)
         return None if nothing else value
 

@@ -20,7 +20,7 @@ import asyncssh
 from cluster.town import Town
 
 from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.ssh.ssh_line import HostLine
 from skyward_nb.store.value_messages import ANSWERS
 from skyward_nb.store.value_stream import ValueStream
 from skyward_nb.words.hosts import SSHAccess, parse_hosts

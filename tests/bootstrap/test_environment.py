@@ -31,8 +31,8 @@ from pools import values
 
 from skyward_nb.bootstrap import environment, requirements, version_locks
 from skyward_nb.bootstrap.environment import Environment, ready
+from skyward_nb.bootstrap.folder_scripts import LOCK
 from skyward_nb.bootstrap.machine_facts import MachineFacts, Tool
-from skyward_nb.bootstrap.scripts import LOCK
 from skyward_nb.words.image import Image
 
 # ── made, and found again ───────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ import pytest
 from bootstrap.homes import program
 
 from skyward_nb.bootstrap.file_upload import UPLOAD_END, upload_script
-from skyward_nb.bootstrap.scripts import LOCK
+from skyward_nb.bootstrap.folder_scripts import LOCK
 
 needs_namespaces = pytest.mark.skipif(
     os.getuid() != 0 or not shutil.which("unshare"), reason="needs root and unshare"

@@ -20,9 +20,9 @@ from skyward_nb.providers.aws import (
     termination,
     waking,
 )
+from skyward_nb.providers.aws.aws_machine import Rental
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.launch_request import LaunchRequest
-from skyward_nb.providers.aws.machine import Rental
 from skyward_nb.providers.aws.rental_records import MakerProcess, Warmth
 from skyward_nb.providers.aws.tags import spell_time
 from skyward_nb.words.accelerators import Accelerator

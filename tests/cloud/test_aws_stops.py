@@ -13,7 +13,7 @@ from skyward_nb.providers.aws import (
     rental_records,
     stopping,
 )
-from skyward_nb.providers.aws.machine import Rental
+from skyward_nb.providers.aws.aws_machine import Rental
 from skyward_nb.words.errors import AccountError
 from skyward_nb.words.offers import Bill
 

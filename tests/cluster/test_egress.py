@@ -9,7 +9,7 @@ import pytest
 
 from skyward_nb.bootstrap.egress import EgressProxy, place_of
 from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.ssh.ssh_line import HostLine
 from skyward_nb.words.hosts import SSHAccess, parse_host
 
 pytestmark = pytest.mark.timeout(300)

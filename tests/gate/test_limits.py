@@ -10,6 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "skyward_nb"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MOST_LINES, MOST_METHODS, MOST_LINES_OF_THE_FACE = 400, 30, 200
 
 
@@ -30,7 +31,7 @@ def module(path: Path) -> Module:
     classes, unpacking = [], []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ClassDef):
-            methods = sum(isinstance(each, ast.FunctionDef) for each in node.body)
+            methods = sum(isinstance(each, _FUNCTIONS) for each in node.body)
             classes.append((node.name, methods))
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "unpack":
             unpacking.append(frozenset(each.arg for each in node.keywords))
@@ -51,6 +52,11 @@ def test_the_face_of_a_pool_is_a_face():
 def test_no_two_classes_have_one_name():
     names = Counter(name for path in MODULES for name, _ in module(path).classes)
     assert not {name for name, count in names.items() if count > 1 and not name.startswith("_")}
+
+
+def test_no_two_modules_have_one_name():
+    names = Counter(path.stem for path in MODULES)
+    assert [name for name, count in names.items() if count > 1] == ["__init__", "__main__"]
 
 
 def test_the_notebook_says_of_each_value_that_it_reads_whether_it_takes_plain_values_alone():

@@ -15,6 +15,7 @@ from skyward_nb.options.specs import check_fits
 from skyward_nb.protocol.commands import POD_ENDS, TIME_LIMIT
 from skyward_nb.providers.kubernetes.cluster import advised, is_silent, kubectl, unreached
 from skyward_nb.providers.kubernetes.gpu_labels import GPU_LABELS, terms
+from skyward_nb.providers.kubernetes.kubernetes_provider import KubernetesProvider
 from skyward_nb.providers.kubernetes.manifest import (
     ServerVersion,
     job_name,
@@ -40,7 +41,6 @@ from skyward_nb.providers.kubernetes.pod_words import (
     why_never,
     why_no_room,
 )
-from skyward_nb.providers.kubernetes.provider import KubernetesProvider
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.words.catalogue import kind_of
 from skyward_nb.words.errors import OptionError, PoolError

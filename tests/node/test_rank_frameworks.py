@@ -6,7 +6,7 @@ import pytest
 
 from skyward_nb.node import rank_frameworks
 from skyward_nb.node.rank_frameworks import RankFrameworks
-from skyward_nb.plugins.base import PlainPlugin, RankContext
+from skyward_nb.plugins.plugin_base import PlainPlugin, RankContext
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.words.info import InstanceInfo
 

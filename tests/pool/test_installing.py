@@ -19,8 +19,8 @@ from skyward_nb.options.specs import extended
 from skyward_nb.pool import installing
 from skyward_nb.pool.installing import InstalledPackages, dry_words
 from skyward_nb.protocol.commands import UseEnvironment
-from skyward_nb.providers.base import InstalledEnvironment
 from skyward_nb.providers.package_folder import packages_in
+from skyward_nb.providers.provider_protocol import InstalledEnvironment
 from skyward_nb.words.errors import MissingDependency, StartError
 from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import PoolOptions

@@ -10,8 +10,8 @@ from pools import found
 
 from skyward_nb.pool import registry
 from skyward_nb.protocol.message_parts import Client
-from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.folders import far_root
+from skyward_nb.providers.provider_protocol import AgentGone, MachineEnded
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.reports.found_pools import (
     announcement,

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from skyward_nb.providers.base import AgentGone
 from skyward_nb.providers.far.exec_line import ExecLine
 from skyward_nb.providers.far.host_setup import folder_of, made_ready
 from skyward_nb.providers.far.keeper import KEEPER, KeptMachine, prelude
+from skyward_nb.providers.provider_protocol import AgentGone
 from skyward_nb.words.image import Image
 
 PLAIN = Image(interpreter=sys.executable)

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.ssh.ssh_line import HostLine
 from skyward_nb.words.hosts import SSHAccess, parse_hosts
 
 

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.far import engine_machine
 from skyward_nb.providers.far.engine_machine import EngineMachine
 from skyward_nb.providers.far.far_machine import FarMachine
+from skyward_nb.providers.provider_protocol import AgentGone, MachineEnded
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ IS_FOR_POOLS = True
 
 def test_healthy_hosts_are_picked_the_others_told_and_a_pool_is_left_and_found_again(ssh, server):
     from skyward_nb.pool.pool import Pool
-    from skyward_nb.providers.ssh.provider import SSHProvider
+    from skyward_nb.providers.ssh.ssh_provider import SSHProvider
 
     pool = ssh("dead", "one", "dead2", "two", "three", nodes=2)
     assert names(pool) == ["one", "two"]

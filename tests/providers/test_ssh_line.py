@@ -16,7 +16,7 @@ from sshds import lacks, sshd
 from waiting import until
 
 from skyward_nb.bootstrap.remote_shell import NotOffered, ShellGone
-from skyward_nb.providers.ssh import line, stream
+from skyward_nb.providers.ssh import ssh_line, stream
 from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
@@ -344,7 +344,7 @@ def test_a_host_that_takes_long_to_log_in_to_is_given_longer(
 ):
     (tmp_path / "way.py").write_text(WAY)
     server.say(f"ProxyCommand '{sys.executable}' {tmp_path}/way.py %h %p")
-    monkeypatch.setattr(line, "_AGAIN", 0.5)
+    monkeypatch.setattr(ssh_line, "_AGAIN", 0.5)
     far = Loop(server)
     try:
         for _ in range(5):
@@ -373,7 +373,7 @@ def test_a_host_that_takes_long_over_logins_is_reached_again(far, listener, serv
         took.append(time.monotonic() - began)
         return connection
 
-    monkeypatch.setattr(line, "_AGAIN", 0.001)
+    monkeypatch.setattr(ssh_line, "_AGAIN", 0.001)
     monkeypatch.setattr(far.line._dialer, "dial", dial_at_leisure)
     far.run("true")
     for _ in range(3):
@@ -389,7 +389,7 @@ def test_a_host_that_takes_long_over_logins_is_reached_again(far, listener, serv
 
 @pytest.mark.extensive
 def test_a_login_is_given_longer_each_time(server, tmp_path, listener, monkeypatch):
-    monkeypatch.setattr(line, "_AGAIN", 0.001)
+    monkeypatch.setattr(ssh_line, "_AGAIN", 0.001)
     far = Loop(server)
     tries = 0
     try:

@@ -20,7 +20,7 @@ from skyward_nb.pickling.payload import unpack
 from skyward_nb.protocol.events import Output
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.orphans import is_ours
-from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.ssh.ssh_line import HostLine
 from skyward_nb.reports.node_logs import logs_elsewhere
 from skyward_nb.words.errors import HostNotReady, PoolError
 

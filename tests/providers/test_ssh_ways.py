@@ -10,7 +10,7 @@ from providers.lines import Loop, stream_to
 from sshds import lacks, sshd
 
 from skyward_nb.compat import asyncssh_private
-from skyward_nb.providers.ssh import extra_connections, line
+from skyward_nb.providers.ssh import extra_connections, ssh_line
 from skyward_nb.store.value_messages import ANSWERS
 from skyward_nb.store.value_stream import StreamLost, ValueStream
 
@@ -427,7 +427,7 @@ def test_connections_that_were_lost_are_made_anew(far, listener, server, monkeyp
 
 def test_where_another_machine_answers_there_is_one_connection(far, listener, server, monkeypatch):
     monkeypatch.setattr(extra_connections, "_FAR", 0.0)
-    monkeypatch.setattr(line, "_mark", lambda path: "echo $$")
+    monkeypatch.setattr(ssh_line, "_mark", lambda path: "echo $$")
     all_work(*many(far, listener, 16))
     assert server.logged("Accepted publickey") == 4
     all_work(*many(far, listener, 16))

@@ -20,9 +20,9 @@ from skyward_nb.providers.ray.group import NodeGroup
 from skyward_nb.providers.ray.group_records import GroupRecord
 from skyward_nb.providers.ray.messages import GroupLeft
 from skyward_nb.providers.ray.ray_errors import RaySilent
-from skyward_nb.providers.skypilot.answers import ClusterState
-from skyward_nb.providers.skypilot.cluster import RentedCluster
+from skyward_nb.providers.skypilot.cli_answers import ClusterState
 from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
+from skyward_nb.providers.skypilot.sky_cluster import RentedCluster
 from skyward_nb.providers.skypilot.sky_program import SkySilent
 from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.controller import SlurmSilent

@@ -16,8 +16,8 @@ from skyward_nb.protocol.events import CostChanged, Phase, Remark
 from skyward_nb.providers.far import take_down
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.maker_process import MakerProcess
-from skyward_nb.providers.skypilot.cluster import RentedCluster
 from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
+from skyward_nb.providers.skypilot.sky_cluster import RentedCluster
 from skyward_nb.providers.ssh.host_keys import pin_file
 from skyward_nb.reports.cost_approval import dry_lines, quote_for
 from skyward_nb.words.errors import AccountError, NothingFits, PoolError, StartError

@@ -10,8 +10,8 @@ from skyward_nb.options.arguments import spec_for
 from skyward_nb.options.defaults import Default, with_defaults
 from skyward_nb.options.option_line import parse
 from skyward_nb.options.specs import spec_of
-from skyward_nb.providers.skypilot import quoting
-from skyward_nb.providers.skypilot.answers import (
+from skyward_nb.providers.skypilot import plan_quoting
+from skyward_nb.providers.skypilot.cli_answers import (
     ClusterState,
     LaunchPlan,
     NoAnswer,
@@ -30,7 +30,7 @@ from skyward_nb.providers.skypilot.cluster_request import (
     launch_arguments,
     task,
 )
-from skyward_nb.providers.skypilot.quoting import (
+from skyward_nb.providers.skypilot.plan_quoting import (
     agreed_price,
     check_price,
     hold,
@@ -201,7 +201,7 @@ def test_errors_have_skypilots_words_and_what_to_type():
 
 
 def test_what_was_rented_is_held_against_what_was_planned(monkeypatch):
-    monkeypatch.setattr(quoting, "_agreed", {})
+    monkeypatch.setattr(plan_quoting, "_agreed", {})
     asked = spec("provider=sky nodes=2 accelerator=A100:8 max_hourly_cost=40")
     assert why_too_dear(asked, 58.78) == ""
     hold(asked, quote_from(plan(), asked))

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from skyward_nb.bootstrap.remote_shell import ScriptResult
-from skyward_nb.providers.base import ReplacementRequest
 from skyward_nb.providers.maker_process import MakerProcess
+from skyward_nb.providers.provider_protocol import ReplacementRequest
 from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.controller import SlurmController
 from skyward_nb.providers.slurm.job_machines import replaced
 from skyward_nb.providers.slurm.job_records import JobRecord
-from skyward_nb.providers.slurm.machine import SlurmMachine, line_to
+from skyward_nb.providers.slurm.slurm_machine import SlurmMachine, line_to
 from skyward_nb.words.errors import NodesRefused
 from skyward_nb.words.slurm_access import SlurmAccess
 from skyward_nb.words.spec import PoolSpec

@@ -22,7 +22,7 @@ from skyward_nb.protocol.events import Output, Phase, Remark
 from skyward_nb.providers.far.keeper import first
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.maker_process import MakerProcess
-from skyward_nb.providers.slurm import machine
+from skyward_nb.providers.slurm import slurm_machine
 from skyward_nb.providers.slurm.batch_script import job_name
 from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.login_node import over_login
@@ -371,7 +371,7 @@ def test_nothing_is_asked_of_a_job_that_was_there_and_has_ended(slurm, cluster):
 
 @pytest.mark.extensive
 def test_why_srun_starts_no_keepers_in_a_job_that_is_there_is_told(slurm, cluster, monkeypatch):
-    monkeypatch.setattr(machine, "first", lambda keep: first(keep, 5))
+    monkeypatch.setattr(slurm_machine, "first", lambda keep: first(keep, 5))
     mine = cluster.say("sbatch", "--parsable", "-N1", "-c1", "--wrap", "sleep 600")
     until(lambda: cluster.queue() == [f"{mine} RUNNING"])
     pool = slurm(nodes=1, job={"job": mine}, cpus=Need(3))

@@ -7,7 +7,7 @@ import pwd
 
 import pytest
 
-from skyward_nb.plugins.base import TRUSTS, check_people
+from skyward_nb.plugins.plugin_base import TRUSTS, check_people
 from skyward_nb.system import other_accounts
 from skyward_nb.words.info import InstanceInfo, Peer
 

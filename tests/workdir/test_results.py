@@ -11,7 +11,7 @@ from skyward_nb.store.blobs import digest_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.folder_entry import FolderEntry
 from skyward_nb.workdir.patterns import PathPatterns, read_pattern
-from skyward_nb.workdir.results import FoundResult, ResultFolder, results
+from skyward_nb.workdir.result_files import FoundResult, ResultFolder, results
 
 
 def a_file(path: str, text: bytes = b"x") -> FolderEntry:

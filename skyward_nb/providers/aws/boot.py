@@ -21,10 +21,10 @@ from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.offer_walk import is_large
 from skyward_nb.providers.aws.rental_records import RentalFolder, RunningInstance
 from skyward_nb.providers.aws.user_data import BOOT, HOST_KEY, LEASE
-from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.login_errors import Unreachable
+from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.ssh.ssh_line import HostLine
 from skyward_nb.words.errors import HostError, StartError
 
 POWERED_OFF = "Client.InstanceInitiatedShutdown"

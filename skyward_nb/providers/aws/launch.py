@@ -34,7 +34,7 @@ from skyward_nb.providers.aws.quotas import limit_of
 from skyward_nb.providers.aws.rental_records import LaunchAttempt, RunningInstance
 from skyward_nb.providers.aws.tags import of_pool
 from skyward_nb.providers.aws.user_data import LEAST
-from skyward_nb.providers.base import Tell
+from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.words.errors import AccountError, LaunchError, StartError
 from skyward_nb.words.offers import Offer, spell_dollars
 from skyward_nb.words.spec import PoolSpec

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from skyward_nb.protocol.events import CostChanged, Phase, Remark
 from skyward_nb.providers.aws import boot, key_pairs, rental_records, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
+from skyward_nb.providers.aws.aws_machine import AWSMachine, Rental, machines_of, power_off
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.launch_request import LaunchRequest
-from skyward_nb.providers.aws.machine import AWSMachine, Rental, machines_of, power_off
 from skyward_nb.providers.aws.offer_walk import ZoneAttempt, without
 from skyward_nb.providers.aws.rental_records import (
     MakerProcess,
@@ -24,11 +24,11 @@ from skyward_nb.providers.aws.rental_records import (
 from skyward_nb.providers.aws.sweep import sweep
 from skyward_nb.providers.aws.user_data import SHORTEST
 from skyward_nb.providers.aws.waking import needs_of, woken
-from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.far.host_setup import made_ready
 from skyward_nb.providers.folders import far_root
-from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.provider_protocol import AgentGone, Tell
 from skyward_nb.providers.ssh.private_keys import new_pair
+from skyward_nb.providers.ssh.ssh_line import HostLine
 from skyward_nb.words.errors import AccountError, LaunchError, NothingFits
 from skyward_nb.words.offers import Bill, Offer
 from skyward_nb.words.spec import PoolSpec

@@ -17,16 +17,23 @@ from msgspec.structs import replace
 from skyward_nb.protocol.events import CostChanged, Phase, Remark, Step
 from skyward_nb.providers.aws import boot, key_pairs, quoting, rental_records, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
+from skyward_nb.providers.aws.aws_machine import AWSMachine, machines_of
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.elastic_addresses import release_spare
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.launch_request import LaunchRequest
-from skyward_nb.providers.aws.machine import AWSMachine, machines_of
 from skyward_nb.providers.aws.rental_records import RentalFolder, RentalRecord, RunningInstance
 from skyward_nb.providers.aws.substitutes import bill_of, lasting, offers_alike, share_of
 from skyward_nb.providers.aws.user_data import BOOT, SHORTEST
-from skyward_nb.providers.base import AgentGone, Machine, Readied, ReplacementRequest, Tell, Told
 from skyward_nb.providers.far.host_setup import made_ready
+from skyward_nb.providers.provider_protocol import (
+    AgentGone,
+    Machine,
+    Readied,
+    ReplacementRequest,
+    Tell,
+    Told,
+)
 from skyward_nb.providers.ssh.private_keys import new_pair
 from skyward_nb.words.errors import LaunchError, PoolError, StartError
 from skyward_nb.words.node_log_entry import NodeLogEntry

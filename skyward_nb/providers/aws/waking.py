@@ -21,8 +21,8 @@ from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.protocol.events import CostChanged, Remark, Step
 from skyward_nb.providers.aws import boot, end_timers, rental_records, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
+from skyward_nb.providers.aws.aws_machine import Rental
 from skyward_nb.providers.aws.client import AWSClient
-from skyward_nb.providers.aws.machine import Rental
 from skyward_nb.providers.aws.offer_walk import run_limit
 from skyward_nb.providers.aws.rental_records import (
     MakerProcess,
@@ -32,9 +32,9 @@ from skyward_nb.providers.aws.rental_records import (
 )
 from skyward_nb.providers.aws.stopping import STOPPED, WAKING, run_on, terms_script
 from skyward_nb.providers.aws.user_data import BOOT, LEAST, lease_for
-from skyward_nb.providers.base import Tell
 from skyward_nb.providers.folders import far_root
-from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.provider_protocol import Tell
+from skyward_nb.providers.ssh.ssh_line import HostLine
 from skyward_nb.words.aws_access import LEAST_WARM, AWSAccess
 from skyward_nb.words.errors import LaunchError, StartError
 from skyward_nb.words.offers import Bill, Offer, spell_dollars

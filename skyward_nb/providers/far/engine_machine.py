@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, TypeVar
 
-from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.far.door_machine import DoorMachine
 from skyward_nb.providers.far.far_machine import Opening
+from skyward_nb.providers.provider_protocol import AgentGone, MachineEnded
 
 T = TypeVar("T")
 _ASK_EACH = 3.0

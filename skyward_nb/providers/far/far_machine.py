@@ -17,10 +17,10 @@ import msgspec
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.remote_shell import ScriptResult, ShellGone
 from skyward_nb.protocol.commands import UseEnvironment
-from skyward_nb.providers.base import AgentGone, InstalledEnvironment, Tell
 from skyward_nb.providers.far.host_setup import installed
 from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.host import GONE, NOTE, AgentFailed, AgentStarted, PoolNote
+from skyward_nb.providers.provider_protocol import AgentGone, InstalledEnvironment, Tell
 from skyward_nb.store.byte_streams import ByteStream
 from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.system import login_environment

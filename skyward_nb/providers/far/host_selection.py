@@ -16,9 +16,9 @@ from skyward_nb.bootstrap.machine_facts import MachineFacts, described, probe, s
 from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.bootstrap.requirements import image_of
 from skyward_nb.protocol.events import Phase
-from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.far.login_errors import Unreachable
+from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.words.errors import HostError, HostNotReady
 from skyward_nb.words.mig import is_called
 from skyward_nb.words.node_log_entry import node_log_entries

@@ -27,10 +27,10 @@ from skyward_nb.bootstrap.requirements import image_of
 from skyward_nb.bootstrap.volumes import mount
 from skyward_nb.protocol.commands import UseEnvironment
 from skyward_nb.protocol.events import Phase, Step
-from skyward_nb.providers.base import InstalledEnvironment, Tell
 from skyward_nb.providers.far.host_selection import HealthyHost, choose, note
 from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.far.login_errors import LoginRefused, UnknownKey, Unreachable
+from skyward_nb.providers.provider_protocol import InstalledEnvironment, Tell
 from skyward_nb.words.errors import HostError, HostNotReady
 from skyward_nb.words.image import Image
 from skyward_nb.words.spec import PoolSpec

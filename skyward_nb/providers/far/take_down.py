@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Phase, Remark
-from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.engine_record import EngineRecord
+from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.words.errors import SkyError
 
 R = TypeVar("R", bound=EngineRecord)

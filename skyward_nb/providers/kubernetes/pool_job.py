@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.protocol.events import Phase
-from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.exec_line import ExecLine
 from skyward_nb.providers.far.take_down import EngineFault, taken_down
 from skyward_nb.providers.kubernetes.cluster import (
@@ -32,6 +31,7 @@ from skyward_nb.providers.kubernetes.pod_words import (
     why_never,
     why_no_room,
 )
+from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.words.errors import NodesRefused, StartError
 from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.spec import PoolSpec

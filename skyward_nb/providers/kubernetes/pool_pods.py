@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.far.engine_record import listing_of
 from skyward_nb.providers.far.exec_line import here
 from skyward_nb.providers.far.host_setup import made_ready
@@ -15,6 +14,7 @@ from skyward_nb.providers.kubernetes.pod_machine import PodMachine, line_to
 from skyward_nb.providers.kubernetes.pod_records import PodRecord
 from skyward_nb.providers.kubernetes.pool_job import PoolJob
 from skyward_nb.providers.maker_process import MakerProcess
+from skyward_nb.providers.provider_protocol import AgentGone, Tell
 from skyward_nb.words.errors import HostError, HostNotReady, StartError
 from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.spec import PoolSpec

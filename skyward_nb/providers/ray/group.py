@@ -8,8 +8,8 @@ import time
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Phase
-from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.take_down import taken_down
+from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.providers.ray.group_records import GroupRecord
 from skyward_nb.providers.ray.group_words import (
     CREATED,

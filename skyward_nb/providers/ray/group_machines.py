@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.far.engine_record import listing_of
 from skyward_nb.providers.far.host_setup import made_ready
 from skyward_nb.providers.far.take_down import EngineSweep, end_orphans, swept_first
 from skyward_nb.providers.maker_process import MakerProcess
+from skyward_nb.providers.provider_protocol import AgentGone, Tell
 from skyward_nb.providers.ray.group import NodeGroup
 from skyward_nb.providers.ray.group_records import GroupRecord
 from skyward_nb.providers.ray.group_words import group_name
 from skyward_nb.providers.ray.helper_client import RayHelper
-from skyward_nb.providers.ray.line import RayLine
-from skyward_nb.providers.ray.machine import RayMachine
 from skyward_nb.providers.ray.messages import StartedActor
+from skyward_nb.providers.ray.ray_line import RayLine
+from skyward_nb.providers.ray.ray_machine import RayMachine
 from skyward_nb.words.errors import HostError, HostNotReady, StartError
 from skyward_nb.words.spec import PoolSpec
 

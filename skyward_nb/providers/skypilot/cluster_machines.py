@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from skyward_nb.providers.base import AgentGone, Tell
 from skyward_nb.providers.far.engine_record import listing_of
 from skyward_nb.providers.far.host_setup import made_ready
 from skyward_nb.providers.far.take_down import EngineSweep, end_orphans, swept_first
 from skyward_nb.providers.maker_process import MakerProcess
-from skyward_nb.providers.skypilot.cluster import RentedCluster
+from skyward_nb.providers.provider_protocol import AgentGone, Tell
 from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
 from skyward_nb.providers.skypilot.cluster_request import keep_of
-from skyward_nb.providers.skypilot.machine import RentedHostLine, SkyPilotMachine
+from skyward_nb.providers.skypilot.sky_cluster import RentedCluster
+from skyward_nb.providers.skypilot.skypilot_machine import RentedHostLine, SkyPilotMachine
 from skyward_nb.providers.ssh.dialer import Dialer
 from skyward_nb.words.errors import HostError, HostNotReady, StartError
 from skyward_nb.words.hosts import Host, SSHAccess

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from skyward_nb.bootstrap.remote_shell import unheard
 from skyward_nb.providers.far.take_down import EngineFault
-from skyward_nb.providers.skypilot.answers import (
+from skyward_nb.providers.skypilot.cli_answers import (
     ClusterState,
     NoAnswer,
     cluster_state,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Phase, Remark
-from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.take_down import taken_down
+from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.providers.slurm.batch_script import (
     arguments,
     batch_script,

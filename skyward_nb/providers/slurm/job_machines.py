@@ -7,15 +7,15 @@ import asyncio
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Remark
-from skyward_nb.providers.base import AgentGone, Readied, ReplacementRequest, Tell
 from skyward_nb.providers.far.engine_record import listing_of
 from skyward_nb.providers.far.host_setup import made_ready
 from skyward_nb.providers.far.take_down import swept_first
 from skyward_nb.providers.maker_process import MakerProcess
+from skyward_nb.providers.provider_protocol import AgentGone, Readied, ReplacementRequest, Tell
 from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.job_records import JobRecord
-from skyward_nb.providers.slurm.machine import SlurmMachine, line_to
-from skyward_nb.providers.slurm.sweep import cancel_orphans, controller_of
+from skyward_nb.providers.slurm.job_sweep import cancel_orphans, controller_of
+from skyward_nb.providers.slurm.slurm_machine import SlurmMachine, line_to
 from skyward_nb.words.errors import HostError, HostNotReady, StartError
 from skyward_nb.words.spec import PoolSpec
 

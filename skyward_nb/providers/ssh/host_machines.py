@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.far_machine import FarMachine
 from skyward_nb.providers.far.host_setup import folder_of, made_ready
+from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.ssh.ssh_line import HostLine
 from skyward_nb.words.spec import PoolSpec
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from skyward_nb.providers.aws import rental_records
 from skyward_nb.providers.aws.api_errors import AWSError
-from skyward_nb.providers.aws.machine import AWSMachine, Rental
+from skyward_nb.providers.aws.aws_machine import AWSMachine, Rental
 from skyward_nb.providers.aws.rental_records import (
     CreatedResource,
     LaunchAttempt,
@@ -73,7 +73,7 @@ def pool(tmp_path, monkeypatch):
 
     here, tried = ["198.51.100.1/32"], []
     monkeypatch.setattr(FarMachine, "_opened", opened)
-    monkeypatch.setattr("skyward_nb.providers.aws.machine.callers_for", caller_networks)
+    monkeypatch.setattr("skyward_nb.providers.aws.aws_machine.callers_for", caller_networks)
     return entry, cloud, here, tried
 
 
@@ -113,7 +113,7 @@ def test_who_comes_from_a_new_address_of_two_is_let_in(pool, monkeypatch, order)
     async def both(*_):
         return (new, old)[::order]
 
-    monkeypatch.setattr("skyward_nb.providers.aws.machine.callers_for", both)
+    monkeypatch.setattr("skyward_nb.providers.aws.aws_machine.callers_for", both)
     here[0] = new
     assert connected(cloud) == ["a stream"]
     assert cloud.lets_in == {new, old} and len(tried) == 2

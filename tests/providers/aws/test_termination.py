@@ -7,7 +7,7 @@ import time
 import pytest
 
 from skyward_nb.providers.aws import rental_records, termination
-from skyward_nb.providers.aws.machine import Rental
+from skyward_nb.providers.aws.aws_machine import Rental
 from skyward_nb.providers.aws.rental_records import (
     LaunchAttempt,
     RentalFolder,

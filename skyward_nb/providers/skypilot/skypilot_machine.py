@@ -7,15 +7,15 @@ from typing import TypeVar
 
 from skyward_nb.bootstrap.environment import Environment
 from skyward_nb.bootstrap.remote_shell import ScriptResult, ShellGone
-from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.far.far_machine import Opening
 from skyward_nb.providers.far.host_setup import folder_of
 from skyward_nb.providers.far.keeper import KeptMachine, first, prelude
 from skyward_nb.providers.far.login_errors import Unreachable
-from skyward_nb.providers.skypilot.cluster import RentedCluster
+from skyward_nb.providers.provider_protocol import AgentGone, MachineEnded
 from skyward_nb.providers.skypilot.cluster_request import keep_of
+from skyward_nb.providers.skypilot.sky_cluster import RentedCluster
 from skyward_nb.providers.ssh.dialer import Dialer
-from skyward_nb.providers.ssh.line import HostLine
+from skyward_nb.providers.ssh.ssh_line import HostLine
 from skyward_nb.words.hosts import Host
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from skyward_nb.providers.skypilot.answers import LaunchPlan, advised, chosen_plan, last_words
+from skyward_nb.providers.skypilot.cli_answers import LaunchPlan, advised, chosen_plan, last_words
 from skyward_nb.providers.skypilot.cluster_request import asked, plan_arguments, task
 from skyward_nb.providers.skypilot.sky_program import SkyProgram, SkySilent
 from skyward_nb.words.errors import AccountError, NothingFits

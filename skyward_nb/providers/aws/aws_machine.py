@@ -18,10 +18,10 @@ from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.rental_records import RentalFolder
 from skyward_nb.providers.aws.stopping import NotStopped, stop
 from skyward_nb.providers.aws.user_data import LEASE
-from skyward_nb.providers.base import AgentGone, MachineEnded
 from skyward_nb.providers.far.far_machine import FarMachine, Opening
 from skyward_nb.providers.far.host_setup import folder_of
 from skyward_nb.providers.far.line_protocol import Line
+from skyward_nb.providers.provider_protocol import AgentGone, MachineEnded
 from skyward_nb.words.errors import MissingDependency
 from skyward_nb.words.offers import Bill
 

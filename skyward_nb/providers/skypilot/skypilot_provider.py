@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skyward_nb.providers.base import Tell
+from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
-    from skyward_nb.providers.skypilot.machine import SkyPilotMachine
+    from skyward_nb.providers.skypilot.skypilot_machine import SkyPilotMachine
 
 
 class SkyPilotProvider:

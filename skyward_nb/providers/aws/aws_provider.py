@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from skyward_nb.providers.base import Machine, Readied, ReplacementRequest, Tell
+from skyward_nb.providers.provider_protocol import Machine, Readied, ReplacementRequest, Tell
 from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
-    from skyward_nb.providers.aws.machine import AWSMachine
+    from skyward_nb.providers.aws.aws_machine import AWSMachine
     from skyward_nb.words.offers import Bill, Offer
 
 

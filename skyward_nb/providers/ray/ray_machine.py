@@ -7,7 +7,7 @@ from skyward_nb.providers.far.engine_machine import EngineAllocation, EngineMach
 from skyward_nb.providers.far.host_setup import folder_of
 from skyward_nb.providers.ray.group import NodeGroup
 from skyward_nb.providers.ray.group_words import keep_of
-from skyward_nb.providers.ray.line import RayLine
+from skyward_nb.providers.ray.ray_line import RayLine
 
 
 class RayMachine(EngineMachine):

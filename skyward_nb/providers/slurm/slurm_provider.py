@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from skyward_nb.providers.base import Machine, Readied, ReplacementRequest, Tell
+from skyward_nb.providers.provider_protocol import Machine, Readied, ReplacementRequest, Tell
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
-    from skyward_nb.providers.slurm.machine import SlurmMachine
+    from skyward_nb.providers.slurm.slurm_machine import SlurmMachine
 
 
 class SlurmProvider:

@@ -8,9 +8,9 @@ import time
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import CostChanged, Phase
-from skyward_nb.providers.base import Tell
 from skyward_nb.providers.far.take_down import taken_down
-from skyward_nb.providers.skypilot.answers import (
+from skyward_nb.providers.provider_protocol import Tell
+from skyward_nb.providers.skypilot.cli_answers import (
     LaunchPlan,
     advised,
     chosen_plan,
@@ -20,7 +20,7 @@ from skyward_nb.providers.skypilot.answers import (
 )
 from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
 from skyward_nb.providers.skypilot.cluster_request import launch_arguments
-from skyward_nb.providers.skypilot.quoting import agreed_price, why_too_dear
+from skyward_nb.providers.skypilot.plan_quoting import agreed_price, why_too_dear
 from skyward_nb.providers.skypilot.sky_program import SkyProgram, SkySilent
 from skyward_nb.providers.ssh.host_keys import unpin
 from skyward_nb.words.errors import NodesRefused, NothingFits, StartError
