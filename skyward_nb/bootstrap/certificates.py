@@ -49,8 +49,8 @@ async def trusting(shell: Shell, facts: MachineFacts, ca: str | None) -> dict[st
     try:
         ran = await shell.run(script, data=data, limit=_LIMIT)
     except TimeoutError:
-        why = f"the certificates of ca= could not be put into {facts.cache} in {_LIMIT:.0f} s"
+        why = f"the certificates of ca= could not be copied to {facts.cache} in {_LIMIT:.0f} s"
         raise HostNotReady(shell.name, why) from None
     if ran.code:
-        raise await failure(shell, facts, ran, "the certificates of ca= could not be put there")
+        raise await failure(shell, facts, ran, "the certificates of ca= could not be copied there")
     return dict.fromkeys(_NAMED_BY, final)

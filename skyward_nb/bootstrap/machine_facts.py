@@ -159,10 +159,10 @@ PROBE = f"{_FACTS}{_TOOLS}{_END}"
 
 _LIMIT = 60.0
 _NO_SHELL = {
-    "allows sftp connections only": "its sshd lets this user transfer files, and run nothing (ForceCommand internal-sftp in "
-    "sshd_config): ask whoever runs it for a login that runs programs",
-    "account is currently not available": "this user has no login shell there (nologin in /etc/passwd): ask whoever runs it "
-    "for one, `sudo usermod --shell /bin/bash NAME`, or log in as another user, user=NAME",
+    "allows sftp connections only": "its sshd lets this user transfer files, but run nothing (ForceCommand internal-sftp in "
+    "sshd_config): ask its administrator for a login that runs programs",
+    "account is currently not available": "this user has no login shell there (nologin in /etc/passwd): ask the "
+    "administrator for one, `sudo usermod --shell /bin/bash NAME`, or log in as another user, user=NAME",
 }
 """What is said by what runs in the place of a shell, and what that means."""
 _GPU = re.compile(r"\d+\.[\d.]+, \S")

@@ -98,9 +98,9 @@ def untrusted(address: str, what: str, no_way: str = "") -> str:
     """What to do if the certificate of an address is of no authority that the machine knows."""
     del no_way
     return (
-        f"{what}: the certificate of {host_of(address)} is of no authority that it knows, as where a proxy "
-        "reads TLS. ca=FILE names a file of this machine with the certificate of that proxy's authority, which it "
-        'trusts then; one that is there is named by Image(env={"SSL_CERT_FILE": "/etc/ssl/certs/company.pem"}).'
+        f"{what}: it does not trust the certificate of {host_of(address)} (often a TLS proxy's). Give the certificate of the "
+        "proxy's authority: ca=FILE for a file of this machine, or "
+        'Image(env={"SSL_CERT_FILE": "/etc/ssl/certs/company.pem"}) for a file there.'
     )
 
 

@@ -111,7 +111,10 @@ def open_pool(
     """
     options = for_new_pool(ParsedOptions(pool=stated), known)
     if choose_frameworks is None and AUTO in (options.framework, stated.framework):
-        raise OptionError("framework", "framework=auto goes by what code imports: name one instead")
+        raise OptionError(
+            "framework",
+            "framework=auto needs code whose imports it can read: name a framework instead",
+        )
     choose_frameworks = choose_frameworks or _no_frameworks
     left = _alive(options.pool) if options.pool else None
     if left is None:

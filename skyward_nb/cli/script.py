@@ -1,4 +1,4 @@
-"""A script on every rank of a pool, and how it ended there."""
+"""Runs a script on every rank of a pool, and reports how it ended there."""
 
 from __future__ import annotations
 

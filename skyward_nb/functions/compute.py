@@ -352,6 +352,6 @@ class PoolElsewhere:
             raise AttributeError(name)
         raise PoolError(
             self._name,
-            f"pool {self._name!r} is used on one of its own ranks: calls are sent from the notebook or "
+            f"pool {self._name!r} was called from one of its own ranks: calls are sent from the notebook or "
             "script that made it. Here, call the function itself: f(x).local()",
         )

@@ -138,8 +138,8 @@ class Runner:
             names = ", ".join(dict.fromkeys(run.name for run in held))
             raise PoolError(
                 self.pool.spec.name,
-                f"{count_ranks(stuck.ranks)} {'is' if len(stuck.ranks) == 1 else 'are'} held by "
-                f"{names}, whose values are not being taken: take them all, or .close() it",
+                f"{count_ranks(stuck.ranks)} {'is' if len(stuck.ranks) == 1 else 'are'} still used by "
+                f"{names}, whose values were not all read: read them, or .close() it",
             ) from None
 
     @contextlib.contextmanager

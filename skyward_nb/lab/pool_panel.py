@@ -1,4 +1,4 @@
-"""What the panel shows: each pool of this user, who conducts it, and the words of its ranks."""
+"""The data of the panel: each pool of this user, its client, and the state of its ranks in words."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from skyward_nb.node.connection_table import ConnectionTable
 from skyward_nb.node.exit_causes import ENDED, ExitCauses
 from skyward_nb.node.forge_connection import ForgeConnection
 from skyward_nb.node.forge_messages import ForkRank, RankExited, RankForked, SignalRank
@@ -18,7 +19,6 @@ from skyward_nb.node.gpus import gpu_of
 from skyward_nb.node.memory_watch import MemoryWatch
 from skyward_nb.node.outbox import Outbox
 from skyward_nb.node.rank_connection import RankConnection
-from skyward_nb.node.rank_table import RankTable
 from skyward_nb.node.reserved_ports import ReservedPorts
 from skyward_nb.node.run_record import RunRecord
 from skyward_nb.node.stack_pipe import STACK_SIGNAL
@@ -62,7 +62,7 @@ class LocalRanks:
         self._forge = forge_connection
         self._outbox = outbox
         self._runs = runs
-        self.table: RankTable = RankTable()
+        self.table: ConnectionTable = ConnectionTable()
         self._held = False
         self._one_ended = asyncio.Event()
         self.causes: ExitCauses = ExitCauses()

@@ -1,4 +1,4 @@
-"""The frameworks of a rank: entered at its place, left, and entered anew at another one."""
+"""Enters and leaves the frameworks of a rank, in each generation."""
 
 from __future__ import annotations
 

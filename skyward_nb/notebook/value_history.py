@@ -26,8 +26,8 @@ class ReleasedValue:
 
     def __init__(self, number: int, size: int) -> None:
         self._words = (
-            f"the value of cell {number} ({spell_size(size)}) was let go: of values without a name the "
-            f"notebook keeps the last {spell_size(MOST_BYTES)}; with out=NAME on its line a cell gives one a name"
+            f"the value of cell {number} ({spell_size(size)}) was dropped: the notebook keeps at most "
+            f"{spell_size(MOST_BYTES)} of values without a name. out=NAME on a cell's line gives its value a name"
         )
 
     def __repr__(self) -> str:

@@ -112,7 +112,7 @@ def resources(option: str, text: str) -> tuple[tuple[str, float], ...]:
             raise OptionError(option, f"{option}={text}: write {option}=NAME:AMOUNT, such as TPU:4")
         if name in _OTHER_WAYS:
             raise OptionError(
-                option, f"{option}={text}: {name} is asked for by {_OTHER_WAYS[name]}"
+                option, f"{option}={text}: write {_OTHER_WAYS[name]} to ask for {name}"
             )
         found[name] = float(amount)
     return tuple(found.items())

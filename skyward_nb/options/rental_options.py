@@ -175,7 +175,7 @@ def aws_of(base: AWSAccess | None, asked: PoolOptions) -> AWSAccess:
 
 def _check_no_spot(spec: PoolSpec, access: AWSAccess) -> None:
     if (access.reservation or access.capacity_block) and spec.spot != "no":
-        why = f"spot={spec.spot}: reserved capacity is no spot capacity: leave out one of the two"
+        why = f"spot={spec.spot}: reserved capacity cannot be spot: leave out one of the two"
         raise OptionError("spot", why)
 
 

@@ -86,7 +86,7 @@ def with_slurm(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
     if spec.mig and not (access.gres or access.job or spec.simulate):
         raise OptionError(
             "mig",
-            f"mig={spec.mig}: Slurm gives slices by a name of its own, which only your site knows: gres=gpu:TYPE:N "
+            f"mig={spec.mig}: in Slurm, each site has names of its own for slices: gres=gpu:TYPE:N "
             "(`sinfo -o '%N %G'` lists them)",
         )
     if access.login is not None and access.job == CURRENT:

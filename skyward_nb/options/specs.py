@@ -76,11 +76,11 @@ def spec_of(base: PoolSpec, asked: PoolOptions) -> PoolSpec:
         raise OptionError("partition", "partition cuts GPUs into slices, and needs mig=3g.40gb")
     _check_shares(spec)
     if spec.resume and not spec.checkpoint:
-        raise OptionError("resume", "resume goes on from checkpoint=..., which is missing")
+        raise OptionError("resume", "resume needs a checkpoint to go on from: add checkpoint=...")
     if spec.backend == "nccl" and spec.accelerator is None:
         raise OptionError("backend", "backend=nccl needs GPUs: ask for accelerator=..., or gloo")
     if spec.simulate and spec.accelerator is None:
-        raise OptionError("simulate", "simulate stands in for accelerator=..., which is missing")
+        raise OptionError("simulate", "simulate stands in for GPUs: add accelerator=...")
     uses = uses_of(spec)
     _check_variables(spec, _of_the_place(uses))
     frameworks = {use.name for use in uses}

@@ -40,7 +40,7 @@ OPTION_HINTS = {
     **dict.fromkeys(("cpu", "cores", "num_cpus", "max_cpus", "threads"), _CPUS),
     "device": "accelerator=A100 asks for GPUs, and accelerator=none for ranks on CPU",
     "background": "detach runs the cell in the background",
-    "force": "replace takes down a pool that is up with other options, and makes the new one",
+    "force": "replace takes down the running pool if its options differ, and starts a new one",
 }
 """By a word that is no option: what to write."""
 

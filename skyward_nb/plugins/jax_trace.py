@@ -1,4 +1,4 @@
-"""A trace as JAX's profiler writes it: what of it is communication, and what its processes are.
+"""A trace as JAX's profiler writes it: which parts are communication, and what its processes are.
 
 Pure. An operation of XLA is an event that says its `hlo_op`. On CPUs a collective lasts from its call
 until it is done; on GPUs that is what NCCL's kernels do, and the host only calls them. Source: XLA's

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 2.0
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-_MAY_RUN = "TensorFlow's server of a rank takes connections from all users of the pool's other machines: they could run code as you"
+_MAY_RUN = "every user of the pool's other machines can connect to a rank's TensorFlow server, and so run code as you"
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ def _apart(ended: Sequence[int]) -> str:
 def partial_words(count: int) -> str:
     """What is said of a rank's last steps whose gradients did not all come."""
     steps = "optimizer step" if count == 1 else f"{count} optimizer steps"
-    return f"the GPU may have made its last {steps} with a part of the gradients, since the others never came"
+    return f"the GPU may have made its last {steps} with only part of the gradients: the others never arrived"
 
 
 def _say_once(module: Any, what: str) -> None:

@@ -1,4 +1,4 @@
-"""A trace as PyTorch's profiler writes it: what of it is communication, and made ready to be merged.
+"""A trace as PyTorch's profiler writes it: which parts are communication, and made ready to be merged.
 
 Pure. Sources: `torch/csrc/distributed/c10d/Work.cpp` (ranges of gloo's work), `torch/csrc/
 distributed/c10d/ParamCommsUtils.hpp` (what is recorded of NCCL's), Kineto's `output_json.cpp`.

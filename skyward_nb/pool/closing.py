@@ -125,7 +125,7 @@ class Closing:
         spec = self._context.spec
         self._leave_for(
             f"pool {spec.name!r} cannot be reached: {why}. What runs there goes on for "
-            f"{spec.idle:g} s without us: `%sky attach` brings it back, `%sky down` gives it up."
+            f"{spec.idle:g} s without a client: `%sky attach` brings it back, `%sky down` gives it up."
         )
 
     def refused(self, who: str) -> NoReturn:

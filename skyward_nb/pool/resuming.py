@@ -337,8 +337,8 @@ class Resuming:
         if part.world_size != spec.world_size:
             raise PoolError(
                 spec.name,
-                f"the checkpoint of {at} in {spec.checkpoints} has names of {count_ranks(range(part.world_size))}, and "
-                f"this pool is of {spec.world_size}: ask for as many. {self._advice(chosen)}",
+                f"the checkpoint of {at} in {spec.checkpoints} has names of {count_ranks(range(part.world_size))}, but "
+                f"this pool has {spec.world_size}: start one with as many. {self._advice(chosen)}",
             )
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         if part.python.rpartition(".")[0] != here:

@@ -1,4 +1,4 @@
-"""Work that several pools would do for: the first one that can be had is taken."""
+"""Picks the first of several pools that can be started, for work that each of them would do for."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ def _uneven(outcome: RunOutcome) -> str:
     most = max(counts.values())
     fewer = count_ranks(rank for rank, count in counts.items() if count < most)
     return (
-        f"sky.checkpoint() was called up to {most} time{'s' * (most != 1)}, and less often on {fewer}: what lacks a "
-        "rank's part is no checkpoint, so have all ranks call it"
+        f"sky.checkpoint() was called up to {most} time{'s' * (most != 1)}, but less often on {fewer}: a checkpoint "
+        "needs the part of every rank, so call it on all of them"
     )
 
 

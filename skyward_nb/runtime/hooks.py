@@ -1,8 +1,8 @@
 """Loops of other packages shown as bars, what they log as metrics, and groups of torch that end, with no change to user code.
 
 `installed` patches packages when they are imported, and those that are already, at once. It owns how
-that is done and undone; which methods of which package is said by the modules in `_HOOKS`, which are
-imported no earlier than the package. A package that is not as we know it stays as it is.
+that is done and undone; the modules in `_HOOKS` list the methods of each package, and are imported no earlier
+than the package. A package that is not as we know it stays as it is.
 """
 
 from __future__ import annotations

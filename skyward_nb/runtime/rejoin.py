@@ -87,8 +87,8 @@ def _is_group_there(here: KeptState) -> bool:
         return True
     if here.entries():
         raise RuntimeError(
-            "state was kept for these ranks, and torch has no process group: dist.init_process_group() makes it "
-            "anew, then call sky.rejoin again"
+            "state was kept for these ranks, but torch has no process group: call dist.init_process_group(), "
+            "then sky.rejoin again"
         )
     return False
 

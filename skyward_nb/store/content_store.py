@@ -1,4 +1,4 @@
-"""What a pool does with the content store of a machine, wherever that is."""
+"""The interface of a machine's content store, on this machine or another."""
 
 from __future__ import annotations
 

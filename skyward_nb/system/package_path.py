@@ -1,4 +1,4 @@
-"""Where a Python that is started finds packages beside its own."""
+"""Folders of packages, beside its own, for a Python that is started."""
 
 from __future__ import annotations
 

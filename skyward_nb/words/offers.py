@@ -176,7 +176,7 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         left = max(0.0, end - now)
         return (
-            f"{spell_dollars(spent)} of max_cost={self.max_cost:g} are spent: the machines end in "
+            f"{spell_dollars(spent)} of max_cost={self.max_cost:g} is spent: the machines end in "
             f"{clock(left)}; fetch what you need with %sky pull"
         )
 

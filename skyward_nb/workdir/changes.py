@@ -1,4 +1,4 @@
-"""What has to be done so that the copy of a working folder is as the folder is: decided from entries alone. Pure."""
+"""The changes that make a copy equal to its working folder, from the entries of both. Pure."""
 
 from __future__ import annotations
 

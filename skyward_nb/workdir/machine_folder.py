@@ -1,7 +1,7 @@
 """The copy of a working folder on a machine elsewhere: what it lacks, brought up to date, searched and read.
 
 Beside the copy lies a record of what was sent, and a lock: machines may share a home. New files are complete
-beside it before the first of the old ones goes.
+before the first of the old ones is removed.
 """
 
 from __future__ import annotations

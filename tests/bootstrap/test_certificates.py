@@ -130,7 +130,7 @@ def test_half_a_file_is_not_put_in_place(tmp_path):
             return await shell.run(script, data=data[:-9], **given)
 
     place = tmp_path / "home/.cache/skyward_nb/ca"
-    with pytest.raises(HostNotReady, match="could not be put there"):
+    with pytest.raises(HostNotReady, match="could not be copied there"):
         asyncio.run(trusting(Cut(), facts, str(ca)))
     assert [*place.iterdir()] == []
     asyncio.run(trusting(shell, facts, str(ca)))

@@ -107,7 +107,7 @@ def test_the_version(capsys):
         ("logs nosuch-000000/1", "its output is not on disk"),
         ("check hnag", "did you mean hang?"),
         ("check hang nodes=2", "nodes= is not an option here, only pool= is"),
-        ("check framework=auto", "goes by what code imports"),
+        ("check framework=auto", "needs code whose imports it can read"),
         ("run", "a script is missing"),
         ("run nodes=2", "a script is missing"),
         ("run nodse=2 x.py", "did you mean nodes?"),

@@ -135,7 +135,7 @@ def test_what_may_be_spent_stops_new_work_and_a_pool_that_ended_for_it_is_not_re
     notebook.run(SPEND.format(share=0.9))
     ran = notebook.run("%%sky_remote\nx + 1")
     assert ran.result == "[0] 8"
-    assert "of max_cost=5 are spent: the machines end in" in ran.picture
+    assert "of max_cost=5 is spent: the machines end in" in ran.picture
     assert "are spent" not in notebook.run("%%sky_remote\nx").picture, "it is said once"
     notebook.run(SPEND.format(share=1.1))
     ran = notebook.run("%%sky_remote\nx + 1")

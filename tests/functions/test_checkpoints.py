@@ -76,7 +76,7 @@ def test_calls_go_on_from_it_once_ranks_are_begun_anew(tmp_path):
     [
         ({"checkpoint": "kept"}, "checkpoint=kept: ranks may work in other folders"),
         ({"checkpoint": 3}, "checkpoint=3"),
-        ({"resume": True}, "resume goes on from checkpoint=..., which is missing"),
+        ({"resume": True}, "resume needs a checkpoint to go on from: add checkpoint=..."),
     ],
     ids=["relative", "number", "alone"],
 )

@@ -387,7 +387,7 @@ def test_of_a_recursion_that_is_too_deep_a_few_frames_are_shown(notebook):
         ("nodes=0", "1 or more"),
         ("nodes=four", "whole number"),
         ("pool=new accelerator=A100", "simulate"),
-        ("pool=new simulate", "stands in for accelerator"),
+        ("pool=new simulate", "add accelerator=..."),
         ("pool=new backend=gloo", "framework=torch"),
         ("nodes=2", "pool=NAME"),
         ("ranks=7", "ranks 0 to 3"),

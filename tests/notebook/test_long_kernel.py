@@ -43,14 +43,14 @@ def test_the_oldest_values_without_a_name_are_let_go_and_say_so(fresh):
     later = [large(fresh, number) for number in range(4, 9)]
     shown = fresh.run(f"Out[{first}]").result
     assert shown == fresh.run(f"_{first}").result
-    assert shown.startswith(f"<the value of cell {first} (120 MB) was let go: of values without a")
+    assert shown.startswith(f"<the value of cell {first} (120 MB) was dropped: the notebook keeps")
     assert "out=NAME" in shown
     for reads in (f"Out[{first}][0]", f"Out[{first}].head"):
         refused = fresh.run(reads).error
         assert refused[0] in ("LookupError", "AttributeError") and "out=NAME" in refused[1]
     values = f"[Out[{named}][0][0], also[0][1][0], *(Out[n][0][0] for n in {later[-3:]})]"
     assert re.findall(r"\d\.", fresh.run(values).result) == ["2.", "3.", "6.", "7.", "8."]
-    assert "was let go" in fresh.run(f"Out[{later[0]}]").result
+    assert "was dropped" in fresh.run(f"Out[{later[0]}]").result
     # Of both ranks: kept, also, those that `_`, `__` and `___` have had, and two more.
     assert int(fresh.run(MAPPED).result) <= 2 * (2 + 3 + 2)
 
@@ -72,7 +72,7 @@ def test_values_of_runs_in_the_background_go_with_their_handles_once_they_have_e
         handles.append(large(fresh, number, "detach"))
         assert fresh.run(f"Out[{handles[-1]}].wait()").result == "True"
     large(fresh, 9)
-    assert "was let go" in fresh.run(f"Out[{handles[0]}]").result
+    assert "was dropped" in fresh.run(f"Out[{handles[0]}]").result
     assert fresh.run(f"Out[{running}].status").result == "'running'"
     assert fresh.run(f"Out[{handles[-1]}].result().head[0]").result == "np.float64(4.0)"
 

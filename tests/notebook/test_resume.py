@@ -37,4 +37,4 @@ def test_a_cell_that_is_stopped_at_a_notice_goes_on_on_other_ranks(fresh, tmp_pa
     ran = fresh.run("%%sky_remote checkpoint=/somewhere/else\n1")
     assert "is up with checkpoint=" in ran.traceback
     ran = fresh.run("%sky up pool=other resume")
-    assert "resume goes on from checkpoint=..., which is missing" in ran.stderr
+    assert "resume needs a checkpoint to go on from: add checkpoint=..." in ran.stderr

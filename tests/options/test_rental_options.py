@@ -207,7 +207,7 @@ def test_tags_of_python_may_have_commas():
         ("instance_profile=arn:aws:iam::123456789012:role/x", "no instance profile"),
         ("security_group=sg-0123456789abcdef0 caller=1.2.3.4", "leave out one"),
         ("reservation=cr-0123456789abcdef0", "name both"), ("reservation=night", "cr-0123456789abcdef0"),
-        ("capacity_block=cr-0123456789abcdef0 instance_type=p5.48xlarge zones=us-east-1a spot=auto", "no spot capacity"),
+        ("capacity_block=cr-0123456789abcdef0 instance_type=p5.48xlarge zones=us-east-1a spot=auto", "cannot be spot"),
         ("warm=2h spot=auto", "one-time spot request"), ("warm=5m", "10m at least"), ("warm=31d", "30d at most"), ("warm=soon", "give a time"),
         ("warm=2h capacity_block=cr-0123456789abcdef0 instance_type=p5.48xlarge zones=us-east-1a", "end with it"),
     ],

@@ -178,7 +178,7 @@ def test_while_it_runs_it_is_said_that_most_is_spent():
     bill = Bill(dollars=1.0, began=1000.0, max_cost=1.0)
     view = replace(views.running(), bill=bill, wall=1000.0, now=3000.0)
     (said,) = [each for each in wording.remarks(view) if "of max_cost=1" in each]
-    assert said.startswith("$0.833 of max_cost=1 are spent: the machines end in 10:00")
+    assert said.startswith("$0.833 of max_cost=1 is spent: the machines end in 10:00")
     for other in (replace(view, now=2000.0), replace(view, ended=3000.0)):
         assert not [each for each in wording.remarks(other) if "max_cost" in each]
 

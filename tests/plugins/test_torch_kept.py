@@ -265,7 +265,7 @@ def test_a_step_made_with_a_part_of_its_gradients_goes_to_no_other_rank(two):
     )
     words = ended(two, body).regained["torch"]
     assert (
-        "on rank 0 the GPU may have made its last optimizer step with a part of the gradients"
+        "on rank 0 the GPU may have made its last optimizer step with only part of the gradients"
         in words
     )
     assert "DDP models, their optimizers and schedules are as on rank 1" in words

@@ -196,7 +196,9 @@ def test_a_checkpoint_of_other_ranks_is_refused_and_the_pool_stays(make, place):
         with pytest.raises(PoolError) as caught:
             ran(pool, "x")
         why = caught.value.message
-        assert "has names of ranks 0-1, and this pool is of 3: ask for as many. It has x. " in why
+        assert (
+            "has names of ranks 0-1, but this pool has 3: start one with as many. It has x. " in why
+        )
         assert why.endswith("`%sky restart` begins without them")
         assert why in [each.text for each in told if isinstance(each, Remark)]
         assert [*pool.pids.values()] == pids and not pool.closed

@@ -54,7 +54,7 @@ def test_a_line_and_python_say_the_same():
         ("provider=ray address=-x:1", "address=ray://HOST:10001"),
         ("provider=ray resources=TPU", "resources=NAME:AMOUNT"),
         ("provider=ray resources=TPU:0", "resources=NAME:AMOUNT"),
-        ("provider=ray resources=CPU:2", "CPU is asked for by cpus=4"),
+        ("provider=ray resources=CPU:2", "write cpus=4 to ask for CPU"),
         ("provider=ray partition=gpu", "partition= is about Slurm"),
         ("provider=ray region=us-east-1", "region= is about machines that are rented"),
         ("provider=ray hosts=a", "provider=ray knows no hosts="),

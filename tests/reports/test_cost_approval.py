@@ -147,7 +147,7 @@ def test_a_bill_grows_with_time_and_has_an_end():
     assert bill.words(1000.0 + 1000) == "$3.60 / h, $1.00 so far"
     assert not bill.warning(1000.0 + 1400)
     assert bill.warning(1000.0 + 1500).startswith(
-        "$1.50 of max_cost=1.8 are spent: the machines end"
+        "$1.50 of max_cost=1.8 is spent: the machines end"
     )
 
 

@@ -162,8 +162,8 @@ GO_ON = "models go on; a step is lost"
         (
             outcome(replace(well(0), checkpoints=3), well(1)),
             (
-                "sky.checkpoint() was called up to 3 times, and less often on rank 1: what lacks a rank's part is no "
-                "checkpoint, so have all ranks call it",
+                "sky.checkpoint() was called up to 3 times, but less often on rank 1: a checkpoint needs the "
+                "part of every rank, so call it on all of them",
             ),
         ),
         (outcome(replace(failed(0), checkpoints=3), well(1)), ()),

@@ -124,7 +124,7 @@ def test_sky_slurm_says_the_same_as_the_line():
         ("provider=slurm extra=nice", "'nice' is no argument: write --name=value"),
         ("provider=slurm account='a b'", "'a b' is no name that Slurm may have"),
         ("provider=slurm region=us-east-1", "region= is about machines that are rented"),
-        ("provider=slurm accelerator=A100 mig=3g.20gb", "which only your site knows: gres=gpu:TYPE:N"),
+        ("provider=slurm accelerator=A100 mig=3g.20gb", "each site has names of its own for slices: gres=gpu:TYPE:N"),
         ("provider=slurm job=12 on_preempt=replace", "about a job of the pool's own, and job=12 is not"),
         ("container=x", "container= is about Slurm"),
         ("provider=slurm hosts=a", "provider=slurm knows no hosts="),

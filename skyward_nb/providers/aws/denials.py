@@ -48,14 +48,14 @@ def advice(message: str) -> str:
     match found.kind:
         case "permissions boundary":
             return (
-                f"a permissions boundary{named} {does} {found.action}: a limit set by whoever runs the account, which no policy of "
+                f"a permissions boundary{named} {does} {found.action}: a limit set by the administrator of the account, which no policy of "
                 f"your own widens, docs/aws-policy.json neither. They have to allow {found.action} in the boundary"
                 f"{_boundary_of(found.who)}"
             )
         case "service control" | "resource control":
             return (
                 f"a {found.kind} policy of the organization{named} {does} {found.action}: no policy within the account, nor "
-                "docs/aws-policy.json, changes that. Ask whoever runs AWS Organizations; where it is about regions, types or "
+                "docs/aws-policy.json, changes that. Ask the administrator of the organization; where it is about regions, types or "
                 "tags, region=, instance_type= and tags= choose others"
             )
         case "session":
@@ -65,7 +65,7 @@ def advice(message: str) -> str:
             )
         case "vpc endpoint":
             return (
-                f"the policy of the VPC endpoint{named} that calls go through {does} {found.action}: whoever runs the network "
+                f"the policy of the VPC endpoint{named} that calls go through {does} {found.action}: the administrator of the network "
                 "has to allow it there"
             )
         case "identity-based" if found.is_explicit:

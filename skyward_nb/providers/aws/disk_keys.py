@@ -30,7 +30,7 @@ async def why(cloud: AWSClient, offer: Offer, account: str, fault: AWSError) -> 
     if key.endswith(_OWN):
         return (
             f"{told}. Disks of {offer.region} are encrypted with AWS's own key ({_OWN}), which all may use: if ami= is "
-            "yours, its snapshots may have another key, which these credentials have to be let use, too"
+            "yours, its snapshots may have another key, which these credentials must be allowed to use, too"
         )
     if fault.code == WRONG_KEY:
         return (

@@ -58,7 +58,7 @@ async def image_for(
     if image.get("Platform") == "windows":
         raise AWSError("NotLinux", f"ami={ami} is Windows", "DescribeImages")
     if access.warm is not None and image.get("RootDeviceType") == "instance-store":
-        why = f"warm=: EC2 stops no machine whose root lies on disks within it, as that of ami={ami} does"
+        why = f"warm=: EC2 cannot stop machines whose root is on instance store, as that of ami={ami} is"
         raise AWSError("UnsupportedRoot", why, "DescribeImages")
     root = str(image.get("RootDeviceName") or "/dev/sda1")
     disks = {

@@ -1,4 +1,4 @@
-"""What is told of machines with several network cards. Pure."""
+"""Messages about machines with several network cards. Pure."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _named(
     if wanted is not None and not (_is(found, wanted) and found.gpus >= wanted.count):
         has = f"{found.gpus * found.gpu_part:g} × {found.gpu}" if found.gpu else "no accelerator"
         raise NothingFits(
-            f"instance_type={name} has {has}, and accelerator={wanted} is asked for: leave out one of "
+            f"instance_type={name} has {has}, but you asked for accelerator={wanted}: leave out one of "
             "the two"
         )
     if wanted is not None:
@@ -154,8 +154,8 @@ def _with_accelerator(
         nodes = math.ceil(spec.nodes * wanted.count / most)
         types = tuple(each.name for each in having if each.gpus == most)
         raise NothingFits(
-            f"accelerator={wanted}: a machine has at most {most} of them ({', '.join(types)}): "
-            f"nodes={nodes} accelerator={wanted.name}:{most} has as many in all",
+            f"accelerator={wanted}: one machine has at most {most} of them ({', '.join(types)}): "
+            f"nodes={nodes} accelerator={wanted.name}:{most} gives as many in all",
             nearest=types,
         )
     count = next(each for each in counts if each >= wanted.count)

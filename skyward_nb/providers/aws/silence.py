@@ -54,7 +54,7 @@ def _ways_by(jump: str, machine: RunningInstance) -> list[str]:
 
 
 def _direct_ways(machine: RunningInstance) -> list[str]:
-    named = "name the address from which SSH leaves here, caller=1.2.3.4 (HTTPS may leave by another one)"
+    named = "give the public address of your SSH connections, caller=1.2.3.4 (HTTPS may have another one)"
     if machine.public is None:
         return [
             "that address is private: a VPN, peering or jump=me@bastion must lead there, or jump=ssm (AWS's Session Manager)",

@@ -158,10 +158,10 @@ def refused_words(said: str) -> str:
             f"{match[4]}. Ask for less (nodes=, cpus=, memory=, accelerator=), or end other pods"
         )
     if "must specify" in said:
-        return f"the namespace's quota wants each pod to say what it takes: add cpus= and memory= ({_short(said)})"
+        return f"the namespace's quota requires requests: add cpus= and memory= ({_short(said)})"
     if "violates PodSecurity" in said:
         return (
-            "the namespace wants pods of less right (PodSecurity): name a user that is not root, "
+            "the namespace refuses such pods (PodSecurity): run them as a user that is not root, "
             "pod_overrides={'spec': {'securityContext': {'runAsNonRoot': True, 'runAsUser': 1000}}} "
             f"({_short(said)})"
         )

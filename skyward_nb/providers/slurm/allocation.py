@@ -217,8 +217,8 @@ class Allocation:
         if self._notice < notice_of(None):
             tell(
                 Remark(
-                    f"job {state.job} has {state.left:.0f} s until its time limit: functions of sky.on_preempt are "
-                    f"told at least {self._notice} s before"
+                    f"job {state.job} has {state.left:.0f} s until its time limit: functions registered with sky.on_preempt "
+                    f"are called at least {self._notice} s before"
                 )
             )
 

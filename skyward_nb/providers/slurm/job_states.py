@@ -46,7 +46,7 @@ _ABOUT = (
     (r"(QOS|Assoc).*PerUser.*", "your other jobs use what you are allowed"),
     (
         r"(QOS|Assoc)Grp\w*Minutes\w*",
-        "the time that your account or QOS was given is used up, or would be by this job and those that run: try a shorter "
+        "the time of your account or QOS is used up, or would be by this job and those that run: try a shorter "
         "ttl=, or another account=",
     ),
     (r"(QOS|Assoc).*(Grp|Group).*", "jobs of your account or QOS use what those are allowed"),

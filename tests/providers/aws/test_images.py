@@ -59,7 +59,7 @@ def test_an_image_whose_machines_cannot_be_stopped_is_refused_with_warm():
     stays = AWSAccess(ami="ami-1", warm=7200)
     for root in ("ebs", None):
         asyncio.run(image_for(Shelf(RootDeviceType=root), stays, KIND, "us-east-1"))
-    with pytest.raises(AWSError, match=r"EC2 stops no machine whose root lies on disks within it"):
+    with pytest.raises(AWSError, match=r"EC2 cannot stop machines whose root is on instance store"):
         asyncio.run(image_for(Shelf(RootDeviceType="instance-store"), stays, KIND, "us-east-1"))
     found(RootDeviceType="instance-store")
 

@@ -126,7 +126,7 @@ def test_new_machines_are_cut_and_that_is_said():
         ),
         ("accelerator=V100:8", "p3dn.24xlarge): AWS has no image any more whose driver"),
         ("instance_type=p3dn.24xlarge", "p3dn.24xlarge: AWS has no image any more whose driver"),
-        ("accelerator=A100:16", "nodes=2 accelerator=A100:8 has as many in all"),
+        ("accelerator=A100:16", "nodes=2 accelerator=A100:8 gives as many in all"),
         ("nodes=2 accelerator=A100:12", "nodes=3 accelerator=A100:8"),
         ("accelerator=Trainium", "accelerators of AWS need packages"),
         ("accelerator=MI300X", "accelerators of AMD need packages"),
@@ -184,7 +184,7 @@ def test_a_part_of_a_gpu_is_rented_where_ec2_has_just_this_part():
         ("accelerator=A100:0.5", "EC2 rents L4:0.125.* mig=3g.40gb cuts it"),
         (
             f"accelerator=L4:0.5 instance_type=g6f.large {ami}",
-            "has 0.125 × L4, and accelerator=L4:0.5",
+            "has 0.125 × L4, but you asked for accelerator=L4:0.5",
         ),
     ]:
         with pytest.raises(NothingFits, match=says):

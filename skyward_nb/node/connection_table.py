@@ -8,7 +8,7 @@ from skyward_nb.node.rank_connection import RankConnection
 from skyward_nb.words.info import InstanceInfo
 
 
-class RankTable(dict[int, RankConnection]):
+class ConnectionTable(dict[int, RankConnection]):
     """The ranks that live on this machine; `elsewhere` are those of the pool on other machines."""
 
     elsewhere: frozenset[int] = frozenset()
