@@ -88,7 +88,7 @@ class Agent:
         loop = asyncio.get_running_loop()
         self._forge.open(self._ranks, lambda: self._leave("its forge ended"))
         server = await self._clients.listen(str(self._folder / "agent.sock"))
-        self._values.doors.welcome = self._clients.welcome
+        self._values.direct.welcome = self._clients.welcome
         self._values.listen(loop)
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._signalled_to_end)

@@ -10,12 +10,12 @@ from skyward_nb.store.value_messages import (
     Answer,
     FolderAsk,
     FolderFound,
-    FolderLacks,
     FolderPack,
     FolderQuery,
     FolderSearch,
     FolderUpdate,
     FolderUpdated,
+    MissingContents,
     ValuePacked,
     ValueRefused,
 )
@@ -29,7 +29,7 @@ def answer(ask: FolderAsk, store: BlobStore) -> Answer:
         folder = MachineFolder(copies_root(), ask.key)
         match ask:
             case FolderQuery():
-                return FolderLacks(*folder.lacking(ask.entries))
+                return MissingContents(*folder.lacking(ask.entries))
             case FolderUpdate():
                 return FolderUpdated(folder.update(ask.entries, _contents(store, ask).get))
             case FolderSearch():

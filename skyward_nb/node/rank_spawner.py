@@ -13,7 +13,7 @@ from skyward_nb.node.gpus import devices_of
 from skyward_nb.node.local_ranks import LocalRanks
 from skyward_nb.node.outbox import Outbox
 from skyward_nb.node.reserved_ports import ReservedPorts
-from skyward_nb.node.slices import SlicesLacking, with_slices
+from skyward_nb.node.slices import TooFewSlices, with_slices
 from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.protocol.commands import Fork, UseEnvironment
 from skyward_nb.protocol.events import RankRefused, Step
@@ -63,7 +63,7 @@ class RankSpawner:
         try:
             async with self._one_at_a_time:
                 await self._spawn(order)
-        except SlicesLacking as lack:
+        except TooFewSlices as lack:
             self._refuse(order, lack.message, lack.advice)
         except Exception as error:  # noqa: BLE001 - the client is told whatever it is
             self._refuse(order, f"{type(error).__name__}: {error}", "")

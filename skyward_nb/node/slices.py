@@ -17,7 +17,7 @@ from skyward_nb.system.mig_partition import PartitionFailed, cut
 from skyward_nb.words.mig import GpuCard, advice, is_called, most_of, slices_of, visible_cards
 
 
-class SlicesLacking(Exception):
+class TooFewSlices(Exception):
     """There are fewer slices than ranks; `advice` has the commands that make some."""
 
     def __init__(self, message: str, advice: str) -> None:
@@ -29,7 +29,7 @@ class SlicesLacking(Exception):
 def with_slices(order: Fork, folder: Path) -> dict[int, tuple[PluginUse, ...]]:
     """The plugins of each node; the option `devices` of `mig` has the node's slices, one for each rank.
 
-    Raises `SlicesLacking`. Asking the driver may take a second, and cutting GPUs longer; a cut is
+    Raises `TooFewSlices`. Asking the driver may take a second, and cutting GPUs longer; a cut is
     noted in `folder`.
     """
     nodes = sorted({place.node for place in order.places})
@@ -56,11 +56,11 @@ def _slices(options: dict[str, str], needed: int, folder: Path) -> tuple[str, ..
             here = _partitioned(here, profile, needed, folder)
         except PartitionFailed as error:
             why = advice(here, profile, needed)
-            raise SlicesLacking(f"mig={profile} partition: {error}", why) from None
+            raise TooFewSlices(f"mig={profile} partition: {error}", why) from None
     free = slices_of(here, profile)
     if len(free) < needed:
         why = advice(here, profile, needed) if here else f"There is no {asked}"
-        raise SlicesLacking(f"mig={profile}: there are not enough slices", why)
+        raise TooFewSlices(f"mig={profile}: there are not enough slices", why)
     return free
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 from skyward_nb.node import folder_service
-from skyward_nb.node.client_doors import ClientDoors
+from skyward_nb.node.direct_listeners import DirectListeners
 from skyward_nb.node.peer_agents import PeerAgents, ValueRelay, serve_next
 from skyward_nb.store.blobs import BlobStore, CorruptValue, is_digest
 from skyward_nb.store.reassembly import Reassembly
@@ -72,7 +72,7 @@ class ValueService:
         serve = functools.partial(self._serve, answer=self._answer_neighbour)
         self._neighbours = PeerAgents(folder, serve)
         serve = functools.partial(self._serve, answer=self._answer)
-        self.doors: ClientDoors = ClientDoors(folder, serve)
+        self.direct: DirectListeners = DirectListeners(folder, serve)
         """Ways for clients that come by TCP."""
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -84,7 +84,7 @@ class ValueService:
         serve = functools.partial(self._serve, answer=self._answer)
         loop.add_reader(listener, serve_next, listener, serve)
         self._neighbours.begin(loop)
-        self.doors.begin(loop)
+        self.direct.begin(loop)
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close all connections, and accept no more."""
@@ -92,7 +92,7 @@ class ValueService:
             loop.remove_reader(self._listener)
             self._listener.close()
         self._neighbours.close()
-        self.doors.close()
+        self.direct.close()
         for connection in list(self._streams):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -156,7 +156,7 @@ class ValueService:
     def _meet(self, ask: AdmitPeers) -> Answer:
         try:
             if ask.is_client:
-                return self.doors.open(ask)
+                return self.direct.open(ask)
             return PeersAdmitted(self._neighbours.meet(ask))
         except OSError as error:
             return _refused(error)

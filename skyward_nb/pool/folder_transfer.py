@@ -20,12 +20,12 @@ from skyward_nb.store.blobs import digest_of
 from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.store.value_messages import (
     FolderFound,
-    FolderLacks,
     FolderPack,
     FolderQuery,
     FolderSearch,
     FolderUpdate,
     FolderUpdated,
+    MissingContents,
     ValuePacked,
 )
 from skyward_nb.system.concurrency import run_concurrently
@@ -123,7 +123,7 @@ class FolderTransfer:
 
         def ask(store: RemoteStore, tick: Tick) -> None:
             query = FolderQuery(folder.key, tuple(found.entries.values()))
-            lacks = store.ask_folder(query, FolderLacks, tick)
+            lacks = store.ask_folder(query, MissingContents, tick)
             lacking.update(lacks.contents)
             behind.extend([store] * (not lacks.is_current))
 

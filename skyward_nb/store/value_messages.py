@@ -163,13 +163,13 @@ class SpreadFailures(msgspec.Struct, frozen=True, tag=True):
 
 
 class FolderQuery(msgspec.Struct, frozen=True, tag=True):
-    """Which contents does the copy `key` of a working folder lack for these entries? Answered by `FolderLacks`."""
+    """Which contents does the copy `key` of a working folder lack for these entries? Answered by `MissingContents`."""
 
     key: str
     entries: tuple[FolderEntry, ...]
 
 
-class FolderLacks(msgspec.Struct, frozen=True, tag=True):
+class MissingContents(msgspec.Struct, frozen=True, tag=True):
     """The digests of these contents have to be sent; the copy `is_current` where nothing has to be changed."""
 
     contents: tuple[str, ...]
@@ -238,7 +238,7 @@ Answer = (
     | ValueRefused
     | PeersAdmitted
     | SpreadFailures
-    | FolderLacks
+    | MissingContents
     | FolderUpdated
     | FolderFound
     | ValuePacked

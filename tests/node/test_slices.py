@@ -12,7 +12,7 @@ import pytest
 from gpus import ANSWERS, Nvidia, gpu
 
 from skyward_nb.node.gpus import cards, gpu_of
-from skyward_nb.node.slices import SlicesLacking, with_slices
+from skyward_nb.node.slices import TooFewSlices, with_slices
 from skyward_nb.plugins.plugin_table import find_plugin, uses_of
 from skyward_nb.protocol.commands import Fork
 from skyward_nb.system.nvidia_smi import read_cards
@@ -145,7 +145,7 @@ def test_only_gpus_of_the_name_and_only_visible_ones_count(nvidia, tmp_path, mon
 
 def test_too_few_slices_are_refused_with_what_to_type(nvidia, tmp_path):
     nvidia.have(gpu(0, "3g.40gb"))
-    with pytest.raises(SlicesLacking) as refused:
+    with pytest.raises(TooFewSlices) as refused:
         with_slices(fork(mig="3g.40gb"), tmp_path)
     assert "not enough slices" in refused.value.message
     assert "sudo nvidia-smi mig -i 0 -cgi 3g.40gb -C" in refused.value.advice
@@ -159,7 +159,7 @@ def test_other_pools_are_left_as_they_are(tmp_path):
 
 def test_no_gpu_is_cut_unless_it_is_asked_for(nvidia, tmp_path):
     nvidia.have(gpu(0, mig="Disabled"))
-    with pytest.raises(SlicesLacking):
+    with pytest.raises(TooFewSlices):
         with_slices(fork(mig="3g.40gb"), tmp_path)
     assert nvidia.asked() == []
     with_slices(fork(mig="3g.40gb", partition=True), tmp_path)

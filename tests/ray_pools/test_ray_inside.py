@@ -26,7 +26,7 @@ if __name__ == "__main__":
     pool.start(lambda _: None)
     large = os.urandom(3 << 20)
     back = values(pool, "big[::-1]", {"big": large}) == [large[::-1]] * 2
-    doors = [machine._door for machine in pool.context.generations.machines]
+    doors = [machine._direct for machine in pool.context.generations.machines]
     by_door = [door._tls is not None and not door._shut_until for door in doors]
     cells = [values(pool, f"{number}") for number in range(20)]
     pool.close()

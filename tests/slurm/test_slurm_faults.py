@@ -25,7 +25,7 @@ from sshds import sshd
 from waiting import until
 
 from skyward_nb.protocol.events import Output
-from skyward_nb.providers.far.agent_door import AgentDoor
+from skyward_nb.providers.far.direct_connection import DirectConnection
 from skyward_nb.providers.folders import sweep
 from skyward_nb.providers.slurm.login_node import over_login
 from skyward_nb.words.errors import PoolError, SkyError, StartError
@@ -206,7 +206,7 @@ def relays_killed(scene):
 
 def doors_cut(scene):
     """The connections of TCP to all agents."""
-    doors = [each._door for each in scene.pool.context.generations.machines]
+    doors = [each._direct for each in scene.pool.context.generations.machines]
     ports = {port for door in doors for _, port in door._admitted.commands}
     found = [
         each
@@ -249,7 +249,7 @@ def goes_on(pool, job, cluster, before, fault):
 def test_what_does_not_end_a_pool_loses_nothing(slurm, cluster, no_leaks, monkeypatch, fault):
     if fault in BY_SRUN:
         for way in ("commands", "values"):
-            monkeypatch.setattr(AgentDoor, way, _shut)
+            monkeypatch.setattr(DirectConnection, way, _shut)
     pool = slurm()
     pool.start(lambda _: None)
     job = pool.context.generations.machines[0].allocation.record.job

@@ -14,7 +14,7 @@ from sshds import sshd
 from waiting import until
 
 from skyward_nb.protocol.events import Output, Phase, Step
-from skyward_nb.providers.far.agent_door import AgentDoor
+from skyward_nb.providers.far.direct_connection import DirectConnection
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.slurm.login_node import over_login
 from skyward_nb.words.errors import PoolError, StartError
@@ -225,8 +225,8 @@ async def _shut(_door, _asking):
 
 
 def test_where_tcp_to_nodes_is_shut_srun_carries_all(slurm, cluster, monkeypatch):
-    monkeypatch.setattr(AgentDoor, "commands", _shut)
-    monkeypatch.setattr(AgentDoor, "values", _shut)
+    monkeypatch.setattr(DirectConnection, "commands", _shut)
+    monkeypatch.setattr(DirectConnection, "values", _shut)
     pool = slurm()
     pool.start(lambda _: None)
     large = os.urandom(3 << 20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, TypeVar
 
-from skyward_nb.providers.far.door_machine import DoorMachine
+from skyward_nb.providers.far.direct_machine import DirectMachine
 from skyward_nb.providers.far.far_machine import Opening
 from skyward_nb.providers.provider_protocol import AgentGone, MachineEnded
 
@@ -25,7 +25,7 @@ class EngineAllocation(Protocol):
         ...
 
 
-class EngineMachine(DoorMachine):
+class EngineMachine(DirectMachine):
     """A machine of an allocation that all machines of the pool share."""
 
     given: EngineAllocation

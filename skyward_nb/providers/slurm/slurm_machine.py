@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from skyward_nb.bootstrap.environment import Environment
-from skyward_nb.providers.far.agent_door import ThroughFor
+from skyward_nb.providers.far.direct_connection import ThroughFor
 from skyward_nb.providers.far.engine_machine import EngineAllocation, EngineMachine
 from skyward_nb.providers.far.exec_line import ArgvFor, ExecLine
 from skyward_nb.providers.far.host_setup import folder_of

@@ -29,7 +29,7 @@ _TURN = 512 << 10
 _STEP = 1 << 20
 
 
-class _Pour:
+class _IncomingValue:
     """Bytes handed over as they arrive: `left` are still to come, `fresh` are not reported yet."""
 
     def __init__(self, length: int, into: Callable[[memoryview], None]) -> None:
@@ -56,7 +56,7 @@ class ValueChannel(ChannelSession):
         self._came: deque[memoryview] = deque()
         self._came_size = 0
         self._is_paused = False
-        self._pour: _Pour | None = None
+        self._pour: _IncomingValue | None = None
         self._has_heard_all = False
         self._is_over = False
         """The channel has ended in both directions."""
@@ -238,7 +238,7 @@ class ValueChannel(ChannelSession):
     def pour(self, length: int, into: Callable[[memoryview], None]) -> None:
         """Hand over the next bytes as they arrive; those that wait, at once."""
         with self._changed:
-            pour = self._pour = _Pour(length, into)
+            pour = self._pour = _IncomingValue(length, into)
             for part in self._taken(length):
                 pour.into(part)
                 pour.left -= len(part)

@@ -1,7 +1,7 @@
 """Other ways to the agent: TLS at private addresses of its machine, each for one client that has told it a key.
 
 An engine's own commands (srun) carry a client's line slowly, and each is a step of the job. Where TCP is let through, a
-client that came by them opens a door for itself, and commands and values go by it.
+client that came by them has the agent listen for it alone, and commands and values go that way.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from skyward_nb.store.pool_key import MutualTLS
 from skyward_nb.store.value_messages import Address, AdmitPeers, PeersAdmitted
 
 _MOST = 4
-"""Doors that stay open; one by which a client is here stays in any case."""
+"""Clients whose listeners stay open; those of a client that is here stay in any case."""
 _HANDSHAKE_LIMIT = 4.0
 _OPEN_LIMIT = 4.0
 
 
-class ClientDoors:
-    """Doors for clients; `serve` gets each stream for values, in a thread of its own.
+class DirectListeners:
+    """Listeners for clients; `serve` gets each stream for values, in a thread of its own.
 
     `welcome` makes the agent's end of a line, on the loop.
     """
@@ -33,7 +33,7 @@ class ClientDoors:
         self._folder = folder
         self._serve = serve
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._doors: list[_Door] = []
+        self._opened: list[_Opened] = []
         self.welcome: Callable[[], ClientConnection] | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -46,38 +46,38 @@ class ClientDoors:
         values = PeerAgents(self._folder, self._serve)
         values.begin(self._loop)
         tls = MutualTLS(ask.key, self._folder, ask.other)
-        door = _Door(values)
+        opened = _Opened(values)
         try:
             found = values.meet(ask)
             if self.welcome is not None:
-                door.listeners = private_listeners(ask.hosts)
-            entering = self._listen(door, tls, self.welcome)
+                opened.listeners = private_listeners(ask.hosts)
+            entering = self._listen(opened, tls, self.welcome)
             coming = asyncio.run_coroutine_threadsafe(entering, self._loop)
             try:
                 return PeersAdmitted(found, coming.result(_OPEN_LIMIT))
             except TimeoutError:
-                raise TimeoutError("the agent has no time to open a door") from None
+                raise TimeoutError("the agent has no time to open a listener") from None
             finally:
                 coming.cancel()
         except BaseException:
-            self._loop.call_soon_threadsafe(self._drop, door)
+            self._loop.call_soon_threadsafe(self._drop, opened)
             raise
 
     async def _listen(
-        self, door: _Door, tls: MutualTLS, welcome: Callable[[], ClientConnection] | None
+        self, opened: _Opened, tls: MutualTLS, welcome: Callable[[], ClientConnection] | None
     ) -> tuple[Address, ...]:
-        """Serve the door's listeners, and keep it; their addresses. Nothing of a door that was given up."""
+        """Serve these listeners, and keep them; their addresses. None if they were given up."""
         loop = asyncio.get_running_loop()
 
         def connected() -> ClientConnection:
             assert welcome is not None
             line = welcome()
-            door.lines.add(line)
+            opened.lines.add(line)
             return line
 
         found: list[Address] = []
-        while door.listeners and not door.is_closed:
-            listener = door.listeners[0]
+        while opened.listeners and not opened.is_closed:
+            listener = opened.listeners[0]
             host, port, *_ = listener.getsockname()
             tune(listener)  # connections have what their listener has
             server = await loop.create_server(
@@ -87,36 +87,36 @@ class ClientDoors:
                 ssl_handshake_timeout=_HANDSHAKE_LIMIT,
                 start_serving=False,  # it would wait for that, and nobody could close it meanwhile
             )
-            door.servers.append(server)
-            door.listeners.remove(listener)
+            opened.servers.append(server)
+            opened.listeners.remove(listener)
             found.append((host, port))
             await server.start_serving()
-        if not door.is_closed:
-            self._keep(door)
+        if not opened.is_closed:
+            self._keep(opened)
         return tuple(found)
 
-    def _drop(self, door: _Door) -> None:
-        """Close a door of which its client was not told."""
-        door.close()
-        if door in self._doors:
-            self._doors.remove(door)
+    def _drop(self, opened: _Opened) -> None:
+        """Close listeners of which their client was not told."""
+        opened.close()
+        if opened in self._opened:
+            self._opened.remove(opened)
 
-    def _keep(self, door: _Door) -> None:
+    def _keep(self, opened: _Opened) -> None:
         """Keep it with the others; the oldest ones by which nobody is here any more are closed."""
-        unused = [each for each in self._doors if not each.is_used]
-        for each in unused[: max(0, len(self._doors) + 1 - _MOST)]:
-            self._doors.remove(each)
+        unused = [each for each in self._opened if not each.is_used]
+        for each in unused[: max(0, len(self._opened) + 1 - _MOST)]:
+            self._opened.remove(each)
             each.close()
-        self._doors.append(door)
+        self._opened.append(opened)
 
     def close(self) -> None:
         """Let nobody in any more."""
-        for door in self._doors:
-            door.close()
-        self._doors.clear()
+        for opened in self._opened:
+            opened.close()
+        self._opened.clear()
 
 
-class _Door:
+class _Opened:
     """Where one client comes in."""
 
     def __init__(self, values: PeerAgents) -> None:

@@ -15,15 +15,15 @@ import pytest
 from leaks import leaves_nothing
 from waiting import until
 
-from skyward_nb.node.client_doors import ClientDoors
+from skyward_nb.node.direct_listeners import DirectListeners
 from skyward_nb.node.peer_agents import private_listeners
 from skyward_nb.pool.link import Link
 from skyward_nb.protocol.commands import Ping, QueryStatus, Stop
 from skyward_nb.protocol.events import AgentStatus, Pong
 from skyward_nb.protocol.frames import FrameError, event_frames, frame
 from skyward_nb.protocol.message_parts import Client
-from skyward_nb.providers.far.agent_door import AgentDoor
-from skyward_nb.providers.far.door_machine import DoorMachine
+from skyward_nb.providers.far.direct_connection import DirectConnection
+from skyward_nb.providers.far.direct_machine import DirectMachine
 from skyward_nb.providers.far.tls_stream import carried_by_tls
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.providers.loop_thread import LOOP
@@ -62,7 +62,7 @@ def door(machine):
     do(made.close())
 
 
-class Door(AgentDoor):
+class Door(DirectConnection):
     """What a client makes for itself; a machine on this one is asked at its own socket."""
 
     def __init__(self, machine):
@@ -200,7 +200,9 @@ def test_a_door_that_nobody_answers_at_is_no_way_and_is_not_tried_again_at_once(
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # nothing listens there
         nowhere = PeersAdmitted((held.getsockname(),), (held.getsockname(),))
-        monkeypatch.setattr("skyward_nb.providers.far.agent_door.request", lambda *_: nowhere)
+        monkeypatch.setattr(
+            "skyward_nb.providers.far.direct_connection.request", lambda *_: nowhere
+        )
         assert do(door.commands()) is None
         assert do(door.values()) is None
         assert door.asked == 1
@@ -210,21 +212,22 @@ def test_an_agent_that_knows_no_such_way_is_reached_as_before(machine, monkeypat
     door = Door(machine)
     found = admitted(machine, new_key())
     monkeypatch.setattr(
-        "skyward_nb.providers.far.agent_door.request", lambda *_: PeersAdmitted(found.addresses)
+        "skyward_nb.providers.far.direct_connection.request",
+        lambda *_: PeersAdmitted(found.addresses),
     )
     assert do(door.commands()) is None
 
 
 def test_an_engine_that_does_not_answer_is_not_waited_for_long(monkeypatch):
     """Neither one that opens no stream, nor one whose stream is silent."""
-    monkeypatch.setattr("skyward_nb.providers.far.agent_door._ASK_LIMIT", 0.05)
+    monkeypatch.setattr("skyward_nb.providers.far.direct_connection._ASK_LIMIT", 0.05)
     near, far = socket.socketpair()
 
     async def silent():
         return near
 
     for asking in (asyncio.Event().wait, silent):
-        assert do(AgentDoor("m").values(asking)) is None
+        assert do(DirectConnection("m").values(asking)) is None
     while far.recv(1 << 16):
         """It was asked, and is hung up on."""
     far.close()
@@ -241,8 +244,8 @@ class Clock:
 
 
 def test_a_slow_engine_is_asked_again_soon_and_has_more_time_then(machine, monkeypatch):
-    monkeypatch.setattr("skyward_nb.providers.far.agent_door.time", clock := Clock())
-    door = AgentDoor(machine.name)
+    monkeypatch.setattr("skyward_nb.providers.far.direct_connection.time", clock := Clock())
+    door = DirectConnection(machine.name)
     asked = []
 
     async def never():
@@ -277,7 +280,7 @@ def test_an_address_that_an_agent_named_before_is_asked_for_anew_soon(
     machine, monkeypatch, tmp_path
 ):
     """As after a while in which the agent has let the client's key go."""
-    monkeypatch.setattr("skyward_nb.providers.far.agent_door.time", clock := Clock())
+    monkeypatch.setattr("skyward_nb.providers.far.direct_connection.time", clock := Clock())
     door = Door(machine)
     do(door.values()).close()
     door._tls = MutualTLS(new_key(), tmp_path)
@@ -302,8 +305,8 @@ def test_a_door_is_asked_for_over_the_connection_of_that_time(monkeypatch):
     async def values(_door, asking):
         return await asking()
 
-    monkeypatch.setattr(AgentDoor, "values", values)
-    made = DoorMachine("p", "f", 0, Line())
+    monkeypatch.setattr(DirectConnection, "values", values)
+    made = DirectMachine("p", "f", 0, Line())
     for over in (1, 2):
         made._runtime = f"/run{over}"
         do(made._way("values.sock", over)).close()
@@ -314,13 +317,13 @@ def test_a_door_is_asked_for_over_the_connection_of_that_time(monkeypatch):
 @pytest.fixture
 def doors(tmp_path, monkeypatch):
     """An agent's doors, and all listeners that they have made."""
-    made, listeners = ClientDoors(tmp_path, lambda _: None), []
+    made, listeners = DirectListeners(tmp_path, lambda _: None), []
 
     def noted(hosts=()):
         listeners.extend(found := private_listeners(hosts))
         return found
 
-    monkeypatch.setattr("skyward_nb.node.client_doors.private_listeners", noted)
+    monkeypatch.setattr("skyward_nb.node.direct_listeners.private_listeners", noted)
     monkeypatch.setattr("skyward_nb.node.peer_agents.private_listeners", noted)
     made.begin(LOOP.loop)
     made.welcome = lambda: None
@@ -340,13 +343,13 @@ def test_a_door_that_cannot_be_opened_leaves_no_listener(doors, monkeypatch):
         made.open(AdmitPeers("me", new_key(), is_client=True))
     assert len(listeners) >= 2
     until(lambda: all(each.fileno() < 0 for each in listeners))
-    assert not made._doors
+    assert not made._opened
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["busy before", "busy in between"])
 def test_a_door_whose_client_was_refused_meanwhile_leaves_no_listener(doors, monkeypatch, is_late):
     made, listeners = doors
-    monkeypatch.setattr("skyward_nb.node.client_doors._OPEN_LIMIT", 0.05)
+    monkeypatch.setattr("skyward_nb.node.direct_listeners._OPEN_LIMIT", 0.05)
     goes_on = threading.Event()
     if is_late:
         real = asyncio.Server.start_serving
@@ -363,7 +366,7 @@ def test_a_door_whose_client_was_refused_meanwhile_leaves_no_listener(doors, mon
     assert len(listeners) >= 2
     goes_on.set()
     until(lambda: all(each.fileno() < 0 for each in listeners))
-    assert not made._doors
+    assert not made._opened
 
 
 # ── the stream ──────────────────────────────────────────────────────────────────────────

@@ -41,7 +41,7 @@ Asking = Callable[[], Awaitable[socket.socket | ByteStream]]
 """Opens a stream to the agent by its engine."""
 
 
-class AgentDoor:
+class DirectConnection:
     """The agent of the machine `name`, by TCP from here, or `through` a command."""
 
     def __init__(self, name: str, through: ThroughFor | None = None) -> None:
