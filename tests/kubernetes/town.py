@@ -24,6 +24,9 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+from skyward_nb.pool.pool import Pool
+from skyward_nb.protocol.events import Phase
+
 BIN = Path(
     os.environ.get("SKYWARD_KUBERNETES_BIN")
     or Path(__file__).resolve().parents[2] / "build" / "kubernetes" / "bin"
@@ -99,8 +102,14 @@ class Town:
         """A kubectl that reaches the cluster's namespace, as a laptop's reaches a cluster."""
         real = shutil.which("kubectl", path=PATH)
         script = self.folder / "bin" / "kubectl"
-        script.write_text(f'#!/bin/sh\nexec nsenter --net=/proc/{self.pid}/ns/net -- {real} "$@"\n')
+        noted = f'case " $* " in *" exec "*) echo "$*" >>{self.folder}/execs ;; esac'
+        run = f'exec nsenter --net=/proc/{self.pid}/ns/net -- {real} "$@"'
+        script.write_text(f"#!/bin/sh\n{noted}\n{run}\n")
         script.chmod(0o755)
+
+    def execs(self, pod: str) -> int:
+        """How often `kubectl exec` was begun for a pod."""
+        return sum(f" {pod} " in line for line in (self.folder / "execs").read_text().splitlines())
 
     # ── its daemons ─────────────────────────────────────────────────────────────────────
 
@@ -303,6 +312,16 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     def is_empty(self) -> bool:
         """Whether there is neither a Job nor a pod."""
         return not self.things()
+
+
+def phases(events: list[object]) -> list[str]:
+    """What a pool says that it does."""
+    return [each.text for each in events if isinstance(each, Phase) and each.text]
+
+
+def pods_of(pool: Pool) -> list[str]:
+    """The names of a pool's pods, in the order of nodes."""
+    return [machine.name for machine in pool.context.generations.machines]
 
 
 def overrides(extra: dict[str, object] | None = None) -> dict[str, object]:
