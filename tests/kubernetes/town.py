@@ -391,10 +391,10 @@ def _remove_groups(mark: str) -> None:
     """Remove the control groups of containers, which outlive their namespace."""
     root = Path("/sys/fs/cgroup")
     for parent in (*root.glob("*/k8s.io"), *root.glob("*/kubepods")):
-        for folder in sorted(parent.rglob("*"), reverse=True):
-            if folder.is_dir():
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
+        # Another cluster of this machine may remove some of them just now.
+        for folder, _, _ in os.walk(parent, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
         with contextlib.suppress(OSError):
             parent.rmdir()
 

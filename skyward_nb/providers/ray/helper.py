@@ -385,13 +385,8 @@ def main(address: str) -> None:
         print(json.dumps(words), file=say, flush=True)
         os._exit(1)
     at = address if "://" in address else ray.get_runtime_context().gcs_address
-    words = {
-        "type": "ready",
-        "ray": ray.__version__,
-        "python": sys.version.split()[0],
-        "cluster": at,
-    }
-    print(json.dumps(words), file=say, flush=True)
+    words = {"ray": ray.__version__, "python": sys.version.split()[0], "cluster": at}
+    print(json.dumps({"type": "ready", **words}), file=say, flush=True)
     loop = asyncio.new_event_loop()
     helper = Helper(ray)
     threading.Thread(target=_requests, args=(control, loop, helper), daemon=True).start()
