@@ -47,14 +47,14 @@ def test_a_pool_of_the_cluster_that_auto_led_to_is_found_there(on_ray, cluster, 
     os.kill(helper._process.pid, signal.SIGKILL)
     assert values(pool, "1") == [1, 1]
     pool.leave()
-    (record,) = GroupRecord.every()
+    record = GroupRecord.find(pool.pool_id)
     assert (record.access.address, record.cluster) == ("auto", cluster.address)
     again = found(pool)
     again.attach(lambda _: None)
     assert values(again, "2") == [2, 2]
     again.close()
     assert not cluster.groups()
-    assert not GroupRecord.every()
+    assert GroupRecord.find(pool.pool_id) is None
 
 
 def test_on_a_node_of_the_cluster_commands_and_values_go_by_tcp(on_ray, cluster, monkeypatch):

@@ -85,7 +85,11 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[RayMachine, ...]:
 async def sweep_groups(address: str | None = None) -> EngineSweep:
     """Remove the groups of pools that nobody can find; of one cluster where its address is given."""
     return await end_orphans(
-        [each for each in GroupRecord.every() if address in (None, each.access.address)],
+        [
+            each
+            for each in GroupRecord.every()
+            if address in (None, each.access.address, each.cluster)
+        ],
         lambda record: f"placement group {group_name(record.pool_id)}",
         lambda record: NodeGroup(record, RayHelper(record.access, record.cluster)).end_orphan(),
     )
