@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from skyward_nb.pool.pool import Pool
 
 pytest_plugins = ["durations"]
+pytest.register_assert_rewrite("engine_pools")
 
 # No timed assertion in a test: machines are busy.
 hypothesis.settings.register_profile("untimed", deadline=None)

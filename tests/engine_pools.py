@@ -18,7 +18,7 @@ from skyward_nb.pickling.payload import unpack
 from skyward_nb.picture.page import as_html
 from skyward_nb.picture.text import as_text
 from skyward_nb.pool import registry
-from skyward_nb.protocol.events import Phase, Telemetry
+from skyward_nb.protocol.events import Phase, Progress, Telemetry, Waited
 from skyward_nb.view.folding import fold
 from skyward_nb.view.run_view import RankView, RunView
 from skyward_nb.words.errors import PoolError
@@ -70,7 +70,12 @@ def _shown_here(size):
 
 
 def _drawn(pool, outcome, events):
-    told = [each for each in events if not isinstance(each, (Phase, Telemetry))]
+    # What was measured differs from run to run: a bar says its rate once it takes 50 ms, which three turns may here.
+    told = [
+        replace(each, seconds=0.0) if isinstance(each, Progress) else each
+        for each in events
+        if not isinstance(each, (Phase, Telemetry, Waited))
+    ]
     view = fold(RunView(ranks={rank: RankView() for rank in pool.ranks}), *told)
     view = replace(view, state="failed", ended=1.0)
     errors = [(each.rank, each.failure.type_name, each.failure.message) for each in outcome.failed]

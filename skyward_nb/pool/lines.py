@@ -339,12 +339,15 @@ class Lines:
     # ── lines that are cut ──────────────────────────────────────────────────────────────
 
     def _open(self, link: Link, connection: socket.socket) -> None:
+        """Use a connection; one that has ended meanwhile is a line that is cut."""
         with self._lock:
+            link.heard, link.is_asked = time.monotonic(), False
             try:
                 link.open(connection)
-            finally:
-                link.heard, link.is_asked = time.monotonic(), False
-            self._board.add(link)
+            except LinkLost as lost:
+                self._lost(lost)
+            else:
+                self._board.add(link)
 
     def _lost(self, lost: LinkLost) -> None:
         """Close a line that is cut, and note since when."""
@@ -387,8 +390,6 @@ class Lines:
             self._end(link)
             self._early.extend(came_of_it)
             watch(Phase(""))
-        except LinkLost as lost:
-            self._lost(lost)
         except OSError as error:
             cut.due = time.monotonic() + _RETRY
             cut.why = f"{link.machine} cannot be reached: {error.strerror or error}"

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from engine_pools import does_as_one_of_this_machine, found_after_its_notebook_was_killed
-from kubernetes.town import IMAGE, NODES, SLOW_END, overrides
+from kubernetes.town import IMAGE, SLOW_END, overrides, phases, pods_of
 from msgspec.structs import replace
 from pools import found, request, values
 from waiting import until
@@ -33,16 +33,8 @@ pytestmark = pytest.mark.extensive
 _DOCS = Path(__file__).parents[2] / "docs" / "howto" / "kubernetes.md"
 
 
-def phases(events):
-    return [each.text for each in events if isinstance(each, Phase) and each.text]
-
-
 def printed(events):
     return "".join(each.text for each in events if isinstance(each, Output))
-
-
-def pods_of(pool):
-    return [machine.name for machine in pool.context.generations.machines]
 
 
 def once_begun(act):
@@ -60,37 +52,6 @@ def once_begun(act):
 _SLEEPS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
 # ── what runs there ─────────────────────────────────────────────────────────────────────
-
-_WHERE = """
-import os, socket
-def status(word):
-    return next(line.split()[1] for line in open('/proc/self/status') if line.startswith(word))
-(os.environ['RANK'], socket.gethostname(), status('CapEff'), status('NoNewPrivs'), status('Seccomp'),
- os.path.exists('/var/run/secrets/kubernetes.io'), os.environ.get('SKYWARD_SECRET'),
- os.statvfs('/dev/shm').f_blocks * os.statvfs('/dev/shm').f_frsize > 64 << 20,
- open('/proc/1/cmdline').read().split(chr(0))[0])
-"""
-
-
-def test_a_pool_comes_up_on_its_nodes_and_nothing_is_left(kubernetes, cluster, monkeypatch):
-    monkeypatch.setenv("SKYWARD_SECRET", "hunter2")
-    pool, events = kubernetes(ranks_per_node=2), []
-    pool.start(events.append)
-    assert phases(events)[0] == "asking Kubernetes for pods"
-    pods = pods_of(pool)
-    placed = json.loads(cluster.say("get", "pods", "-o", "json"))["items"]
-    assert sorted(each["spec"]["nodeName"] for each in placed) == [*NODES]
-    told = values(pool, _WHERE)
-    assert [each[0] for each in told] == ["0", "1", "2", "3"]
-    assert [each[1] for each in told] == [pods[0], pods[0], pods[1], pods[1]]
-    # No capability, no way to more rights, no token, none of the notebook's variables; room in /dev/shm.
-    assert {each[2:] for each in told} == {("0" * 16, "1", "2", False, None, True, "/bin/sh")}
-    large = os.urandom(3 << 20)
-    assert values(pool, "big[::-1]", {"big": large}) == [large[::-1]] * 4
-    pool.close()
-    assert cluster.is_empty()
-    assert not pool.closing.may_run
-    assert not PodRecord.every()
 
 
 def test_an_exec_that_is_cut_is_made_anew_in_mid_run(kubernetes, cluster):
@@ -334,6 +295,7 @@ def test_a_pool_that_nobody_comes_back_to_ends_its_job(kubernetes, cluster):
     )
     with pytest.raises(PoolError, match=r"gone|ended"):
         found(pool).attach(lambda _: None)
+    until(cluster.is_empty, SLOW_END, cluster.pods)  # by ttlSecondsAfterFinished: nobody deletes it
 
 
 # ── rights ──────────────────────────────────────────────────────────────────────────────

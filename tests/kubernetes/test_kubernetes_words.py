@@ -194,7 +194,7 @@ def test_an_old_server_gets_a_plain_job():
 
 def test_resources_are_limits_unless_more_may_be_had():
     exact = main_of(made("provider=kubernetes accelerator=H100:8 cpus=16 memory=0.5"))["resources"]
-    whole = {"cpu": "16", "memory": "512Mi", "nvidia.com/gpu": 8}
+    whole = {"cpu": "16", "memory": "512Mi", "nvidia.com/gpu": "8"}
     assert exact == {"requests": whole, "limits": whole}
     more = main_of(made("provider=kubernetes cpus=16+ memory=64+"))["resources"]
     assert more == {"requests": {"cpu": "16", "memory": "65536Mi"}}

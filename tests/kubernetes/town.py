@@ -24,6 +24,9 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+from skyward_nb.pool.pool import Pool
+from skyward_nb.protocol.events import Phase
+
 BIN = Path(
     os.environ.get("SKYWARD_KUBERNETES_BIN")
     or Path(__file__).resolve().parents[2] / "build" / "kubernetes" / "bin"
@@ -99,8 +102,14 @@ class Town:
         """A kubectl that reaches the cluster's namespace, as a laptop's reaches a cluster."""
         real = shutil.which("kubectl", path=PATH)
         script = self.folder / "bin" / "kubectl"
-        script.write_text(f'#!/bin/sh\nexec nsenter --net=/proc/{self.pid}/ns/net -- {real} "$@"\n')
+        noted = f'case " $* " in *" exec "*) echo "$*" >>{self.folder}/execs ;; esac'
+        run = f'exec nsenter --net=/proc/{self.pid}/ns/net -- {real} "$@"'
+        script.write_text(f"#!/bin/sh\n{noted}\n{run}\n")
         script.chmod(0o755)
+
+    def execs(self, pod: str) -> int:
+        """How often `kubectl exec` was begun for a pod."""
+        return sum(f" {pod} " in line for line in (self.folder / "execs").read_text().splitlines())
 
     # ── its daemons ─────────────────────────────────────────────────────────────────────
 
@@ -305,6 +314,16 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         return not self.things()
 
 
+def phases(events: list[object]) -> list[str]:
+    """What a pool says that it does."""
+    return [each.text for each in events if isinstance(each, Phase) and each.text]
+
+
+def pods_of(pool: Pool) -> list[str]:
+    """The names of a pool's pods, in the order of nodes."""
+    return [machine.name for machine in pool.context.generations.machines]
+
+
 def overrides(extra: dict[str, object] | None = None) -> dict[str, object]:
     """Parts of a pod that give it this machine's programs and this Python, read-only."""
     places = [*dict.fromkeys(str(Path(each).resolve()) for each in (sys.prefix, sys.base_prefix))]
@@ -372,10 +391,10 @@ def _remove_groups(mark: str) -> None:
     """Remove the control groups of containers, which outlive their namespace."""
     root = Path("/sys/fs/cgroup")
     for parent in (*root.glob("*/k8s.io"), *root.glob("*/kubepods")):
-        for folder in sorted(parent.rglob("*"), reverse=True):
-            if folder.is_dir():
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
+        # Another cluster of this machine may remove some of them just now.
+        for folder, _, _ in os.walk(parent, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
         with contextlib.suppress(OSError):
             parent.rmdir()
 

@@ -420,6 +420,36 @@ def test_a_pool_that_is_gone_is_listed_no_more(fake):
     until(lambda: registry.condition(entry) is None and not is_listed(first))
 
 
+def test_a_line_that_ends_before_its_first_word_is_opened_again(fake, monkeypatch):
+    connect, ended = FakeMachine.connect, []
+
+    async def ends_at_once(machine):
+        if len(ended) == 2:
+            return await connect(machine)
+        near, far = socket.socketpair()
+        far.close()
+        ended.append(machine)
+        return near
+
+    monkeypatch.setattr(FakeMachine, "connect", ends_at_once)
+    pool = fake(nodes=2)
+    assert len(ended) == 2
+    assert values(pool, "1") == [1, 1]
+
+
+def test_an_agent_that_ends_before_its_client_is_there_is_said_to_be_gone(fake, monkeypatch):
+    connect = FakeMachine.connect
+
+    async def comes_late(machine):
+        near = await connect(machine)
+        machine.take_back()
+        return near
+
+    monkeypatch.setattr(FakeMachine, "connect", comes_late)
+    with pytest.raises(PoolError, match=r"the agent on .* is gone|has ended"):
+        fake(nodes=1)
+
+
 def test_stacks_of_ranks_on_all_machines(three):
     pool = three()
     going = pool.begin(request(pool, f"{RANK}time.sleep(60)"), lambda _: None)

@@ -359,6 +359,37 @@ def test_what_cannot_share_a_command_has_one_of_its_own(monkeypatch, no_leaks):
     asyncio.run(talk())
 
 
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_command_that_was_killed_unseen_or_hangs_is_replaced_before_it_is_asked(
+    place, monkeypatch, no_leaks, by
+):
+    monkeypatch.setattr(script_loop, "_STUBBORN", 0.1)
+    monkeypatch.setattr(script_loop, "_ANSWER", 60.0 if by == signal.SIGKILL else 0.2)
+    begun = Begun()
+
+    async def talk():
+        line = ExecLine("n0", begun, keeps_command=True)
+        ran = "echo ran >>" + str(place / "ran")
+        assert not (await line.run(ran)).code
+        for number in (2, 3):
+            # Its end is not known here before the next wait.
+            os.killpg(line._kept._loop.process.pid, by)
+            assert line._kept._loop.is_there
+            assert not (await line.run(ran)).code
+            assert len(begun) == number
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(place / "s"))
+            listener.listen()
+            os.killpg(line._kept._loop.process.pid, by)
+            near = await line.stream(str(place / "s"))
+            listener.accept()[0].close()
+            near.close()
+        assert (place / "ran").read_text() == "ran\n" * 3
+        await line.close()
+
+    asyncio.run(talk())
+
+
 def test_a_command_that_is_kept_and_does_not_reach_the_machine_is_a_lost_line():
     refused = ["sh", "-c", "echo 'srun: error: Invalid job id' >&2; exit 1"]
     for argv, why in ((refused, "Invalid job id"), (["no-such-program"], "no program no-such")):
@@ -520,7 +551,7 @@ def test_an_agent_that_is_gone_ends_its_keeper_and_the_pool(engine):
 
 @pytest.mark.extensive
 def test_a_pool_that_nobody_comes_back_to_ends_its_keepers(engine):
-    pool = pool_on(engine, nodes=1, idle=1.0)
+    pool = pool_on(engine, nodes=1, idle=6.0)
     pool.start(lambda _: None)
     pool.leave()
     keepers_end(engine)

@@ -2,13 +2,16 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
 import msgspec
 import pytest
-from pools import values
+from pools import found, values
 from ray_pools.raylets import PYTHON
+
+from skyward_nb.providers.ray.group_records import GroupRecord
 
 pytestmark = [pytest.mark.extensive, pytest.mark.timeout(300)]
 
@@ -32,6 +35,26 @@ if __name__ == "__main__":
     pool.close()
     print(json.dumps([back, by_door, cells == [[each] * 2 for each in range(20)]]))
 """
+
+
+def test_a_pool_of_the_cluster_that_auto_led_to_is_found_there(on_ray, cluster, monkeypatch):
+    """`RAY_ADDRESS` is set in every pod of KubeRay; another cluster's later must not hide the pool."""
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    pool = on_ray(access={"address": "auto"})
+    pool.start(lambda _: None)
+    monkeypatch.setenv("RAY_ADDRESS", "10.77.0.9:6379")
+    helper = pool.context.generations.machines[0].group.helper
+    os.kill(helper._process.pid, signal.SIGKILL)
+    assert values(pool, "1") == [1, 1]
+    pool.leave()
+    record = GroupRecord.find(pool.pool_id)
+    assert (record.access.address, record.cluster) == ("auto", cluster.address)
+    again = found(pool)
+    again.attach(lambda _: None)
+    assert values(again, "2") == [2, 2]
+    again.close()
+    assert not cluster.groups()
+    assert GroupRecord.find(pool.pool_id) is None
 
 
 def test_on_a_node_of_the_cluster_commands_and_values_go_by_tcp(on_ray, cluster, monkeypatch):

@@ -160,7 +160,7 @@ def test_cells_large_values_and_pictures_are_as_on_this_machine(on_ray, cluster,
 
 @pytest.mark.extensive
 def test_a_pool_that_nobody_comes_back_to_ends_its_group(on_ray, cluster):
-    pool = on_ray(idle=2.0)
+    pool = on_ray(idle=15.0)
     pool.start(lambda _: None)
     pool.leave()
     until(lambda: not cluster.groups())

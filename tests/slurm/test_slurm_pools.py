@@ -478,7 +478,7 @@ total.item(), round(sum(float(each.sum()) for each in model.parameters()), 5), o
 
 @pytest.mark.extensive
 def test_a_pool_that_nobody_comes_back_to_ends_its_job(slurm, cluster):
-    pool = slurm(idle=2.0)
+    pool = slurm(idle=15.0)
     pool.start(lambda _: None)
     pool.leave()
     until(cluster.is_empty)

@@ -115,7 +115,7 @@ class ExecLine(ScriptShell):
         del over
         words = ["/bin/sh", "-c", _JOIN, RELAY, *posixpath.split(path)]
         said = deque[bytes](maxlen=_LAST_LINES)
-        kept = self._kept.take()
+        kept = await self._kept.take()
         process, near = (kept.process, kept.near) if kept else await self._joined(words)
         try:
             if kept is not None:

@@ -21,12 +21,16 @@ from skyward_nb.bootstrap.remote_shell import LINE, ScriptResult, one_line, spok
 _CHUNK = 1 << 16
 _REST = 10.0
 """Seconds after a script for which its command is kept for the next one."""
+_ANSWER = 5.0
+"""Seconds in which a command that was kept answers that it is there; a new one takes its place else."""
 _STUBBORN = 3.0
 """Seconds that a command has to end, before it is killed."""
 MOST_DATA = 1 << 14
 """Bytes of stdin for a script of a loop; of more, a command of their own is the way."""
 _LOOP = rf"""IFS= read -r end
-while IFS= read -r script && IFS= read -r data; do
+while IFS= read -r script; do
+  [ "$script" ] || {{ printf '%s0\n' "$end"; continue; }}
+  IFS= read -r data || exit
   [ "$data" != "$end" ] || eval "exec $(printf %b "$script")"
   {{
     {{ printf '%s\n' "$script"; printf %b "$data"; }} | {LINE}
@@ -35,7 +39,8 @@ while IFS= read -r script && IFS= read -r data; do
     printf '%s%s\n' "$end" "$code"
   }} | dd obs={_CHUNK} 2>/dev/null
 done"""
-"""Reads a word that ends all answers, then lines: a script and its stdin, or a command to become and that word.
+"""Reads a word that ends all answers, then lines: a script and its stdin, a command to become and that word, or nothing,
+which is answered by that word.
 
 Nothing is in a process list: `printf` is the shell's own. What a script says is one write, as the first one and a second
 one that srun carries are 40 ms apart.
@@ -71,6 +76,15 @@ class ScriptLoop:
         if code is None:
             code = await self.process.wait()
         return ScriptResult(code, out, err)
+
+    async def answers(self) -> bool:
+        """Whether its command still serves: it may have been killed unseen. Nothing is run for that."""
+        try:
+            async with asyncio.timeout(_ANSWER):
+                await self._say(b"")
+                return (await self._heard_out())[1] is not None
+        except TimeoutError:
+            return False
 
     async def become(self, words: Sequence[str]) -> None:
         """Have its command be another one from now on, with the same stdin and stdout."""
@@ -118,7 +132,8 @@ class ScriptLoop:
 class KeptCommand:
     """The command that is kept for the next script, and for the one stream that follows; `start` starts it.
 
-    One script at a time runs in it.
+    One script at a time runs in it. A command that was killed unseen is replaced before it is given a script, so no script
+    runs twice.
     """
 
     def __init__(self, start: Callable[[], Awaitable[tuple[Process, socket.socket]]]) -> None:
@@ -132,10 +147,11 @@ class KeptCommand:
         self, script: str, data: bytes, limit: float | None, heard: Callable[[str], None]
     ) -> ScriptResult:
         """Run a script, in another command if the last one has ended; see `ScriptLoop.run`. Raises `TimeoutError`."""
-        kept = self.take()
         self.is_busy = True
+        kept = None
         try:
             async with asyncio.timeout(limit):
+                kept = await self.take()
                 if kept is None:
                     kept = ScriptLoop(*await self._start())
                     await kept.begin()
@@ -150,19 +166,27 @@ class KeptCommand:
         self._resting = asyncio.get_running_loop().call_later(_REST, self._give_up)
         return ran
 
-    def take(self) -> ScriptLoop | None:
-        """The command, for the caller alone from now on; None where there is none that is free."""
+    async def take(self) -> ScriptLoop | None:
+        """The command, for the caller alone from now on; None where there is none that is free and answers."""
+        if (kept := self._taken()) is None:
+            return None
+        is_there = False
+        try:
+            is_there = kept.is_there and await kept.answers()
+        finally:
+            if not is_there:
+                self._end(kept)
+        return kept if is_there else None
+
+    def _taken(self) -> ScriptLoop | None:
         kept, self._loop = self._loop, None
         if self._resting is not None:
             self._resting.cancel()
             self._resting = None
-        if kept is not None and not kept.is_there:
-            self._end(kept)
-            return None
         return kept
 
     def _give_up(self) -> None:
-        if (kept := self.take()) is not None:
+        if (kept := self._taken()) is not None:
             self._end(kept)
 
     def _end(self, kept: ScriptLoop) -> None:

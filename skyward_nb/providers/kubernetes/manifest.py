@@ -181,7 +181,7 @@ def _resources(spec: PoolSpec, access: KubernetesAccess) -> dict[str, Json]:
     ask("cpu", spec.cpus, f"{spec.cpus.amount:g}" if spec.cpus else "")
     ask("memory", spec.memory, f"{math.ceil(spec.memory.amount * 1024)}Mi" if spec.memory else "")
     if gpu := spec.real_accelerator:
-        requests[access.gpu_key] = limits[access.gpu_key] = gpu.count
+        requests[access.gpu_key] = limits[access.gpu_key] = str(gpu.count)
     return {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
 
 

@@ -19,8 +19,11 @@ _NOISE = ("command terminated with exit code",)
 """What kubectl adds to the words of a command that failed there."""
 
 
-def line_to(record: PodRecord, pod: str) -> ExecLine:
-    """The line to a pod: each command is one of `kubectl exec`; its keeper is waited for."""
+def line_to(record: PodRecord, pod: str, *, is_new: bool = False) -> ExecLine:
+    """The line to a pod: each command is one of `kubectl exec`; its keeper is waited for.
+
+    A new pod is asked many things, which share a command.
+    """
 
     def argv_for(command: Sequence[str]) -> list[str]:
         words = ["exec", "-i", pod, "-c", CONTAINER, "--", *command]
@@ -34,6 +37,7 @@ def line_to(record: PodRecord, pod: str) -> ExecLine:
         first=first(KEEP),
         noise=_NOISE,
         environ=record.environ,
+        keeps_command=is_new,
     )
     line.reaching = "reaching pods"
     return line

@@ -38,7 +38,7 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[PodMachine,
 async def _machines(
     spec: PoolSpec, job: PoolJob, pods: list[str], tell: Tell
 ) -> tuple[PodMachine, ...]:
-    lines = [line_to(job.record, pod) for pod in pods]
+    lines = [line_to(job.record, pod, is_new=True) for pod in pods]
     try:
         readied = await made_ready(spec, lines, tell)
     except (HostError, HostNotReady) as fault:

@@ -71,6 +71,7 @@ class NodeGroup:
             await self.helper.started()
         except RaySilent as silent:
             raise NodesRefused(spec.name, str(silent)) from None
+        self.record = replace(self.record, cluster=self.helper.cluster)
         self.record.write()
         bundles = [bundle(spec)] * spec.nodes
         try:

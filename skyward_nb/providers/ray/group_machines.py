@@ -74,7 +74,7 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[RayMachine, ...]:
     record = GroupRecord.find(pool_id)
     if record is None or not record.nodes:
         raise AgentGone
-    helper = RayHelper(record.access)
+    helper = RayHelper(record.access, record.cluster)
     group = NodeGroup(record, helper)
     return tuple(
         RayMachine(spec.name, number, number, RayLine(name, pool_id, number, helper), group)
@@ -85,7 +85,11 @@ def find(spec: PoolSpec, pool_id: str) -> tuple[RayMachine, ...]:
 async def sweep_groups(address: str | None = None) -> EngineSweep:
     """Remove the groups of pools that nobody can find; of one cluster where its address is given."""
     return await end_orphans(
-        [each for each in GroupRecord.every() if address in (None, each.access.address)],
+        [
+            each
+            for each in GroupRecord.every()
+            if address in (None, each.access.address, each.cluster)
+        ],
         lambda record: f"placement group {group_name(record.pool_id)}",
-        lambda record: NodeGroup(record, RayHelper(record.access)).end_orphan(),
+        lambda record: NodeGroup(record, RayHelper(record.access, record.cluster)).end_orphan(),
     )

@@ -9,10 +9,14 @@ from skyward_nb.words.ray_access import RayAccess
 
 
 class GroupRecord(EngineRecord, frozen=True, kw_only=True):
-    """The group of a pool of so many nodes; `nodes` are their names, empty until its actors run."""
+    """The group of a pool of so many nodes; `nodes` are their names, empty until its actors run.
+
+    `cluster` is the address that leads to its cluster, whatever `auto` leads to now; "" in records of earlier versions.
+    """
 
     engine: ClassVar[str] = "ray"
     title: ClassVar[str] = "Ray"
     access: RayAccess
     count: int
+    cluster: str = ""
     nodes: tuple[str, ...] = ()

@@ -372,7 +372,8 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def main(address: str) -> None:
-    """Become a client of the cluster, say so, and serve."""
+    """Become a client of the cluster, say so and by which address it is always the same one, and serve."""
+    address = (address == "auto" and os.environ.get("RAY_ADDRESS")) or address
     control = socket.socket(fileno=os.dup(0))
     say = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what Ray prints is no answer
@@ -381,12 +382,11 @@ def main(address: str) -> None:
         _connect(ray, address)
     except BaseException as error:  # noqa: BLE001 - Ray raises several kinds, and SystemExit too
         words = {"type": "failed", "error": type(error).__name__, "text": str(error)}
-        say.write(json.dumps(words) + "\n")
-        say.flush()
+        print(json.dumps(words), file=say, flush=True)
         os._exit(1)
-    version = ".".join(map(str, sys.version_info[:3]))
-    say.write(json.dumps({"type": "ready", "ray": ray.__version__, "python": version}) + "\n")
-    say.close()
+    at = address if "://" in address else ray.get_runtime_context().gcs_address
+    words = {"ray": ray.__version__, "python": sys.version.split()[0], "cluster": at}
+    print(json.dumps({"type": "ready", **words}), file=say, flush=True)
     loop = asyncio.new_event_loop()
     helper = Helper(ray)
     threading.Thread(target=_requests, args=(control, loop, helper), daemon=True).start()

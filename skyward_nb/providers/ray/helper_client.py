@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from skyward_nb.providers.ray.messages import HelperFailed, HelperReady, Request
 from skyward_nb.providers.ray.ray_errors import RaySilent, spell_failure
@@ -31,10 +32,14 @@ _OWN = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_WORKER_", "RAY_CLIENT_MODE", "RAY_J
 
 
 class RayHelper:
-    """The helper for one cluster; `users` of it are counted, and the last one ends it."""
+    """The helper for one cluster; `users` of it are counted, and the last one ends it.
 
-    def __init__(self, access: RayAccess) -> None:
+    `cluster` is where `access` led to before; "": not known yet. It leads there from then on, also when it is started anew.
+    """
+
+    def __init__(self, access: RayAccess, cluster: str = "") -> None:
         self.access: RayAccess = access
+        self.cluster: str = cluster
         self.number: int = 0
         """How often it was started."""
         self._starting = asyncio.Lock()
@@ -57,7 +62,7 @@ class RayHelper:
         try:
             with far:
                 process = await asyncio.create_subprocess_exec(
-                    *(python, "-I", str(_PROGRAM), self.access.address),
+                    *(python, "-I", str(_PROGRAM), self.cluster or self.access.address),
                     stdin=far.fileno(),
                     stdout=PIPE,
                     stderr=PIPE,
@@ -93,7 +98,9 @@ class RayHelper:
             near.close()
             await process.wait()
             await words
-            raise RaySilent(spell_failure(answer, self.access))
+            address = self.cluster or self.access.address
+            raise RaySilent(spell_failure(answer, replace(self.access, address=address)))
+        self.cluster = answer.cluster
         self._process, self._control = process, near
 
     async def open(self, request: Request) -> socket.socket:

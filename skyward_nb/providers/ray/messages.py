@@ -68,10 +68,11 @@ class JoinSocket(msgspec.Struct, frozen=True, tag=True):
 
 
 class HelperReady(msgspec.Struct, frozen=True, tag="ready"):
-    """The helper is a client of the cluster; versions are those of its own Ray and Python."""
+    """The helper is a client of the cluster at the address `cluster`; versions are those of its own Ray and Python."""
 
     ray: str
     python: str
+    cluster: str = ""
 
 
 class HelperFailed(msgspec.Struct, frozen=True, tag="failed"):
