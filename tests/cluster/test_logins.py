@@ -143,7 +143,7 @@ def test_a_login_that_runs_nothing_is_told(hosts, notebook):
     town[0].start_sshd(ForceCommand="internal-sftp")
     with notebook(town) as book:
         said = refused(book)
-        assert "gpu1" in said and "transfer files, and run nothing" in said, said
+        assert "gpu1" in said and "transfer files, but run nothing" in said, said
 
 
 # ── keys ────────────────────────────────────────────────────────────────────────────────

@@ -141,5 +141,5 @@ def test_methods_of_builtin_classes_travel(pool):
 
 def test_a_pool_that_went_to_a_rank_and_back_says_that_it_is_of_no_use(pool):
     (back,) = same([pool]) >> pool
-    with pytest.raises(PoolError, match="used on one of its own ranks"):
+    with pytest.raises(PoolError, match="was called from one of its own ranks"):
         _ = same(1) >> back

@@ -282,7 +282,7 @@ def test_a_rank_cannot_use_the_pool_that_it_is_of(pool):
     def recursive():
         return twice(1) >> pool
 
-    with pytest.raises(sky.PoolError, match="used on one of its own ranks"):
+    with pytest.raises(sky.PoolError, match="was called from one of its own ranks"):
         recursive() >> pool
 
 

@@ -66,7 +66,7 @@ def test_a_pool_that_comes_again_names_the_way_to_go_on_from_its_checkpoints(fre
     made = "import os, skyward_nb as sky\nx = [5]\nsky.checkpoint()\nos.getppid()"
     fresh.run(f"%%sky_remote nodes=2 gather=head out=forge checkpoint={tmp_path}/kept\n{made}")
     ran = fresh.run("%%sky_remote\nif sky.rank() == 0: sky.checkpoint()")
-    assert "sky.checkpoint() was called up to 1 time, and less often on rank 1: " in ran.picture
+    assert "sky.checkpoint() was called up to 1 time, but less often on rank 1: " in ran.picture
     ran = fresh.run("%%sky_remote ranks=1\nimport os\nos._exit(1)")
     goes_on = "lost with the ranks: x\nthe next cell goes on from their newest checkpoint, if there is one"
     assert goes_on in ran.traceback
