@@ -101,7 +101,7 @@ def test_the_pictures_are_right_in_dark_and_light_and_tabs_stay_chosen(vscode, w
     until(lambda: any(line.endswith("step 5") for line in chosen(frame, LIVE)[1]))
     assert chosen(frame, LIVE)[0] == "1"
     opened.prefer("light")
-    frame.locator("body.vscode-light").wait_for()
+    frame.locator("body.vscode-light").wait_for(state="attached")
     legible(frame, LIVE)
     opened.screenshot("live-light")
     (vscode.root / "GO6").touch()
@@ -117,7 +117,7 @@ def test_the_pictures_are_right_in_dark_and_light_and_tabs_stay_chosen(vscode, w
     assert frame.evaluate(PLACE, FINAL) == live_place
     frame.locator(f"{FINAL} label", has_text=re.compile("^1$")).click()
     opened.prefer("dark")
-    frame.locator("body.vscode-dark").wait_for()
+    frame.locator("body.vscode-dark").wait_for(state="attached")
     legible(frame, FINAL)
     opened.screenshot("final-dark")
     assert chosen(frame, FINAL)[0] == "1"
@@ -159,6 +159,5 @@ def test_the_stop_button_ends_a_run_and_names_are_kept(window):
     opened.cell("it sleeps").locator(".codicon-notebook-state-error").wait_for()
     opened.screenshot("stopped")
     # VS Code drops what was to run after the cell.
-    opened.cell("print(kept)").click()
-    opened.page.keyboard.press("Control+Enter")
+    opened.run("print(kept)")
     shows(frame, FINAL, "kept on ranks")

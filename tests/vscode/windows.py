@@ -62,6 +62,12 @@ class NotebookWindow:
         """The cell that holds this text."""
         return self.page.locator(".code-cell-row", has=self.page.get_by_text(text))
 
+    def run(self, text: str) -> None:
+        """Run the cell that holds this text, by the button beside it."""
+        cell = self.cell(text)
+        cell.hover()
+        cell.locator(".run-button-container .codicon-notebook-execute").click()
+
     @property
     def outputs(self) -> Frame:
         """The frame in which VS Code draws what cells show."""
@@ -87,13 +93,21 @@ class NotebookWindow:
         editor.click()
         self.page.keyboard.press("Control+End")
         self.page.keyboard.type(text, delay=20)
-        self.page.keyboard.press("Control+Space")
-        offered = self.page.locator(".suggest-widget.visible .monaco-list-row .label-name")
-        offered.first.wait_for()
-        found = offered.all_inner_texts()
+        found = until(self._offered, _MS / 1000)
         self.page.keyboard.press("Escape")
         for _ in text:
             self.page.keyboard.press("Backspace")
+        return found
+
+    def _offered(self) -> list[str]:
+        """What is offered at the cursor; nothing where its kernel took longer than VS Code waits."""
+        self.page.keyboard.press("Control+Space")
+        shown = self.page.locator(".suggest-widget.visible")
+        asked = shown.locator(".monaco-list-row .label-name, .message:not(:empty)")
+        asked.locator("visible=true").filter(has_not_text="Loading").first.wait_for()
+        found = shown.locator(".monaco-list-row .label-name").all_inner_texts()
+        if not found:
+            self.page.keyboard.press("Escape")
         return found
 
     def screenshot(self, name: str) -> None:
