@@ -48,8 +48,8 @@ def refuse_values() -> None:
         self: Any, name: str, value: str, py_db: Any, fmt: Any = None, scope: Any = None
     ) -> Any:
         try:
-            found = eval(value, self.frame.f_globals, self.frame.f_locals)
-        except Exception:
+            found = eval(value, self.frame.f_globals, self.frame.f_locals)  # noqa: S307 - as it does
+        except Exception:  # noqa: BLE001 - whatever the value raises
             return None
         change(self.frame, name, value, py_db, found, scope)
         return self.get_child_variable_named(name, fmt=fmt, scope=scope)

@@ -66,6 +66,9 @@ class _Route(APIHandler):
         """Send a document."""
         self.finish(msgspec.json.encode(document))
 
+    def compute_etag(self) -> None:
+        """No tag: whoever asks again asks for what is new."""
+
     def kernels(self) -> dict[int, str]:
         """The kernels of this server: their ids, by their process ids."""
         manager = self.kernel_manager
