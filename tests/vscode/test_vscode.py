@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from picture import views
 from waiting import until
+
+from skyward_nb.show.canvas import bundle
+from vscode.code_servers import code_server
+from vscode.windows import NotebookWindow, write_notebook
 
 # Of a window on a busy machine: half a minute until it is loaded, and as long until its kernel is there.
 pytestmark = [pytest.mark.extensive, pytest.mark.timeout(600)]
@@ -161,3 +166,27 @@ def test_the_stop_button_ends_a_run_and_names_are_kept(window):
     # VS Code drops what was to run after the cell.
     opened.run("print(kept)")
     shows(frame, FINAL, "kept on ranks")
+
+
+def test_restricted_mode_shows_nothing_until_the_folder_is_trusted(apart, browser, tmp_path):
+    settings = {
+        "security.workspace.trust.enabled": True,
+        "security.workspace.trust.startupPrompt": "never",
+        "security.workspace.trust.banner": "never",
+    }
+    with code_server(tmp_path / "restricted", apart, settings) as server:
+        context = browser.new_context(viewport={"width": 1000, "height": 900})
+        write_notebook(server, "kept.ipynb", "run", shown=bundle(views.finished()))
+        opened = NotebookWindow(server, context, "kept.ipynb")
+        opened.page.get_by_text("Restricted Mode").first.wait_for()
+        assert opened.outputs
+        assert not opened.drawn().strip()
+        opened.screenshot("restricted")
+        opened.page.get_by_text("Restricted Mode").first.click()
+        opened.page.get_by_role("button", name="Trust", exact=True).first.click()
+        status = opened.page.locator(".statusbar")
+        status.get_by_text("Restricted Mode").wait_for(state="detached")
+        opened.page.keyboard.press("Escape")
+        until(lambda: "4 ranks finished" in opened.drawn(), 90)
+        opened.screenshot("trusted")
+        context.close()

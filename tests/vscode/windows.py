@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlencode, urlsplit
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Frame, Locator, Page, Request
 
 nbformat = Later("nbformat")
+playwright_errors = Later("playwright.sync_api")
 
 # The Jupyter extension tries whether these can be reached, whatever a notebook shows.
 _TRIED = ("https://unpkg.com/", "https://cdn.jsdelivr.net/npm/requirejs@2.3.6/bin/r.min.js")
@@ -81,6 +83,13 @@ class NotebookWindow:
         assert found is not None
         return found
 
+    def drawn(self) -> str:
+        """The text of what cells show; nothing while its frame is made anew, as it is once a folder is trusted."""
+        with contextlib.suppress(playwright_errors.Error):
+            frame = self._outputs_frame()
+            return frame.locator("body").inner_text(timeout=2000) if frame else ""
+        return ""
+
     def _outputs_frame(self) -> Frame | None:
         drawn = "document.querySelector('#container .output_container') !== null"
         # Frames come and go while a window loads.
@@ -124,9 +133,13 @@ class NotebookWindow:
         self.page.close()
 
 
-def write_notebook(server: CodeServer, name: str, *cells: str) -> None:
-    """Write a notebook of these cells whose kernel is the server's."""
+def write_notebook(
+    server: CodeServer, name: str, *cells: str, shown: dict[str, object] | None = None
+) -> None:
+    """Write a notebook of these cells whose kernel is the server's; the last has `shown` this bundle."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
+    if shown is not None:
+        notebook.cells[-1].outputs = [nbformat.v4.new_output("display_data", data=shown)]
     notebook.metadata["kernelspec"] = {
         "name": "python3",
         "display_name": "Python 3",
