@@ -9,8 +9,10 @@ const COUNT = 2000;
 const MOST_PAGES = 10;
 /** Milliseconds in which a person may type more: to search a large log takes the server seconds. */
 const TYPING = 300;
+/** Frames until lines that come into sight have the height that they keep. */
+const SETTLING = 4;
 
-/** Lines of a log from line `first` on: `next` is where it goes on, null at its end. */
+/** Lines of a log from line `first` on, fewer where they are long: `next` is where it goes on, null at its end. */
 interface ILogPage {
   lines: { rank: number | null; stream: string; text: string }[];
   first?: number;
@@ -95,8 +97,10 @@ export class FullLog {
     this.next = from;
     this.isBusy = false;
     await this.more();
-    if (from < 0) {
+    // Long lines are higher than was reckoned, once they are laid out.
+    for (let left = from < 0 ? SETTLING : 0; left > 0; left -= 1) {
       this.list.scrollTop = this.list.scrollHeight;
+      await new Promise(requestAnimationFrame);
     }
   }
 
@@ -105,7 +109,7 @@ export class FullLog {
     if (this.next === null) {
       return;
     }
-    const page = await this.read(this.next, COUNT);
+    const page = await this.read({ from: `${this.next}` });
     if (!page) {
       return;
     }
@@ -127,25 +131,22 @@ export class FullLog {
     if (!there?.first) {
       return;
     }
-    const first = Math.max(0, there.first - COUNT);
-    const page = await this.read(first, there.first - first);
+    const page = await this.read({ from: '-1', before: `${there.first}` });
     if (!page) {
       return;
     }
     this.keepPlace(there.node, () => {
-      const made = this.made({ ...page, first }, there.node);
-      this.pages.unshift(made);
-      const most = page.next === there.first ? MOST_PAGES : 1; // long lines
-      for (const far of this.pages.splice(most)) {
+      this.pages.unshift(this.made(page, there.node));
+      for (const far of this.pages.splice(MOST_PAGES)) {
         far.node.remove();
-        this.next = most === 1 ? page.next : far.first;
+        this.next = far.first;
       }
     });
     this.look();
   }
 
   /** Ask for lines; null where none come, or something else is asked for meanwhile. */
-  private async read(from: number, count: number): Promise<ILogPage | null> {
+  private async read(where: Record<string, string>): Promise<ILogPage | null> {
     if (this.isBusy) {
       return null;
     }
@@ -153,7 +154,7 @@ export class FullLog {
     const asked = this.asked;
     this.note.textContent = 'Reading …';
     try {
-      const page = await ask<ILogPage>(this.path(from, count));
+      const page = await ask<ILogPage>(this.path(where));
       if (asked === this.asked) {
         this.note.textContent = '';
         return page;
@@ -198,10 +199,10 @@ export class FullLog {
     }
   }
 
-  private path(from: number, count: number): string {
+  private path(where: Record<string, string>): string {
     const options = new URLSearchParams({
-      from: `${from}`,
-      count: `${count}`,
+      ...where,
+      count: `${COUNT}`,
       search: this.sought(),
       ranks: this.chosen()?.join(',') ?? ''
     });

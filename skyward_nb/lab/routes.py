@@ -66,6 +66,9 @@ class _Route(APIHandler):
         """Send a document."""
         self.finish(msgspec.json.encode(document))
 
+    def compute_etag(self) -> None:
+        """No tag: whoever asks again asks for what is new."""
+
     def kernels(self) -> dict[int, str]:
         """The kernels of this server: their ids, by their process ids."""
         manager = self.kernel_manager
@@ -137,17 +140,19 @@ class LogRoute(_Route):
     @tornado.web.authenticated
     @authorized
     async def get(self, pool_id: str, number: str) -> None:
-        """Read a page of the log on disk: `from`, `count`, `ranks` such as `0,2`, and what to `search`."""
+        """Read a page of the log on disk: `from` or `before`, `count`, `ranks` such as `0,2`, and what to `search`."""
         from skyward_nb.lab.run_pages import log_page
 
         begin, count = self._number("from", 0), self._number("count", 1000)
+        before = max(0, self._number("before", 0)) if self.get_argument("before", "") else None
         try:
             chosen = {int(rank) for rank in self.get_argument("ranks", "").split(",") if rank}
         except ValueError:
             raise Refused("ranks= is a list of numbers, such as 0,2") from None
         sought = self.get_argument("search", "", strip=False).lower()
         run = f"{pool_id}/{number}"
-        self.answer(await self.ask(lambda: log_page(run, begin, count, chosen or None, sought)))
+        asked = begin, count, chosen or None, sought, before
+        self.answer(await self.ask(lambda: log_page(run, *asked)))
 
     def _number(self, name: str, default: int) -> int:
         text = self.get_argument(name, str(default))

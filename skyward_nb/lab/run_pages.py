@@ -56,19 +56,24 @@ def run_now(pool_id: str, number: int) -> RunNow:
 
 
 def log_page(
-    run: str, begin: int, count: int, ranks: Collection[int] | None, sought: str
+    run: str,
+    begin: int,
+    count: int,
+    ranks: Collection[int] | None,
+    sought: str,
+    before: int | None = None,
 ) -> LogPage:
-    """`count` lines of ranks in which something is sought, from line `begin` of those on; from -1 the last.
+    """`count` lines of ranks in which something is sought, from line `begin` of those on; fewer where they are long.
 
-    Raises `OptionError` where the run has no log.
+    From -1 the last, of those before line `before`. Raises `OptionError` where the run has no log.
     """
     lines = log_lines(find_run(run), ranks)
     if sought:
         lines = (line for line in lines if sought in plain(line.text).lower())
     most = min(max(1, count), MOST_LINES)
     if begin < 0:
-        last, before = last_lines(lines, most, _MOST_TEXT)
-        return LogPage(tuple(last), None, before)
+        last, left_out = last_lines(islice(lines, before), most, _MOST_TEXT)
+        return LogPage(tuple(last), before, left_out)
     found: list[LogLine] = []
     size = 0
     for line in islice(lines, begin, None):

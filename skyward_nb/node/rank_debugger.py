@@ -39,6 +39,7 @@ _MISSING = (
 )
 _TROUBLE = "the debugger does not stop rank {0}: {1}"
 _NOT_AGAIN = "debugpy did not start there ({0}); %sky restart, and run the cell again"
+_NOT_SET = "rank {0}: {1} Evaluate the value there: that tells why."
 _AGAIN = 0.05
 """Seconds between tries to have debugpy go on."""
 
@@ -98,7 +99,7 @@ class RankDebugger:
             self._let_go(line)
             return
         self._note_files(message)
-        line.send(message)
+        line.send(_as_here(message))
 
     def _let_go(self, line: _DebugLine) -> None:
         for file in self._files:
@@ -127,6 +128,8 @@ class RankDebugger:
             self._fault = str(error)
             return
         debugpy_private.take_for_files(self._files.__contains__)
+        debugpy_private.refuse_values()
+        debugpy_private.stop_at_no_exception_of(*_OURS)
         os.register_at_fork(after_in_child=lambda: _end_in_child(debugpy))
 
     def _set_breakpoints(self, line: _DebugLine, plan: DebugPlan) -> None:
@@ -143,7 +146,7 @@ class RankDebugger:
         if not any(each["command"] == "setExceptionBreakpoints" for each in asked):
             gone.append(line.request("setExceptionBreakpoints", filters=[]))
         for message in [*gone, *asked]:
-            line.ask(line.request(message["command"], **message["arguments"]))
+            line.ask(line.request(message["command"], **_as_here(message)["arguments"]))
         # A run that was interrupted where it stood, or in a step, has left it so.
         line.ask(line.request("continue", threadId=1))
 
@@ -167,6 +170,8 @@ class RankDebugger:
             frames = message["body"]["stackFrames"]
             message["body"]["stackFrames"] = kept = [each for each in frames if not _is_ours(each)]
             message["body"]["totalFrames"] = len(kept)
+        if message.get("command") == "setVariable" and not message.get("success"):
+            message["message"] = _NOT_SET.format(self._rank, message.get("message", ""))
         self._emit(DebugMessage(run, self._rank, json.dumps(message)))
 
 
@@ -335,6 +340,16 @@ def _end_in_child(debugpy: Any) -> None:
     """In a process that the user's code forked nobody could say that it is to go on."""
     threading.settrace(None)  # type: ignore[arg-type] - as its documentation has it
     debugpy.trace_this_thread(False)
+
+
+def _as_here(message: Dap) -> Dap:
+    """A request of a front end as it is meant here, where no exception is ever uncaught: it leaves the user's code."""
+    if message["command"] != "setExceptionBreakpoints":
+        return message
+    asked: Dap = message["arguments"]
+    named = {"uncaught": "userUnhandled"}
+    filters = list(dict.fromkeys(named.get(each, each) for each in asked.get("filters", ())))
+    return {**message, "arguments": {**asked, "filters": filters}}
 
 
 def _is_ours(frame: Dap) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import skyward_nb
 from skyward_nb.compat import debugpy_private
 from skyward_nb.reports import present_debugger
 
@@ -38,6 +40,8 @@ def _bridge_to(own: Any) -> DebugBridge:
     # Else agents would be started under debuggers, and wait for a front end.
     debugpy.configure(subProcess=False)
     debugpy_private.leave_programs_alone()
+    # Where the kernel's main thread stands, nobody hears ranks.
+    debugpy_private.stop_at_no_exception_of(str(Path(skyward_nb.__file__).parent))
     from skyward_nb.reports.debug_bridge import DebugBridge
 
     bridge = DebugBridge(own)

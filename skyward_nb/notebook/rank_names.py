@@ -10,8 +10,9 @@ import builtins
 import contextlib
 import re
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from IPython.utils.tokenutil import token_at_cursor
 
@@ -20,7 +21,10 @@ from skyward_nb.options.option_line import ParsedOptions, parse
 from skyward_nb.pool.pool import Pool
 from skyward_nb.words.errors import OptionError, PoolBusy, SkyError
 
+T = TypeVar("T")
 _NO_ANSWER = (SkyError, KeyError, KeyboardInterrupt)
+_PATIENCE = 0.5
+"""Seconds that a thread waits for the kernel's main thread."""
 _KEY = re.compile(r"([^\W\d]\w*)[\w.]*\[[\"'][^\"']*$")
 
 
@@ -82,7 +86,33 @@ def inspected(session: Session, text: str, cursor: int, detail: int) -> Mapping[
 
 
 def _asked(session: Session, pool: Pool, call: str) -> Any:
-    """Rank 0's answer; raises one of `_NO_ANSWER` while it is busy."""
-    if threading.current_thread() is not threading.main_thread():
-        raise PoolBusy(pool.spec.name, "another thread may use it")
-    return session.ask(pool, "name_help", call, (0,))[0]
+    """Rank 0's answer; raises one of `_NO_ANSWER` while it, or the kernel, is busy."""
+
+    def ask() -> Any:
+        return session.ask(pool, "name_help", call, (0,))[0]
+
+    if threading.current_thread() is threading.main_thread():
+        return ask()
+    loop = getattr(getattr(session.shell, "kernel", None), "io_loop", None)
+    if loop is not None:
+        with contextlib.suppress(TimeoutError):
+            return _between_cells(loop, ask)
+    raise PoolBusy(pool.spec.name, "another thread may use it")
+
+
+def _between_cells(loop: Any, ask: Callable[[], T]) -> T:
+    """What is answered in the kernel's main thread, for a thread such as VS Code's; raises TimeoutError while a cell runs."""
+    answer: Future[T] = Future()
+
+    def take_turn() -> None:
+        if answer.set_running_or_notify_cancel():
+            try:
+                answer.set_result(ask())
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the thread that asks raises it
+                answer.set_exception(error)
+
+    loop.add_callback(take_turn)
+    try:
+        return answer.result(_PATIENCE)
+    finally:
+        answer.cancel()

@@ -18,7 +18,7 @@ _STYLE = f"""
 .sky-live>*{{min-width:0;max-width:100%}}
 .sky-live .widget-html,.sky-live .widget-html-content{{width:auto;max-width:none;margin:0;line-height:inherit;color:inherit!important}}
 .cell-output-ipywidget-background:has(.sky-live){{background:transparent!important;color:var(--vscode-editor-foreground)!important;padding:0!important;--jp-border-color2:rgba(128,128,128,.35)}}
-.output.cell-output-ipywidget-background:has(.sky-live){{padding:8px!important;box-sizing:border-box}}
+.output.cell-output-ipywidget-background:has(.sky-live){{padding:9px!important;box-sizing:border-box}}
 .cell-output-ipywidget-background .sky-live{{color:inherit!important}}
 .vscode-dark .sky-run,.vscode-high-contrast .sky-run{{--jp-border-color2:rgba(128,128,128,.35)}}
 .sky-run .m{{opacity:.7}}

@@ -183,8 +183,8 @@ def entries() -> list[PoolEntry]:
     for name in _names(root):
         folder = root / name
         path = folder / _FILE
-        if is_ours(folder) and path.exists() and not is_gone(folder):
-            found += _read(path)
+        if is_ours(folder) and (entry := _read(path)) and not is_gone(folder):
+            found += entry
     if is_ours(far):
         listed = (far / name for name in _names(far) if name.endswith(".json"))
         for entry in itertools.chain(*map(_read, listed)):

@@ -16,6 +16,7 @@ import stat
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
@@ -71,11 +72,15 @@ def _let_go_in_fork() -> None:
 os.register_at_fork(after_in_child=_let_go_in_fork)
 
 
+_path = lru_cache(maxsize=8)(Path)
+"""Paths of folders that a panel asks for each second, several times."""
+
+
 def runtime_root() -> Path:
     """The folder of all pools of this user: `SKYWARD_RUNTIME_DIR`, or one of the system's."""
     asked = os.environ.get("SKYWARD_RUNTIME_DIR")
     if asked:
-        return Path(asked) if asked.startswith("/") else Path(asked).expanduser().absolute()
+        return _path(asked) if asked.startswith("/") else Path(asked).expanduser().absolute()
     system = os.environ.get("XDG_RUNTIME_DIR")
     if system:
         return Path(system) / "skyward_nb"
@@ -85,7 +90,7 @@ def runtime_root() -> Path:
 def far_root() -> Path:
     """The folder that lists pools on other machines; it survives a restart of this one."""
     asked = os.environ.get("SKYWARD_RUNTIME_DIR")
-    return Path(asked) if asked else platformdirs.user_state_path("skyward_nb") / "pools"
+    return _path(asked) if asked else platformdirs.user_state_path("skyward_nb") / "pools"
 
 
 def store_root() -> Path:
@@ -289,8 +294,7 @@ def is_gone(folder: Path) -> bool:
 def is_dead(folder: Path) -> bool:
     """Whether no agent holds the folder's lock, or will soon."""
     try:
-        with (folder / "lock").open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = os.open(folder / "lock", os.O_RDWR)
     except FileNotFoundError:
         # It was made this moment, or its maker was killed before it had a lock; or a cleaner removed the file.
         try:
@@ -300,6 +304,12 @@ def is_dead(folder: Path) -> bool:
         return old and not _is_locked(folder)
     except OSError:
         return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
     return True
 
 

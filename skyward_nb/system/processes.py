@@ -28,6 +28,8 @@ _POLL = 0.005
 _DYING = 2.0
 _ENDING = 0x4
 _PROC = Path("/proc")
+_MOST = 4096
+"""Bytes of a process's state, which has 52 numbers and a name of 15 bytes."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,15 @@ class ProcessStat:
 def stat(pid: int) -> ProcessStat | None:
     """The state of a process, None if there is none. Source: proc_pid_stat(5)."""
     try:
-        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+        file = os.open(f"{_PROC}/{pid}/stat", os.O_RDONLY)
     except OSError:
         return None
+    try:
+        text = os.read(file, _MOST).decode(errors="replace")
+    except OSError:
+        return None
+    finally:
+        os.close(file)
     words = text.rpartition(")")[2].split()
     ends = words[0] in "ZXx" or bool(int(words[6]) & _ENDING)
     return ProcessStat(int(words[1]), int(words[2]), int(words[19]), ends)

@@ -44,6 +44,8 @@ _SIMULATION = "CUDA devices that are the CPU"
 _BARS = "loops shown as bars"
 _DEBUGGED = "cells in which ranks stop at breakpoints"
 _UNDEBUGGED = "ranks that go on where their debugger does not start"
+_EXCEPTIONS = "kernels and ranks that stop at the exceptions of the user's code alone"
+_VALUES = "a variable that cannot be set is not said to have been set"
 _SEEDS = "weights that begin alike on all ranks"
 _JOINING = "a worker of the pool's cluster"
 _REJOINING = "collectives begun anew after a cut"
@@ -100,6 +102,22 @@ PARTS: dict[str, tuple[Part, ...]] = {
         ),
         Part("debugpy._vendored.pydevd.pydevd_file_utils:exists", _DEBUGGED, "filename"),
         Part("debugpy._vendored.pydevd.pydevd:PyDB.ready_to_run", _UNDEBUGGED),
+        Part(
+            "debugpy._vendored.pydevd.pydevd:PyDB.exclude_exception_by_filter",
+            _EXCEPTIONS,
+            "exception_breakpoint trace",
+        ),
+        Part("debugpy._vendored.pydevd.pydevd:PyDB.in_project_scope", _EXCEPTIONS, "frame"),
+        Part(
+            "debugpy._vendored.pydevd._pydevd_bundle.pydevd_suspended_frames:_FrameVariable.change_variable",
+            _VALUES,
+            "name value py_db fmt scope",
+        ),
+        Part(
+            "debugpy._vendored.pydevd._pydevd_bundle.pydevd_vars:change_attr_expression",
+            _VALUES,
+            "frame attr expression dbg value scope",
+        ),
         Part(
             "debugpy._vendored.pydevd._pydevd_bundle.pydevd_constants:get_global_debugger",
             _UNDEBUGGED,

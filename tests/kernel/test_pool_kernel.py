@@ -84,6 +84,23 @@ def test_errors_name_the_lines_of_the_cell(notebook):
     assert notebook.run("%history -l 1").stdout.strip() == "%%locl\nx"
 
 
+ASK_IN_A_THREAD = """%%local
+import threading
+found = []
+def ask():
+    while not any(found):
+        found.append(get_ipython().kernel.do_complete("kept_here.setd", 14)["matches"])
+threading.Thread(target=ask, daemon=True).start()
+"""
+
+
+def test_a_thread_is_told_what_ranks_have_between_cells(notebook):
+    """VS Code asks in one, whatever the kernel does."""
+    assert notebook.run("kept_here = {}").status == "ok"
+    assert notebook.run(ASK_IN_A_THREAD).status == "ok"
+    until(lambda: "setdefault" in notebook.run("%%local\nprint(found)").stdout)
+
+
 def test_tab_and_tooltips_know_what_ranks_have(notebook, tmp_path):
     marks = Marks(notebook, tmp_path)
     made = "class Net:\n    'All layers.'\n    def forward(self): ...\nnet = Net()\nkept = {'alpha': 1}"

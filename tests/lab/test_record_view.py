@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import msgspec
@@ -33,6 +34,16 @@ HOSTILE = (
 HIDE = """hidden => {
   Object.defineProperty(document, 'visibilityState', {configurable: true, value: hidden ? 'hidden' : 'visible'});
   document.dispatchEvent(new Event('visibilitychange'));
+}"""
+# Scrolls up by less than what is in sight, and says which line is the first of it then.
+UP = """async () => {
+  const node = document.querySelector('.sky-log .sky-out');
+  node.scrollTop -= 100;
+  await new Promise(requestAnimationFrame);
+  await new Promise(done => setTimeout(done, 0));
+  const {top} = node.getBoundingClientRect();
+  const first = [...node.querySelectorAll('.sky-row')].find(row => row.getBoundingClientRect().bottom > top);
+  return Number(first.textContent.match(/log line (\\d+)/)[1]);
 }"""
 SCROLL = """async () => {
   const node = document.querySelector('.sky-record .sky-out');
@@ -181,18 +192,29 @@ def test_curves_say_what_ranks_have_at_the_pointer_and_by_keys(reader, kept):
     assert not reader.console_errors
 
 
-def test_the_full_log_is_read_by_pages(reader, kept):
+def serve_log(reader, lines, longest_page=10**6):
+    """Answer as the server does for a log of these lines, of which a page has at most so many."""
+
     def answer(route):
-        asked, count = (
-            int(re.search(rf"{each}=(-?\d+)", route.request.url)[1]) for each in ("from", "count")
-        )
-        begin = asked if asked >= 0 else 6000
-        lines = tuple(LogLine(1, "stdout", f"log line {begin + n}") for n in range(count))
-        following = begin + count if begin + count < 8000 else None
-        body = msgspec.json.encode(LogPage(lines, following, begin))
+        asked = {
+            name: int(value)
+            for name, value in re.findall(r"(from|before|count)=(-?\d+)", route.request.url)
+        }
+        count = min(asked["count"], longest_page)
+        end = min(asked["from"] + count, len(lines))
+        if asked["from"] < 0:
+            end = asked.get("before", len(lines))
+        begin = max(0, end - count) if asked["from"] < 0 else asked["from"]
+        found = tuple(LogLine(1, "stdout", line) for line in lines[begin:end])
+        body = msgspec.json.encode(LogPage(found, end if end < len(lines) else None, begin))
         route.fulfill(body=body, content_type="application/json")
 
+    reader.page.unroute(LOG)
     reader.page.route(LOG, answer)
+
+
+def test_the_full_log_is_read_by_pages(reader, kept):
+    serve_log(reader, [f"log line {n}" for n in range(8000)])
     kept.get_by_role("button", name="Full log").click()
     log = kept.locator(".sky-log .sky-out")
     log.get_by_text("[1] log line 0", exact=True).wait_for()
@@ -211,6 +233,25 @@ def test_the_full_log_is_read_by_pages(reader, kept):
     kept.get_by_label("Search the output").fill("")
     kept.get_by_role("button", name="Close").click()
     assert "[0] saved checkpoint <6>" in rows(kept)
+    assert not reader.console_errors
+
+
+def test_a_log_of_long_lines_stays_where_it_is_scrolled(reader, kept):
+    """A page of such lines has fewer than are asked for."""
+    serve_log(reader, [f"log line {n} " + "x" * 2500 for n in range(700)], longest_page=100)
+    kept.get_by_role("button", name="Full log").click()
+    log = kept.locator(".sky-log .sky-out")
+    kept.get_by_role("button", name="End", exact=True).click()
+    log.get_by_text("log line 699 ").wait_for(state="attached")
+    seen = []
+    while not seen or seen[-1] > 0:
+        seen.append(reader.page.evaluate(UP))
+    assert seen[0] > 690
+    # Each step goes up by less than what is in sight.
+    steps = [later - sooner for sooner, later in itertools.pairwise(seen)]
+    assert max(steps) <= 0, steps
+    assert min(steps) > -8, steps
+    kept.get_by_role("button", name="Close").click()
     assert not reader.console_errors
 
 

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from picture import views
 
+from skyward_nb.lab import run_pages
 from skyward_nb.lab.run_pages import log_page, run_now
 from skyward_nb.logs.logbook import Logbook
 from skyward_nb.picture.record import MIME
@@ -73,7 +74,31 @@ def test_a_log_comes_in_pages_of_ranks_with_what_is_sought():
     assert texts(8, 4, None, "") == ([*"89"], None)
     assert texts(-1, 3, None, "") == ([*"789"], None)
     assert log_page(run, -1, 3, None, "").first == 7
+    back = log_page(run, -1, 3, None, "", 7)
+    assert ([line.text[9] for line in back.lines], back.first, back.next) == ([*"456"], 4, 7)
     assert texts(1, 2, {1}, "") == ([*"35"], 3)
     assert texts(0, 9, None, "line 4 of") == ([*"4"], None)
     with pytest.raises(OptionError, match="not on disk"):
         log_page("far-3fa2b1/8", 0, 9, None, "")
+
+
+def test_long_lines_come_in_pages_that_meet(monkeypatch):
+    monkeypatch.setattr(run_pages, "_MOST_TEXT", 30_000)
+    book = Logbook(POOL)
+    for number in range(40):
+        book.write(Output(0, "stdout", f"{number:02}" + "x" * 3000 + "\n", 7))
+    book.close()
+    run = f"{POOL}/7"
+    ahead, begin = [], 0
+    while begin is not None:
+        page = log_page(run, begin, 100, None, "")
+        assert (page.first, len(page.lines) < 20) == (begin, True)
+        ahead += [line.text[:2] for line in page.lines]
+        begin = page.next
+    back, before = [], 40
+    while before:
+        page = log_page(run, -1, 100, None, "", before)
+        assert (page.next, len(page.lines) < 20) == (before, True)
+        back = [line.text[:2] for line in page.lines] + back
+        before = page.first
+    assert ahead == back == [f"{number:02}" for number in range(40)]

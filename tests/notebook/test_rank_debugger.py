@@ -6,6 +6,7 @@ import pytest
 from kernels import kernel
 from later import needs
 from notebook.front_end_debugger import debugging
+from tiers import few
 from waiting import until
 
 STEP = """%%sky_remote nodes=2 timeout={}
@@ -15,6 +16,41 @@ def step(batch):
     scale += 1
     return scale
 step(sky.rank() + 4)
+"""
+
+
+LOOP = """%%sky_remote nodes=2
+import pathlib, time
+import skyward_nb as sky
+def inner(n):
+    more = n + 1
+    return more
+def step(n):
+    a = inner(n)
+    b = a * 2
+    return b
+turns, most = 0, 0
+print("it turns")
+while not pathlib.Path({go!r}).exists():
+    turns += 1
+    most = max(most, step(0))
+    pathlib.Path({seen!r} + str(sky.rank())).write_text(str(turns))
+    time.sleep(0.05)
+most
+"""
+CAUGHT = """%%sky_remote nodes=2
+import skyward_nb as sky
+def odd(n):
+    if n:
+        raise ValueError("odd")
+    return n
+def guarded():
+    try:
+        odd(sky.rank())
+    except ValueError:
+        return "caught"
+print(guarded())
+odd(sky.rank())
 """
 
 
@@ -92,6 +128,87 @@ def test_a_condition_stops_one_rank_and_turning_the_debugger_off_frees_it(notebo
     ran = notebook.finish(message)
     assert ran.result == "[0] 41\n[1] 51"
     assert notebook.run(cell).result == "[0] 41\n[1] 51", "nothing stops any more"
+
+
+def test_a_run_that_goes_on_takes_breakpoints_steps_and_values(notebook, debugger, tmp_path):
+    cell = LOOP.format(go=str(tmp_path / "go"), seen=str(tmp_path / "seen"))
+    path = debugger.break_at(cell)
+    message = notebook.begin(cell)
+
+    def breaks_at(*lines):
+        points = [{"line": line} for line in lines]
+        reply = debugger.ask("setBreakpoints", source={"path": path}, breakpoints=points)
+        assert [each["verified"] for each in reply["body"]["breakpoints"]] == [True] * len(lines)
+
+    def stands_at(line, count=2):
+        def at():
+            threads = debugger.stopped_threads(at_least=2)
+            frames = debugger.frames(threads[0]) if threads else []
+            first = by_rank(frames)
+            there = [each["line"] for each in first.values()] == [line] * count
+            return (first, threads[0]) if there else None
+
+        return until(at)
+
+    def turns():
+        files = [tmp_path / f"seen{rank}" for rank in (0, 1)]
+        return [int(each.read_text() or 0) if each.exists() else 0 for each in files]
+
+    until(lambda: min(turns()) > 2)
+    breaks_at(9)
+    first, thread = stands_at(9)
+    scopes = debugger.ask("scopes", frameId=first["rank 1"]["id"])["body"]["scopes"]
+    local = next(each for each in scopes if each["name"] == "Locals")["variablesReference"]
+    refused = debugger.ask("setVariable", variablesReference=local, name="a", value="missing(")
+    assert not refused["success"]
+    assert refused["message"].startswith("rank 1: Unable to change: a. Evaluate the value there")
+    changed = debugger.ask("setVariable", variablesReference=local, name="a", value="500 + n")
+    assert (changed["success"], changed["body"]["value"]) == (True, "500")
+    assert debugger.variables(first["rank 1"])["a"] == "500"
+    breaks_at(8)
+    debugger.ask("continue", threadId=thread)
+    _, thread = stands_at(8)
+    debugger.ask("stepIn", threadId=thread)
+    first, thread = stands_at(5)
+    assert first["rank 0"]["name"] == "rank 0: inner"
+    debugger.ask("stepOut", threadId=thread)
+    _, thread = stands_at(8)
+    breaks_at()
+    before = turns()
+    debugger.ask("continue", threadId=thread)
+    until(lambda: all(now > was + 5 for now, was in zip(turns(), before, strict=True)))
+    assert not debugger.stopped_threads(at_least=1)
+    (tmp_path / "go").touch()
+    assert notebook.finish(message).result == "[0] 2\n[1] 1000"
+
+
+@pytest.mark.parametrize(
+    ("asked", "lines"),
+    few(1, [("raised", [5, 9, 5, 13]), ("uncaught", [5]), ("userUnhandled", [5])]),
+)
+def test_exceptions_of_the_cell_stop_ranks_and_no_others(notebook, debugger, asked, lines):
+    """Those that this package and its libraries catch, in the kernel and on ranks, stop nothing."""
+    notebook.run("%sky up nodes=2")
+    debugger.break_at(CAUGHT)
+    assert debugger.ask("setExceptionBreakpoints", filters=[asked])["success"]
+    message = notebook.begin(CAUGHT)
+    for line in lines:
+        threads = until(lambda: debugger.stopped_threads(at_least=1))
+        frames = debugger.frames(threads[0])
+        assert (frames[0]["name"].split(":")[0], frames[0]["line"]) == ("rank 1", line)
+        said = debugger.ask("exceptionInfo", threadId=threads[0])["body"]
+        assert said["description"] == "odd"
+        debugger.ask("continue", threadId=threads[0])
+    # Then the kernel raises it in the cell, and stands there, too, as with any exception that IPython catches.
+    if asked != "uncaught":
+        threads = until(lambda: debugger.stopped_threads(at_least=1))
+        names = [each["name"] for each in debugger.frames(threads[0])]
+        assert "<module>" in names
+        assert not [name for name in names if name.startswith("rank")]
+        debugger.ask("setExceptionBreakpoints", filters=[])
+        debugger.ask("continue", threadId=threads[0])
+    ran = notebook.finish(message)
+    assert ran.error[:2] == ("ValueError", "odd")
 
 
 @needs("torch")

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +64,9 @@ class CodeServer:
 
 
 @contextmanager
-def code_server(folder: Path, apart: Apart) -> Iterator[CodeServer]:
+def code_server(
+    folder: Path, apart: Apart, settings: Mapping[str, object] | None = None
+) -> Iterator[CodeServer]:
     """code-server below `folder`, ended with its kernels when the block is left."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -72,7 +74,7 @@ def code_server(folder: Path, apart: Apart) -> Iterator[CodeServer]:
     root, file = folder / "root", folder / "user/User/settings.json"
     for each in (root, file.parent, folder / "home"):
         each.mkdir(parents=True)
-    file.write_text(json.dumps(_SETTINGS))
+    file.write_text(json.dumps(_SETTINGS | dict(settings or {})))
     (folder / "config.yaml").touch()
     # It keeps a list of them beside them.
     shutil.copytree(_BUILT / "extensions", folder / "extensions")

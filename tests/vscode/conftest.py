@@ -59,4 +59,5 @@ def window(vscode: CodeServer, browser: Browser) -> Iterator[Callable[..., Noteb
     for each in opened:
         each.screenshot(f"last-{each.name.removesuffix('.ipynb')}")
     context.close()
-    assert not [url for each in opened for url in each.asked_elsewhere]
+    elsewhere = [url for each in opened for url in each.asked_elsewhere]
+    assert not elsewhere, elsewhere

@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from picture import views
 from waiting import until
+
+from skyward_nb.show.canvas import bundle
+from vscode.code_servers import code_server
+from vscode.windows import NotebookWindow, write_notebook
 
 # Of a window on a busy machine: half a minute until it is loaded, and as long until its kernel is there.
 pytestmark = [pytest.mark.extensive, pytest.mark.timeout(600)]
@@ -101,7 +106,7 @@ def test_the_pictures_are_right_in_dark_and_light_and_tabs_stay_chosen(vscode, w
     until(lambda: any(line.endswith("step 5") for line in chosen(frame, LIVE)[1]))
     assert chosen(frame, LIVE)[0] == "1"
     opened.prefer("light")
-    frame.locator("body.vscode-light").wait_for()
+    frame.locator("body.vscode-light").wait_for(state="attached")
     legible(frame, LIVE)
     opened.screenshot("live-light")
     (vscode.root / "GO6").touch()
@@ -117,7 +122,7 @@ def test_the_pictures_are_right_in_dark_and_light_and_tabs_stay_chosen(vscode, w
     assert frame.evaluate(PLACE, FINAL) == live_place
     frame.locator(f"{FINAL} label", has_text=re.compile("^1$")).click()
     opened.prefer("dark")
-    frame.locator("body.vscode-dark").wait_for()
+    frame.locator("body.vscode-dark").wait_for(state="attached")
     legible(frame, FINAL)
     opened.screenshot("final-dark")
     assert chosen(frame, FINAL)[0] == "1"
@@ -159,6 +164,29 @@ def test_the_stop_button_ends_a_run_and_names_are_kept(window):
     opened.cell("it sleeps").locator(".codicon-notebook-state-error").wait_for()
     opened.screenshot("stopped")
     # VS Code drops what was to run after the cell.
-    opened.cell("print(kept)").click()
-    opened.page.keyboard.press("Control+Enter")
+    opened.run("print(kept)")
     shows(frame, FINAL, "kept on ranks")
+
+
+def test_restricted_mode_shows_nothing_until_the_folder_is_trusted(apart, browser, tmp_path):
+    settings = {
+        "security.workspace.trust.enabled": True,
+        "security.workspace.trust.startupPrompt": "never",
+        "security.workspace.trust.banner": "never",
+    }
+    with code_server(tmp_path / "restricted", apart, settings) as server:
+        context = browser.new_context(viewport={"width": 1000, "height": 900})
+        write_notebook(server, "kept.ipynb", "run", shown=bundle(views.finished()))
+        opened = NotebookWindow(server, context, "kept.ipynb")
+        opened.page.get_by_text("Restricted Mode").first.wait_for()
+        assert opened.outputs
+        assert not opened.drawn().strip()
+        opened.screenshot("restricted")
+        opened.page.get_by_text("Restricted Mode").first.click()
+        opened.page.get_by_role("button", name="Trust", exact=True).first.click()
+        status = opened.page.locator(".statusbar")
+        status.get_by_text("Restricted Mode").wait_for(state="detached")
+        opened.page.keyboard.press("Escape")
+        until(lambda: "4 ranks finished" in opened.drawn(), 90)
+        opened.screenshot("trusted")
+        context.close()

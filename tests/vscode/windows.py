@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from lab.pages import SCREENSHOTS
 from later import Later
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Frame, Locator, Page, Request
 
 nbformat = Later("nbformat")
+playwright_errors = Later("playwright.sync_api")
 
+# The Jupyter extension tries whether these can be reached, whatever a notebook shows.
+_TRIED = ("https://unpkg.com/", "https://cdn.jsdelivr.net/npm/requirejs@2.3.6/bin/r.min.js")
 _LOAD_MS = 180_000
 _MS = 90_000
 
@@ -46,6 +50,10 @@ class NotebookWindow:
         self.page.keyboard.press("Control+B")
 
     def _on_request(self, request: Request) -> None:
+        # What a webview asks of itself, by a host that there is not: its service worker answers.
+        own = urlsplit(request.url).netloc.endswith(".vscode-resource.vscode-cdn.net")
+        if own or request.url in _TRIED:
+            return
         if not request.url.startswith((self.server.url, "data:", "blob:")):
             self.asked_elsewhere.append(request.url)
 
@@ -62,12 +70,25 @@ class NotebookWindow:
         """The cell that holds this text."""
         return self.page.locator(".code-cell-row", has=self.page.get_by_text(text))
 
+    def run(self, text: str) -> None:
+        """Run the cell that holds this text, by the button beside it."""
+        cell = self.cell(text)
+        cell.hover()
+        cell.locator(".run-button-container .codicon-notebook-execute").click()
+
     @property
     def outputs(self) -> Frame:
         """The frame in which VS Code draws what cells show."""
         found = until(self._outputs_frame, _MS / 1000)
         assert found is not None
         return found
+
+    def drawn(self) -> str:
+        """The text of what cells show; nothing while its frame is made anew, as it is once a folder is trusted."""
+        with contextlib.suppress(playwright_errors.Error):
+            frame = self._outputs_frame()
+            return frame.locator("body").inner_text(timeout=2000) if frame else ""
+        return ""
 
     def _outputs_frame(self) -> Frame | None:
         drawn = "document.querySelector('#container .output_container') !== null"
@@ -87,13 +108,21 @@ class NotebookWindow:
         editor.click()
         self.page.keyboard.press("Control+End")
         self.page.keyboard.type(text, delay=20)
-        self.page.keyboard.press("Control+Space")
-        offered = self.page.locator(".suggest-widget.visible .monaco-list-row .label-name")
-        offered.first.wait_for()
-        found = offered.all_inner_texts()
+        found = until(self._offered, _MS / 1000)
         self.page.keyboard.press("Escape")
         for _ in text:
             self.page.keyboard.press("Backspace")
+        return found
+
+    def _offered(self) -> list[str]:
+        """What is offered at the cursor; nothing where its kernel took longer than VS Code waits."""
+        self.page.keyboard.press("Control+Space")
+        shown = self.page.locator(".suggest-widget.visible")
+        asked = shown.locator(".monaco-list-row .label-name, .message:not(:empty)")
+        asked.locator("visible=true").filter(has_not_text="Loading").first.wait_for()
+        found = shown.locator(".monaco-list-row .label-name").all_inner_texts()
+        if not found:
+            self.page.keyboard.press("Escape")
         return found
 
     def screenshot(self, name: str) -> None:
@@ -104,9 +133,13 @@ class NotebookWindow:
         self.page.close()
 
 
-def write_notebook(server: CodeServer, name: str, *cells: str) -> None:
-    """Write a notebook of these cells whose kernel is the server's."""
+def write_notebook(
+    server: CodeServer, name: str, *cells: str, shown: dict[str, object] | None = None
+) -> None:
+    """Write a notebook of these cells whose kernel is the server's; the last has `shown` this bundle."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
+    if shown is not None:
+        notebook.cells[-1].outputs = [nbformat.v4.new_output("display_data", data=shown)]
     notebook.metadata["kernelspec"] = {
         "name": "python3",
         "display_name": "Python 3",
