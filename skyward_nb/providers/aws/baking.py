@@ -217,8 +217,8 @@ async def named(cloud: AWSClient, name: str, region: str) -> list[dict[str, Any]
     return list(said["Images"])
 
 
-async def seen(cloud: AWSClient, region: str, tag: str, value: str) -> SeenImages:
-    """The account's images and snapshots with this tag; raises `AWSError`."""
+async def seen(cloud: AWSClient, region: str, tag: str = tags.MARK, value: str = "") -> SeenImages:
+    """The account's images and snapshots with this tag, or those of anybody; raises `AWSError`."""
     images = await _images(cloud, region, tag, value)
     return SeenImages(images, await _snapshots(cloud, region, tag, value))
 
@@ -236,10 +236,8 @@ async def _snapshots(cloud: AWSClient, region: str, tag: str, value: str) -> lis
 
 
 def _marked(tag: str, value: str) -> list[dict[str, Any]]:
-    return [
-        {"Name": f"tag:{tag}", "Values": [tags.fitting(value)]},
-        {"Name": "tag-key", "Values": [tags.MARK]},
-    ]
+    only = [{"Name": "tag-key", "Values": [tags.MARK]}]
+    return [{"Name": f"tag:{tag}", "Values": [tags.fitting(value)]}, *only] if value else only
 
 
 async def remove(cloud: AWSClient, entry: ImageEntry) -> str:
@@ -261,6 +259,25 @@ async def remove(cloud: AWSClient, entry: ImageEntry) -> str:
         return f"image {record.name} in {record.region} ({spell_fault(fault)})"
     if not left:
         left = _may_come(entry.record, found)
+    if not left:
+        entry.forget()
+    return ", ".join(left)
+
+
+async def forget_gone(cloud: AWSClient, entry: ImageEntry) -> str:
+    """Remove the snapshots and the record of an image that was finished and is gone; what may be left, in words.
+
+    An image is never removed by it.
+    """
+    record = entry.record
+    words = f"image {record.name} in {record.region}"
+    try:
+        found = await seen(cloud, record.region, tags.MARK, record.mark)
+        if found.images:
+            return f"{words}, which EC2 lists again"
+        left = await _delete_snapshots(cloud, record.region, found)
+    except AWSError as fault:
+        return f"{words} ({spell_fault(fault)})"
     if not left:
         entry.forget()
     return ", ".join(left)

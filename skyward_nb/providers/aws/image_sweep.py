@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,9 +56,12 @@ async def look(
 async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> None:
     """Look in one region; raises `AWSError`."""
     region = place.region
-    found = await baking.seen(cloud, region, tags.OWNER, rental_records.owner())
+    there = await baking.seen(cloud, region)
     # A record exists before its image. Credentials of another place may be of the same account.
     every = image_records.entries()
+    # Computers that share a home share its records, and each is an owner of its own.
+    mine = tags.fitting(rental_records.owner())
+    found = _ours(there, mine, {each.record.mark for each in every})
     known = {each.record.mark for each in every if each.record.region == region}
     copied = {
         each.record.mark: each.record.region for each in every if each.record.mark not in known
@@ -68,11 +71,13 @@ async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> 
         own = _of_mark(found, entry.record.mark)
         if foreign := await whose(cloud, entry.record):
             report.left.append(foreign)
-        elif not entry.record.is_abandoned and (own.images or _is_new(entry)):
-            await _look_at(cloud, entry, own, price, report)
-        else:
+        elif entry.record.is_abandoned:
             why = "that nobody finished" if own.images else "whose AMI is gone"
             await _end(cloud, entry, own, report, why)
+        elif own.images or _is_new(entry):
+            await _look_at(cloud, entry, own, price, report)
+        else:
+            await _forget(cloud, entry, report)
     await _look_at_others(cloud, region, found, known, copied, price, report)
 
 
@@ -113,6 +118,14 @@ async def _end(
         report.removed.append(f"{entry.record.name} in {entry.record.region}, {why}")
 
 
+async def _forget(cloud: AWSClient, entry: ImageEntry, report: ImageReport) -> None:
+    """Forget an image that was finished and is gone."""
+    if left := await baking.forget_gone(cloud, entry):
+        report.left.append(f"{left}, whose AMI is gone")
+    else:
+        report.removed.append(f"{entry.record.name} in {entry.record.region}, whose AMI is gone")
+
+
 async def _look_at_others(
     cloud: AWSClient,
     region: str,
@@ -124,10 +137,11 @@ async def _look_at_others(
 ) -> None:
     """List images that no record of this region has, which may be copies, and remove snapshots that belong to none."""
     used = {each for image in found.images for each in baking.snapshots_of(image)}
+    mine = tags.fitting(rental_records.owner())
     lost = [
         each
         for each in found.snapshots
-        if _mark(each) not in known and str(each["SnapshotId"]) not in used
+        if _owner(each) == mine and _mark(each) not in known and str(each["SnapshotId"]) not in used
     ]
     marks = {_mark(each) for each in found.images}
     # Of an image that is being made, EC2 may not say yet which snapshots it will have.
@@ -148,6 +162,18 @@ async def _look_at_others(
         for name in (str(each["SnapshotId"]) for each in lost)
         if not any(name in each for each in left)
     ]
+
+
+def _ours(found: SeenImages, owner: str, marks: Collection[str]) -> SeenImages:
+    """Those of an owner, and those with these marks."""
+    return SeenImages(
+        [each for each in found.images if _owner(each) == owner or _mark(each) in marks],
+        [each for each in found.snapshots if _owner(each) == owner or _mark(each) in marks],
+    )
+
+
+def _owner(resource: dict[str, Any]) -> str:
+    return tags.tags_in(resource).get(tags.OWNER, "")
 
 
 def _mark(resource: dict[str, Any]) -> str:
