@@ -8,7 +8,7 @@ import time
 import pytest
 from cloud.bakes import all_removed, bake
 
-from skyward_nb.providers.aws import image_records, rental_records, sweep
+from skyward_nb.providers.aws import image_records, rental_records, sweep, tags
 from skyward_nb.reports import baked_images
 
 
@@ -39,4 +39,58 @@ def test_a_computer_that_shares_the_home_lists_an_image_and_removes_nothing(
     assert f"image torch in us-east-1: {ami}, ready, 3 GB at most $0.150" in found.baked[0]
     assert api.left()["images"] == ["us-east-1 sky-torch"] and "snapshots" in api.left()
     assert "with its snapshots" in baked_images.remove("torch")
+    all_removed(api)
+
+
+# ── copies ──────────────────────────────────────────────────────────────────────────────
+
+
+def copied(one_rented, name="my-backup", copied_tags=None):
+    """As `aws ec2 copy-image --copy-image-tags` does it in the same region: another image, with the same tags."""
+    (entry,) = image_records.entries()
+    record = entry.record
+    own = copied_tags or tags.of_image(record, has_driver=False)
+    made = one_rented.cloud.ask(
+        "CreateImage", record.region, InstanceId=record.instance, Name=name, NoReboot=True,
+        TagSpecifications=[{"ResourceType": kind, "Tags": own} for kind in ("image", "snapshot")],
+    )  # fmt: skip
+    return asyncio.run(made)["ImageId"]
+
+
+def gone(one_rented, ami):
+    asyncio.run(one_rented.cloud.ask("DeregisterImage", "us-east-1", ImageId=ami))
+
+
+def test_a_copy_of_another_name_is_listed_and_stays_with_its_snapshots(api, one_rented):
+    ami = bake(one_rented)
+    copy = copied(one_rented)
+    there = {each.ami: each for each in baked_images.look().there}
+    assert there[ami].name == "torch" and there[copy].name == "my-backup"
+    assert there[copy].source == "image torch, as a copy"
+    assert there[ami].gigabytes == there[copy].gigabytes == 3
+    said = baked_images.remove("torch")
+    assert f"copies of other names stay: my-backup in us-east-1 ({copy})" in said
+    assert f"`aws ec2 deregister-image --image-id {copy} --delete-associated-snapshots" in said
+    assert api.left()["images"] == ["us-east-1 my-backup"] and len(api.left()["snapshots"]) == 1
+    assert not asyncio.run(sweep.sweep()).images and len(api.left()["snapshots"]) == 1
+    gone(one_rented, copy)
+    assert len(asyncio.run(sweep.sweep()).images) == 1
+    all_removed(api)
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_what_is_gone_without_us_takes_no_copy_with_it(api, one_rented, has_record):
+    ami = bake(one_rented)
+    copy = copied(one_rented)
+    entry = old()
+    if has_record:
+        gone(one_rented, ami)
+        assert asyncio.run(sweep.sweep()).images == ["torch in us-east-1, whose AMI is gone"]
+    else:
+        entry.forget()
+        assert "removed: image torch" in baked_images.remove("torch")
+    assert api.left()["images"] == ["us-east-1 my-backup"] and len(api.left()["snapshots"]) == 1
+    assert not image_records.entries()
+    gone(one_rented, copy)
+    asyncio.run(sweep.sweep())
     all_removed(api)

@@ -247,13 +247,14 @@ async def remove(cloud: AWSClient, entry: ImageEntry) -> str:
     with contextlib.suppress(OSError):
         entry.note(state="ending", given_up=time.time() if was_half_made else record.given_up)
     try:
-        images = await _images(cloud, record.region, tags.MARK, record.mark)
+        with_mark = await _images(cloud, record.region, tags.MARK, record.mark)
+        images, copies = apart(record, with_mark)
         await _deregister(cloud, record.region, images)
         if images:
             with contextlib.suppress(OSError):
                 entry.note(asked=False)
         snapshots = await _snapshots(cloud, record.region, tags.MARK, record.mark)
-        found = SeenImages(images, snapshots)
+        found = SeenImages(images, unused(snapshots, copies))
         left = await _delete_snapshots(cloud, record.region, found)
     except AWSError as fault:
         return f"image {record.name} in {record.region} ({spell_fault(fault)})"
@@ -267,15 +268,17 @@ async def remove(cloud: AWSClient, entry: ImageEntry) -> str:
 async def forget_gone(cloud: AWSClient, entry: ImageEntry) -> str:
     """Remove the snapshots and the record of an image that was finished and is gone; what may be left, in words.
 
-    An image is never removed by it.
+    No image is removed by it.
     """
     record = entry.record
     words = f"image {record.name} in {record.region}"
     try:
         found = await seen(cloud, record.region, tags.MARK, record.mark)
-        if found.images:
+        images, copies = apart(record, found.images)
+        if images:
             return f"{words}, which EC2 lists again"
-        left = await _delete_snapshots(cloud, record.region, found)
+        lost = SeenImages([], unused(found.snapshots, copies))
+        left = await _delete_snapshots(cloud, record.region, lost)
     except AWSError as fault:
         return f"{words} ({spell_fault(fault)})"
     if not left:
@@ -337,6 +340,24 @@ def snapshots_of(image: dict[str, Any]) -> list[str]:
     """The ids of the snapshots that an image consists of."""
     disks = (each.get("Ebs", {}) for each in image.get("BlockDeviceMappings", ()))
     return [str(each["SnapshotId"]) for each in disks if each.get("SnapshotId")]
+
+
+def apart(
+    record: ImageRecord, images: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Of the images of a record's mark its own, and those that somebody has copied from it, under other names."""
+    own = [
+        each for each in images if each["ImageId"] == record.ami or each.get("Name") == record.title
+    ]
+    return own, [each for each in images if each not in own]
+
+
+def unused(snapshots: list[dict[str, Any]], images: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The snapshots that none of these images consists of; none where EC2 does not say yet what one consists of."""
+    used = [snapshots_of(each) for each in images]
+    if not all(used):
+        return []
+    return [each for each in snapshots if all(str(each["SnapshotId"]) not in one for one in used)]
 
 
 def _tagged(record: ImageRecord, *, has_driver: bool = False) -> list[dict[str, Any]]:
