@@ -8,7 +8,15 @@ import time
 import pytest
 from cloud.bakes import all_removed, bake
 
-from skyward_nb.providers.aws import image_records, rental_records, sweep, tags
+from skyward_nb.providers.aws import (
+    baking,
+    image_lookup,
+    image_records,
+    rental_records,
+    sweep,
+    tags,
+)
+from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.reports import baked_images
 
 
@@ -93,4 +101,40 @@ def test_what_is_gone_without_us_takes_no_copy_with_it(api, one_rented, has_reco
     assert not image_records.entries()
     gone(one_rented, copy)
     asyncio.run(sweep.sweep())
+    all_removed(api)
+
+
+# ── disabled ────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_that_is_disabled_is_listed_and_no_sweep_forgets_it(api, one_rented):
+    ami = bake(one_rented)
+    old()
+    asyncio.run(one_rented.cloud.ask("DisableImage", "us-east-1", ImageId=ami))
+    found = asyncio.run(sweep.sweep())
+    assert not found.images and not found.left and f"{ami}, disabled" in found.baked[0]
+    assert image_records.entries()[0].record.state == "made" and len(api.left()["images"]) == 1
+    with pytest.raises(AWSError, match=f"is disabled: `aws ec2 enable-image --image-id {ami}"):
+        asyncio.run(image_lookup.described(one_rented.cloud, "torch", "us-east-1"))
+    with pytest.raises(baking.NotBaked, match="`%sky bake torch remove` removes it"):
+        asyncio.run(baking.check(one_rented.cloud, one_rented.entry.record, "torch"))
+    all_removed(api)
+
+
+def test_what_is_listed_again_stays(api, one_rented, monkeypatch):
+    bake(one_rented)
+    entry = old()
+    lists = baking._images
+
+    async def listed_not(*_):
+        return []
+
+    monkeypatch.setattr(baking, "_images", listed_not)
+    # Its snapshots cannot be removed while it is there, and so its record stays.
+    assert "whose AMI is gone" in asyncio.run(sweep.sweep()).left[0]
+    monkeypatch.setattr(baking, "_images", lists)
+    assert "which EC2 lists again" in asyncio.run(baking.forget_gone(one_rented.cloud, entry))
+    found = asyncio.run(sweep.sweep())
+    assert not found.images and len(found.baked) == 1
+    assert image_records.entries()[0].record.state == "made"
     all_removed(api)

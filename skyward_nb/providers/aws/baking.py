@@ -26,6 +26,8 @@ from skyward_nb.providers.aws.image_records import PREFIX, ImageEntry, ImageReco
 from skyward_nb.providers.aws.rental_records import RentalRecord, as_far_as_it_can
 from skyward_nb.providers.far.line_protocol import Line
 
+_OWN: dict[str, Any] = {"Owners": ["self"], "IncludeDisabled": True}
+"""The account's own images, with those that nobody may start from now, which EC2 does not list otherwise."""
 _MAY = "DryRunOperation"
 """EC2's refusal to do what was only asked to be tried, and would be allowed."""
 _THERE = "InvalidAMIName.Duplicate"
@@ -213,7 +215,7 @@ def reason(image: dict[str, Any]) -> str:
 async def named(cloud: AWSClient, name: str, region: str) -> list[dict[str, Any]]:
     """The account's images of this name in a region, at most one; raises `AWSError`."""
     only = [{"Name": "name", "Values": [f"{PREFIX}{name}"]}]
-    said = await cloud.ask("DescribeImages", region, Owners=["self"], Filters=only)
+    said = await cloud.ask("DescribeImages", region, **_OWN, Filters=only)
     return list(said["Images"])
 
 
@@ -225,7 +227,7 @@ async def seen(cloud: AWSClient, region: str, tag: str = tags.MARK, value: str =
 
 async def _images(cloud: AWSClient, region: str, tag: str, value: str) -> list[dict[str, Any]]:
     only = _marked(tag, value)
-    said = await cloud.ask_all("DescribeImages", region, Owners=["self"], Filters=only)
+    said = await cloud.ask_all("DescribeImages", region, **_OWN, Filters=only)
     return list(said["Images"])
 
 

@@ -42,6 +42,10 @@ async def described(cloud: AWSClient, asked: str, region: str) -> dict[str, Any]
     if state == "pending":
         why = f"EC2 still copies the disks of image {asked!r}: `%sky bake` says when it is ready"
         raise AWSError(NOT_READY, why, _ASKED)
+    if state == "disabled":
+        command = f"aws ec2 enable-image --image-id {image['ImageId']} --region {region}"
+        why = f"image {asked!r} in {region} is disabled: `{command}` enables it"
+        raise AWSError(NOT_READY, why, _ASKED)
     if state != "available":
         why = f"image {asked!r} is {state}: {baking.reason(image)}"
         raise AWSError(NOT_READY, why, _ASKED)
