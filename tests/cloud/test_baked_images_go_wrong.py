@@ -7,6 +7,7 @@ import time
 
 import pytest
 from cloud.bakes import all_removed, bake
+from cloud.warm import LineThatObeys
 
 from skyward_nb.providers.aws import (
     baking,
@@ -17,6 +18,7 @@ from skyward_nb.providers.aws import (
     tags,
 )
 from skyward_nb.providers.aws.api_errors import AWSError
+from skyward_nb.providers.aws.image_contents import PUT_BACK, TAKE_OUT
 from skyward_nb.reports import baked_images
 
 
@@ -137,4 +139,57 @@ def test_what_is_listed_again_stays(api, one_rented, monkeypatch):
     found = asyncio.run(sweep.sweep())
     assert not found.images and len(found.baked) == 1
     assert image_records.entries()[0].record.state == "made"
+    all_removed(api)
+
+
+# ── told late ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def late(monkeypatch):
+    """EC2 does not list what it has, for so many looks."""
+    left = [0]
+    for each in ("_images", "_snapshots", "named"):
+        monkeypatch.setattr(baking, each, listed_late(getattr(baking, each), left))
+
+    def begin(looks):
+        left[0] = looks
+
+    return begin
+
+
+def listed_late(real, left):
+    async def listed(*arguments):
+        left[0] = max(0, left[0] - 1)
+        return [] if left[0] else await real(*arguments)
+
+    return listed
+
+
+def test_an_image_whose_answer_was_lost_is_waited_for(api, one_rented, late):
+    api.lose("CreateImage")
+    late(10)
+    line = LineThatObeys()
+    ami = bake(one_rented, line=line)
+    assert image_records.entries()[0].record.ami == ami and line.ran == [TAKE_OUT, PUT_BACK]
+    late(0)
+    assert len(api.left()["images"]) == 1
+    all_removed(api)
+
+
+def test_one_that_is_listed_too_late_is_not_forgotten_and_rents_nothing(
+    api, one_rented, late, monkeypatch
+):
+    monkeypatch.setattr(baking, "_SEEN_LATE", 120.0)
+    api.lose("CreateImage")
+    late(1000)
+    with pytest.raises(baking.NotBaked, match=r"already in use.*if EC2 has made it may be left"):
+        bake(one_rented)
+    (entry,) = image_records.entries()
+    assert entry.record.asked and entry.record.state == "ending"
+    late(0)
+    with pytest.raises(AWSError, match="was not finished, or is being removed"):
+        asyncio.run(image_lookup.described(one_rented.cloud, "torch", "us-east-1"))
+    assert len(asyncio.run(sweep.sweep()).images) == 1
+    assert "images" not in api.left()
     all_removed(api)

@@ -167,13 +167,30 @@ async def _create(cloud: AWSClient, entry: ImageEntry, *, has_driver: bool) -> N
         if fault.code != _THERE and not fault.is_unknown:
             entry.note(asked=False)
             raise
-        found = await seen(cloud, record.region, tags.MARK, record.mark)
-        if not found.images:
-            entry.note(asked=fault.code != _THERE)
+        ami = await _made_all_the_same(cloud, entry, is_there=fault.code == _THERE)
+        if not ami:
             raise
-        ami = str(found.images[0]["ImageId"])
     with as_far_as_it_can():
         entry.note(ami=ami)
+
+
+async def _made_all_the_same(cloud: AWSClient, entry: ImageEntry, *, is_there: bool) -> str:
+    """The id of an image whose call had no answer; "" if none is listed. Raises `AWSError`.
+
+    If one of its name `is_there`, it is waited for, unless that is another one: EC2 may list it late, and copies its disks.
+    """
+    record = entry.record
+    for pause in _LOOKS if is_there else (0.0,):
+        found = await seen(cloud, record.region, tags.MARK, record.mark)
+        if found.images:
+            return str(found.images[0]["ImageId"])
+        for image in await named(cloud, record.name, record.region) if is_there else ():
+            if tags.tags_in(image).get(tags.MARK) == record.mark:
+                return str(image["ImageId"])
+            entry.note(asked=False)
+            return ""
+        await asyncio.sleep(pause)
+    return ""
 
 
 async def _begun(cloud: AWSClient, record: ImageRecord, disks: int) -> None:
