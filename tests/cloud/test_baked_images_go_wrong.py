@@ -8,6 +8,7 @@ import time
 import pytest
 from cloud.bakes import all_removed, bake
 from cloud.warm import LineThatObeys
+from msgspec.structs import replace
 
 from skyward_nb.providers.aws import (
     baking,
@@ -191,5 +192,33 @@ def test_one_that_is_listed_too_late_is_not_forgotten_and_rents_nothing(
     with pytest.raises(AWSError, match="was not finished, or is being removed"):
         asyncio.run(image_lookup.described(one_rented.cloud, "torch", "us-east-1"))
     assert len(asyncio.run(sweep.sweep()).images) == 1
+    assert "images" not in api.left()
+    all_removed(api)
+
+
+# ── makers ──────────────────────────────────────────────────────────────────────────────
+
+
+def made_elsewhere(seconds):
+    """The image's record, as if a computer that is gone had begun it so long ago."""
+    (entry,) = image_records.entries()
+    maker = replace(entry.record.maker, host="pod-that-is-gone", machine="another")
+    entry.note(state="making", created=time.time() - seconds, maker=maker)
+
+
+def refusal(one_rented):
+    with pytest.raises(AWSError) as caught:
+        asyncio.run(image_lookup.described(one_rented.cloud, "torch", "us-east-1"))
+    return str(caught.value)
+
+
+def test_what_another_computer_began_is_abandoned_after_an_hour(api, one_rented):
+    bake(one_rented)
+    made_elsewhere(1800)
+    assert not asyncio.run(sweep.sweep()).images
+    assert "is still being made by process" in refusal(one_rented)
+    made_elsewhere(4000)
+    assert "`%sky bake torch remove` removes it" in refusal(one_rented)
+    assert asyncio.run(sweep.sweep()).images == ["torch in us-east-1, that nobody finished"]
     assert "images" not in api.left()
     all_removed(api)
