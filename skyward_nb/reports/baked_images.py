@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -124,12 +125,12 @@ def remove(name: str, regions: Sequence[str] = ()) -> str:
     if len(entries) > 1:
         there = ", ".join(each.record.region for each in entries)
         raise OptionError("region", f"image {name!r} is in {there}: name one, region=")
-    done, left, copies = _done(_removed(name, regions, entries))
-    if left:
+    found = _done(_removed(name, regions, entries))
+    if found.left:
         raise PoolError(
-            name, f"not confirmed to be gone: {', '.join(left)}; `%sky sweep` tries again"
+            name, f"not confirmed to be gone: {', '.join(found.left)}; `%sky sweep` tries again"
         )
-    if not done:
+    if not found.done:
         if there := ", ".join(each.record.region for each in image_records.named(name)):
             raise OptionError(
                 "region", f"there is no image {name!r} in {', '.join(regions)}: it is in {there}"
@@ -138,23 +139,34 @@ def remove(name: str, regions: Sequence[str] = ()) -> str:
         raise OptionError(
             "bake", f"there is no image {name!r}{f': there is {there}' if there else ''}"
         )
-    said = f"removed: {', '.join(done)}, with {'their' if len(done) > 1 else 'its'} snapshots"
-    if copies:
-        said += f"; copies stay in {', '.join(copies)}: `%sky bake {name} remove region=...` removes them"
+    whose = "their" if len(found.done) > 1 else "its"
+    said = f"removed: {', '.join(found.done)}, with {whose} snapshots"
+    if found.copies:
+        said += f"; copies stay in {', '.join(found.copies)}: `%sky bake {name} remove region=...` removes them"
+    if found.others:
+        said += f"; copies of other names stay: {', '.join(found.others)}"
     return said
+
+
+@dataclass
+class _Removed:
+    """Images that were removed, what may be left, regions with copies of the name, and copies of other names, in words."""
+
+    done: list[str] = field(default_factory=list[str])
+    left: list[str] = field(default_factory=list[str])
+    copies: list[str] = field(default_factory=list[str])
+    others: list[str] = field(default_factory=list[str])
 
 
 async def _removed(
     name: str, regions: Sequence[str], entries: Sequence[image_records.ImageEntry]
-) -> tuple[list[str], list[str], list[str]]:
-    """Images of this name that were removed, what may be left, and regions with copies; without a record, this owner's in EC2."""
+) -> _Removed:
+    """Remove the images of this name; without a record, this owner's in EC2."""
     from skyward_nb.providers.aws import baking, image_sweep
     from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 
     cloud_of = _clients()
-    done: list[str] = []
-    left: list[str] = []
-    copies: list[str] = []
+    found = _Removed()
     for entry in entries:
         record = entry.record
         cloud = cloud_of(record.place)
@@ -162,27 +174,27 @@ async def _removed(
         try:
             foreign = await image_sweep.whose(cloud, record)
         except AWSError as fault:
-            left.append(f"{words} ({spell_fault(fault)})")
+            found.left.append(f"{words} ({spell_fault(fault)})")
             continue
         if foreign:
-            left.append(foreign)
+            found.left.append(foreign)
         elif more := await baking.remove(cloud, entry):
-            left.append(more)
+            found.left.append(more)
         else:
-            done.append(words)
-            copies += await image_sweep.copies(cloud_of, record)
+            found.done.append(words)
+            found.copies, found.others = await image_sweep.copies(cloud_of, record)
     for place in [] if entries else image_records.used():
         if regions and place.region not in regions:
             continue
         try:
             more = await image_sweep.remove_unrecorded(cloud_of(place), place.region, name)
         except AWSError as fault:
-            left.append(f"images in {place.region} ({spell_fault(fault)})")
+            found.left.append(f"images in {place.region} ({spell_fault(fault)})")
             continue
         if more is not None:
-            done += [] if more else [f"image {name} in {place.region}"]
-            left += more
-    return done, left, copies
+            found.done += [] if more else [f"image {name} in {place.region}"]
+            found.left += more
+    return found
 
 
 def _clients() -> Callable[[UsedRegion], AWSClient]:

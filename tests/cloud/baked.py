@@ -47,6 +47,7 @@ class BakedImage:
     disk: bytes = b""
     reason: str = ""
     """Why it could not be made."""
+    is_disabled: bool = False
 
 
 class Baked:
@@ -114,6 +115,11 @@ class Baked:
         self._stock.drop_image(call.region, found.id)
         return said(call, {"return": True})
 
+    def disable(self, call: Call) -> Answer:
+        """docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DisableImage.html"""
+        self.images[call.region, call.form["ImageId"]].is_disabled = True
+        return said(call, {"return": True})
+
     def delete(self, call: Call) -> Answer:
         name = call.form["SnapshotId"]
         if (call.region, name) not in self.snapshots:
@@ -137,6 +143,8 @@ class Baked:
             if {*ids} & self._ever:
                 raise Refused("InvalidAMIID.NotFound", f"The image id '[{ids[0]}]' does not exist")
             return None
+        if call.form.get("IncludeDisabled") != "true":
+            found = [each for each in found if not each.is_disabled]
         fitting = [each for each in found if _fits(call, each.name, each.tags)]
         return said(call, {"imagesSet": [self._told(call.region, each) for each in fitting]})
 
@@ -175,6 +183,8 @@ class Baked:
     def state(self, region: str, image: BakedImage) -> str:
         if image.reason:
             return "failed"
+        if image.is_disabled:
+            return "disabled"
         own = [self.snapshots.get((region, each)) for each in image.snapshots]
         return "available" if own and all(s and not s.left for s in own) else "pending"
 

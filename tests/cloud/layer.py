@@ -103,6 +103,7 @@ class Layer:
             ("ec2", "DescribeImages"): self._describe_images,
             ("ec2", "CreateImage"): self.baked.create,
             ("ec2", "DeregisterImage"): self.baked.deregister,
+            ("ec2", "DisableImage"): self.baked.disable,
             ("ec2", "DescribeSnapshots"): self.baked.describe_snapshots,
             ("ec2", "DeleteSnapshot"): self.baked.delete,
             ("ec2", "GetEbsDefaultKmsKeyId"): lambda call: said(call, {"kmsKeyId": self.disk_key}),

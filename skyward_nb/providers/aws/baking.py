@@ -26,6 +26,8 @@ from skyward_nb.providers.aws.image_records import PREFIX, ImageEntry, ImageReco
 from skyward_nb.providers.aws.rental_records import RentalRecord, as_far_as_it_can
 from skyward_nb.providers.far.line_protocol import Line
 
+_OWN: dict[str, Any] = {"Owners": ["self"], "IncludeDisabled": True}
+"""The account's own images, with those that nobody may start from now, which EC2 does not list otherwise."""
 _MAY = "DryRunOperation"
 """EC2's refusal to do what was only asked to be tried, and would be allowed."""
 _THERE = "InvalidAMIName.Duplicate"
@@ -165,13 +167,30 @@ async def _create(cloud: AWSClient, entry: ImageEntry, *, has_driver: bool) -> N
         if fault.code != _THERE and not fault.is_unknown:
             entry.note(asked=False)
             raise
-        found = await seen(cloud, record.region, tags.MARK, record.mark)
-        if not found.images:
-            entry.note(asked=fault.code != _THERE)
+        ami = await _made_all_the_same(cloud, entry, is_there=fault.code == _THERE)
+        if not ami:
             raise
-        ami = str(found.images[0]["ImageId"])
     with as_far_as_it_can():
         entry.note(ami=ami)
+
+
+async def _made_all_the_same(cloud: AWSClient, entry: ImageEntry, *, is_there: bool) -> str:
+    """The id of an image whose call had no answer; "" if none is listed. Raises `AWSError`.
+
+    If one of its name `is_there`, it is waited for, unless that is another one: EC2 may list it late, and copies its disks.
+    """
+    record = entry.record
+    for pause in _LOOKS if is_there else (0.0,):
+        found = await seen(cloud, record.region, tags.MARK, record.mark)
+        if found.images:
+            return str(found.images[0]["ImageId"])
+        for image in await named(cloud, record.name, record.region) if is_there else ():
+            if tags.tags_in(image).get(tags.MARK) == record.mark:
+                return str(image["ImageId"])
+            entry.note(asked=False)
+            return ""
+        await asyncio.sleep(pause)
+    return ""
 
 
 async def _begun(cloud: AWSClient, record: ImageRecord, disks: int) -> None:
@@ -213,19 +232,19 @@ def reason(image: dict[str, Any]) -> str:
 async def named(cloud: AWSClient, name: str, region: str) -> list[dict[str, Any]]:
     """The account's images of this name in a region, at most one; raises `AWSError`."""
     only = [{"Name": "name", "Values": [f"{PREFIX}{name}"]}]
-    said = await cloud.ask("DescribeImages", region, Owners=["self"], Filters=only)
+    said = await cloud.ask("DescribeImages", region, **_OWN, Filters=only)
     return list(said["Images"])
 
 
-async def seen(cloud: AWSClient, region: str, tag: str, value: str) -> SeenImages:
-    """The account's images and snapshots with this tag; raises `AWSError`."""
+async def seen(cloud: AWSClient, region: str, tag: str = tags.MARK, value: str = "") -> SeenImages:
+    """The account's images and snapshots with this tag, or those of anybody; raises `AWSError`."""
     images = await _images(cloud, region, tag, value)
     return SeenImages(images, await _snapshots(cloud, region, tag, value))
 
 
 async def _images(cloud: AWSClient, region: str, tag: str, value: str) -> list[dict[str, Any]]:
     only = _marked(tag, value)
-    said = await cloud.ask_all("DescribeImages", region, Owners=["self"], Filters=only)
+    said = await cloud.ask_all("DescribeImages", region, **_OWN, Filters=only)
     return list(said["Images"])
 
 
@@ -236,10 +255,8 @@ async def _snapshots(cloud: AWSClient, region: str, tag: str, value: str) -> lis
 
 
 def _marked(tag: str, value: str) -> list[dict[str, Any]]:
-    return [
-        {"Name": f"tag:{tag}", "Values": [tags.fitting(value)]},
-        {"Name": "tag-key", "Values": [tags.MARK]},
-    ]
+    only = [{"Name": "tag-key", "Values": [tags.MARK]}]
+    return [{"Name": f"tag:{tag}", "Values": [tags.fitting(value)]}, *only] if value else only
 
 
 async def remove(cloud: AWSClient, entry: ImageEntry) -> str:
@@ -249,18 +266,40 @@ async def remove(cloud: AWSClient, entry: ImageEntry) -> str:
     with contextlib.suppress(OSError):
         entry.note(state="ending", given_up=time.time() if was_half_made else record.given_up)
     try:
-        images = await _images(cloud, record.region, tags.MARK, record.mark)
+        with_mark = await _images(cloud, record.region, tags.MARK, record.mark)
+        images, copies = apart(record, with_mark)
         await _deregister(cloud, record.region, images)
         if images:
             with contextlib.suppress(OSError):
                 entry.note(asked=False)
         snapshots = await _snapshots(cloud, record.region, tags.MARK, record.mark)
-        found = SeenImages(images, snapshots)
+        found = SeenImages(images, unused(snapshots, copies))
         left = await _delete_snapshots(cloud, record.region, found)
     except AWSError as fault:
         return f"image {record.name} in {record.region} ({spell_fault(fault)})"
     if not left:
         left = _may_come(entry.record, found)
+    if not left:
+        entry.forget()
+    return ", ".join(left)
+
+
+async def forget_gone(cloud: AWSClient, entry: ImageEntry) -> str:
+    """Remove the snapshots and the record of an image that was finished and is gone; what may be left, in words.
+
+    No image is removed by it.
+    """
+    record = entry.record
+    words = f"image {record.name} in {record.region}"
+    try:
+        found = await seen(cloud, record.region, tags.MARK, record.mark)
+        images, copies = apart(record, found.images)
+        if images:
+            return f"{words}, which EC2 lists again"
+        lost = SeenImages([], unused(found.snapshots, copies))
+        left = await _delete_snapshots(cloud, record.region, lost)
+    except AWSError as fault:
+        return f"{words} ({spell_fault(fault)})"
     if not left:
         entry.forget()
     return ", ".join(left)
@@ -320,6 +359,24 @@ def snapshots_of(image: dict[str, Any]) -> list[str]:
     """The ids of the snapshots that an image consists of."""
     disks = (each.get("Ebs", {}) for each in image.get("BlockDeviceMappings", ()))
     return [str(each["SnapshotId"]) for each in disks if each.get("SnapshotId")]
+
+
+def apart(
+    record: ImageRecord, images: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Of the images of a record's mark its own, and those that somebody has copied from it, under other names."""
+    own = [
+        each for each in images if each["ImageId"] == record.ami or each.get("Name") == record.title
+    ]
+    return own, [each for each in images if each not in own]
+
+
+def unused(snapshots: list[dict[str, Any]], images: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The snapshots that none of these images consists of; none where EC2 does not say yet what one consists of."""
+    used = [snapshots_of(each) for each in images]
+    if not all(used):
+        return []
+    return [each for each in snapshots if all(str(each["SnapshotId"]) not in one for one in used)]
 
 
 def _tagged(record: ImageRecord, *, has_driver: bool = False) -> list[dict[str, Any]]:

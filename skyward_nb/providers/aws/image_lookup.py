@@ -42,6 +42,10 @@ async def described(cloud: AWSClient, asked: str, region: str) -> dict[str, Any]
     if state == "pending":
         why = f"EC2 still copies the disks of image {asked!r}: `%sky bake` says when it is ready"
         raise AWSError(NOT_READY, why, _ASKED)
+    if state == "disabled":
+        command = f"aws ec2 enable-image --image-id {image['ImageId']} --region {region}"
+        why = f"image {asked!r} in {region} is disabled: `{command}` enables it"
+        raise AWSError(NOT_READY, why, _ASKED)
     if state != "available":
         why = f"image {asked!r} is {state}: {baking.reason(image)}"
         raise AWSError(NOT_READY, why, _ASKED)
@@ -53,8 +57,9 @@ def _unfinished(record: image_records.ImageRecord) -> str:
     if record.state == "made":
         return ""
     if record.is_abandoned:
-        return "was not finished, or is being removed: `%sky sweep` removes it"
-    return "is still being made: `%sky bake` says when it is ready"
+        return f"was not finished, or is being removed: `%sky bake {record.name} remove` removes it"
+    maker = f"process {record.maker.pid} on {record.maker.host}"
+    return f"is still being made by {maker}: `%sky bake` says when it is ready"
 
 
 def _none_here(name: str, region: str) -> str:

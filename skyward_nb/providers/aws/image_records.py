@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,8 @@ PREFIX = "sky-"
 """The beginning of the names of images at AWS, which are unique in a region of an account."""
 _FOLDER = "images"
 _USED = "images.jsonl"
+_LONGEST = 3600.0
+"""Seconds that the making of an image, until EC2 copies its disks, surely takes less than."""
 State = Literal["making", "made", "ending"]
 
 
@@ -73,8 +76,10 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether nobody will go on with what was begun."""
-        return self.state == "ending" or (self.state == "making" and not self.maker.may_live)
+        """Whether nobody will go on with what was begun; of another computer nobody knows, and so it counts after an hour."""
+        is_late = not self.maker.is_here and time.time() - self.created > _LONGEST
+        lives = self.maker.may_live and not is_late
+        return self.state == "ending" or (self.state == "making" and not lives)
 
 
 class ImageEntry:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,9 +56,12 @@ async def look(
 async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> None:
     """Look in one region; raises `AWSError`."""
     region = place.region
-    found = await baking.seen(cloud, region, tags.OWNER, rental_records.owner())
+    there = await baking.seen(cloud, region)
     # A record exists before its image. Credentials of another place may be of the same account.
     every = image_records.entries()
+    # Computers that share a home share its records, and each is an owner of its own.
+    mine = tags.fitting(rental_records.owner())
+    found = _ours(there, mine, {each.record.mark for each in every})
     known = {each.record.mark for each in every if each.record.region == region}
     copied = {
         each.record.mark: each.record.region for each in every if each.record.mark not in known
@@ -68,11 +71,13 @@ async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> 
         own = _of_mark(found, entry.record.mark)
         if foreign := await whose(cloud, entry.record):
             report.left.append(foreign)
-        elif not entry.record.is_abandoned and (own.images or _is_new(entry)):
-            await _look_at(cloud, entry, own, price, report)
-        else:
+        elif entry.record.is_abandoned:
             why = "that nobody finished" if own.images else "whose AMI is gone"
             await _end(cloud, entry, own, report, why)
+        elif baking.apart(entry.record, own.images)[0] or _is_new(entry):
+            await _look_at(cloud, entry, own, price, report)
+        else:
+            await _forget(cloud, entry, report)
     await _look_at_others(cloud, region, found, known, copied, price, report)
 
 
@@ -94,14 +99,21 @@ async def _look_at(
     price: float | None,
     report: ImageReport,
 ) -> None:
-    """List an image, or remove it where EC2 could not make it."""
+    """List an image and its copies, or remove it where EC2 could not make it."""
     record = entry.record
-    for image in own.images:
+    images, copied = baking.apart(record, own.images)
+    snapshots = baking.unused(own.snapshots, copied)
+    for image in copied:
+        name = str(image.get("Name", ""))
+        parts = [s for s in own.snapshots if str(s["SnapshotId"]) in baking.snapshots_of(image)]
+        of = f"image {record.name}, as a copy"
+        report.there.append(_found(image, name, record.region, parts, price, of))
+    for image in images:
         if baking.has_failed(image):
             await _end(cloud, entry, own, report, baking.failure(image))
             return
         of = f"{record.type} {record.instance} at {tags.spell_time(record.created)}"
-        report.there.append(_found(image, record.name, record.region, own.snapshots, price, of))
+        report.there.append(_found(image, record.name, record.region, snapshots, price, of))
 
 
 async def _end(
@@ -111,6 +123,14 @@ async def _end(
         report.left.append(f"{left}, {why}")
     elif own.images or own.snapshots:
         report.removed.append(f"{entry.record.name} in {entry.record.region}, {why}")
+
+
+async def _forget(cloud: AWSClient, entry: ImageEntry, report: ImageReport) -> None:
+    """Forget an image that was finished and is gone."""
+    if left := await baking.forget_gone(cloud, entry):
+        report.left.append(f"{left}, whose AMI is gone")
+    else:
+        report.removed.append(f"{entry.record.name} in {entry.record.region}, whose AMI is gone")
 
 
 async def _look_at_others(
@@ -124,10 +144,11 @@ async def _look_at_others(
 ) -> None:
     """List images that no record of this region has, which may be copies, and remove snapshots that belong to none."""
     used = {each for image in found.images for each in baking.snapshots_of(image)}
+    mine = tags.fitting(rental_records.owner())
     lost = [
         each
         for each in found.snapshots
-        if _mark(each) not in known and str(each["SnapshotId"]) not in used
+        if _owner(each) == mine and _mark(each) not in known and str(each["SnapshotId"]) not in used
     ]
     marks = {_mark(each) for each in found.images}
     # Of an image that is being made, EC2 may not say yet which snapshots it will have.
@@ -148,6 +169,18 @@ async def _look_at_others(
         for name in (str(each["SnapshotId"]) for each in lost)
         if not any(name in each for each in left)
     ]
+
+
+def _ours(found: SeenImages, owner: str, marks: Collection[str]) -> SeenImages:
+    """Those of an owner, and those with these marks."""
+    return SeenImages(
+        [each for each in found.images if _owner(each) == owner or _mark(each) in marks],
+        [each for each in found.snapshots if _owner(each) == owner or _mark(each) in marks],
+    )
+
+
+def _owner(resource: dict[str, Any]) -> str:
+    return tags.tags_in(resource).get(tags.OWNER, "")
 
 
 def _mark(resource: dict[str, Any]) -> str:
@@ -198,17 +231,34 @@ async def remove_unrecorded(cloud: AWSClient, region: str, name: str) -> list[st
     if not images:
         return None
     marks = {_mark(each) for each in images}
-    own = [each for each in found.snapshots if _mark(each) in marks]
+    others = [each for each in found.images if _mark(each) in marks and each not in images]
+    own = baking.unused([each for each in found.snapshots if _mark(each) in marks], others)
     # Those of a copy in another region have their tags, too, and are none of this one.
     return await baking.remove_seen(cloud, region, SeenImages(images, own))
 
 
-async def copies(cloud_of: Callable[[UsedRegion], AWSClient], record: ImageRecord) -> list[str]:
-    """The other regions that are known to have a copy of an image, as far as AWS says it."""
-    found: dict[str, None] = {}
+async def copies(
+    cloud_of: Callable[[UsedRegion], AWSClient], record: ImageRecord
+) -> tuple[list[str], list[str]]:
+    """Of the copies of an image that was removed, as far as AWS says it, the other regions with one of its name; the others, in words."""
+    regions: dict[str, None] = {}
+    others: dict[str, None] = {}
     for place in image_records.used():
-        if place.region != record.region:
-            with contextlib.suppress(AWSError):
-                there = await baking.seen(cloud_of(place), place.region, tags.MARK, record.mark)
-                found |= dict.fromkeys([place.region] if there.images else [])
-    return list(found)
+        with contextlib.suppress(AWSError):
+            there = await baking.seen(cloud_of(place), place.region, tags.MARK, record.mark)
+            own, copied = baking.apart(record, there.images)
+            # EC2 may still list the one that was removed.
+            regions |= dict.fromkeys(
+                [place.region] if own and place.region != record.region else []
+            )
+            others |= dict.fromkeys(spell_other(each, place.region) for each in copied)
+    return list(regions), list(others)
+
+
+def spell_other(image: dict[str, Any], region: str) -> str:
+    """An image that is not removed from here, and the command that removes it."""
+    ami = image["ImageId"]
+    command = (
+        f"aws ec2 deregister-image --image-id {ami} --delete-associated-snapshots --region {region}"
+    )
+    return f"{image.get('Name', '')} in {region} ({ami}): `{command}` removes it"
