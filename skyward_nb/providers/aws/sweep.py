@@ -35,7 +35,7 @@ from skyward_nb.providers.folders import far_root
 _LATE = 300.0
 """Seconds after its deadline when a sweep ends a machine."""
 _ABROAD = 86400.0
-"""Seconds after which an unfinished launch of another computer counts as abandoned."""
+"""Seconds after which an unfinished launch or end of another computer counts as abandoned."""
 _UNSEEN = 3600.0
 """Seconds for which EC2 still lists machines that have ended."""
 
@@ -186,8 +186,10 @@ def _is_listed(record: RentalRecord) -> bool:
 
 
 def _is_forgotten(entry: RentalFolder) -> bool:
-    """Whether another computer began it so long ago that it will not go on."""
-    return not entry.record.maker.is_here and time.time() - entry.record.created > _ABROAD
+    """Whether another computer began it, or its end, so long ago that it will not go on."""
+    record = entry.record
+    began = max(record.created, record.claimed)
+    return not record.maker.is_here and time.time() - began > _ABROAD
 
 
 def _is_late(entry: RentalFolder) -> bool:
