@@ -171,6 +171,11 @@ async def _removed(
         record = entry.record
         cloud = cloud_of(record.place)
         words = f"image {name} in {record.region}"
+        if record.is_being_made:
+            who = f"process {record.maker.pid} on {record.maker.host}"
+            raise PoolError(
+                name, f"{words} is being made by {who}: `%sky bake` says when it is ready"
+            )
         try:
             foreign = await image_sweep.whose(cloud, record)
         except AWSError as fault:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 
 import pytest
@@ -21,6 +22,7 @@ from skyward_nb.providers.aws import (
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.image_contents import PUT_BACK, TAKE_OUT
 from skyward_nb.reports import baked_images
+from skyward_nb.words.errors import PoolError
 
 
 def old():
@@ -221,4 +223,45 @@ def test_what_another_computer_began_is_abandoned_after_an_hour(api, one_rented)
     assert "`%sky bake torch remove` removes it" in refusal(one_rented)
     assert asyncio.run(sweep.sweep()).images == ["torch in us-east-1, that nobody finished"]
     assert "images" not in api.left()
+    all_removed(api)
+
+
+def test_one_that_is_being_made_is_not_removed(api, one_rented):
+    refused = []
+
+    class Line(LineThatObeys):
+        async def run(self, script, **how):
+            if script == TAKE_OUT:
+                with pytest.raises(PoolError, match=f"is being made by process {os.getpid()} on"):
+                    await asyncio.to_thread(baked_images.remove, "torch")
+                refused.append(script)
+            return await super().run(script, **how)
+
+    bake(one_rented, line=Line())
+    assert refused and image_records.entries()[0].record.state == "made"
+    all_removed(api)
+
+
+def test_whose_record_is_gone_meanwhile_leaves_no_image(api, one_rented):
+    class Line(LineThatObeys):
+        async def run(self, script, **how):
+            for each in image_records.entries():
+                each.forget()
+            return await super().run(script, **how)
+
+    with pytest.raises(baking.NotBaked, match="the record of image torch is gone"):
+        bake(one_rented, line=Line())
+    assert "images" not in api.left() and "snapshots" not in api.left()
+
+
+def test_an_earlier_record_is_none_of_a_new_image_of_its_name(api, one_rented):
+    bake(one_rented)
+    image_records.entries()[0].note(state="ending")
+    (earlier,) = image_records.entries()
+    baked_images.remove("torch")
+    ami = bake(one_rented)
+    assert not asyncio.run(baking.remove(one_rented.cloud, earlier))
+    (entry,) = image_records.entries()
+    assert (entry.record.ami, entry.record.state) == (ami, "made")
+    assert entry.record.mark != earlier.record.mark and len(api.left()["images"]) == 1
     all_removed(api)
