@@ -1,4 +1,4 @@
-"""Ends of rented machines that another process has begun, against the API alone: whom they are left to, and for how long."""
+"""Ends of rented machines that another process has begun, or that EC2 tells of late, against the API alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 
 import pytest
 from cloud.bakes import all_removed
-from cloud.warm import LineThatObeys, rented, states
+from cloud.warm import LineThatObeys, rented, states, stopped
 from msgspec.structs import replace
 
 from skyward_nb.providers import maker_process
-from skyward_nb.providers.aws import image_records, rental_records, sweep
+from skyward_nb.providers.aws import image_records, rental_records, sweep, termination
 from skyward_nb.providers.aws.aws_machine import Rental
 from skyward_nb.providers.aws.image_contents import TAKE_OUT
 from skyward_nb.providers.maker_process import MakerProcess
@@ -88,3 +88,20 @@ def test_an_end_that_another_computer_began_counts_from_there(api, one_rented):
     assert asyncio.run(sweep.sweep()).machines == [one_rented.machines[0].instance]
     assert states(api) == ["terminated"]
     assert rental_records.find("default-abc") is None or not one_rented.end()
+
+
+def test_timers_stay_until_ec2_says_that_their_machines_end(api, renter, quick, monkeypatch):
+    made = stopped(renter)
+    asked = termination.asked
+
+    async def asked_late(*arguments):
+        return [{**each, "State": {"Name": "stopped"}} for each in await asked(*arguments)]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(termination, "_LOOKS", ())
+        patch.setattr(termination, "asked", asked_late)
+        left = made.end()
+    assert len(left.machines) == 2 and any("timer" in each for each in left.others)
+    assert len(api.timers()) == 2 and "DeleteSchedule" not in api.actions()
+    assert not made.end()
+    assert api.left() == {} and not api.timers()
