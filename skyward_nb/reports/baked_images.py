@@ -114,9 +114,11 @@ def lines(report: ImageReport) -> list[str]:
         )
     said += [f"removed: image {each}" for each in report.removed]
     said += [f"not confirmed to be gone: {each}" for each in report.left]
-    return said or [
-        "no image was baked; %sky bake NAME makes one of a pool's machine, and ends the pool"
-    ]
+    if not said:
+        said = [
+            "no image was baked; %sky bake NAME makes one of a pool's machine, and ends the pool"
+        ]
+    return said + [f"not yours: {each}" for each in report.foreign]
 
 
 def remove(name: str, regions: Sequence[str] = ()) -> str:
@@ -125,6 +127,10 @@ def remove(name: str, regions: Sequence[str] = ()) -> str:
     if len(entries) > 1:
         there = ", ".join(each.record.region for each in entries)
         raise OptionError("region", f"image {name!r} is in {there}: name one, region=")
+    for each in [each.record for each in entries if each.record.is_being_made]:
+        who = f"process {each.maker.pid} on {each.maker.host}"
+        why = f"image {name} in {each.region} is being made by {who}: `%sky bake` says when it is ready"
+        raise PoolError(name, why)
     found = _done(_removed(name, regions, entries))
     if found.left:
         raise PoolError(
@@ -134,6 +140,10 @@ def remove(name: str, regions: Sequence[str] = ()) -> str:
         if there := ", ".join(each.record.region for each in image_records.named(name)):
             raise OptionError(
                 "region", f"there is no image {name!r} in {', '.join(regions)}: it is in {there}"
+            )
+        if found.foreign:
+            raise OptionError(
+                "bake", f"there is no image {name!r} of yours, but {found.foreign[0]}"
             )
         there = ", ".join(sorted({each.record.name for each in image_records.entries()}))
         raise OptionError(
@@ -150,12 +160,13 @@ def remove(name: str, regions: Sequence[str] = ()) -> str:
 
 @dataclass
 class _Removed:
-    """Images that were removed, what may be left, regions with copies of the name, and copies of other names, in words."""
+    """Images that were removed, what may be left, regions with copies of the name; copies of other names, and images of other owners, in words."""
 
     done: list[str] = field(default_factory=list[str])
     left: list[str] = field(default_factory=list[str])
     copies: list[str] = field(default_factory=list[str])
     others: list[str] = field(default_factory=list[str])
+    foreign: list[str] = field(default_factory=list[str])
 
 
 async def _removed(
@@ -171,11 +182,6 @@ async def _removed(
         record = entry.record
         cloud = cloud_of(record.place)
         words = f"image {name} in {record.region}"
-        if record.is_being_made:
-            who = f"process {record.maker.pid} on {record.maker.host}"
-            raise PoolError(
-                name, f"{words} is being made by {who}: `%sky bake` says when it is ready"
-            )
         try:
             foreign = await image_sweep.whose(cloud, record)
         except AWSError as fault:
@@ -192,7 +198,10 @@ async def _removed(
         if regions and place.region not in regions:
             continue
         try:
-            more = await image_sweep.remove_unrecorded(cloud_of(place), place.region, name)
+            cloud = cloud_of(place)
+            more = await image_sweep.remove_unrecorded(cloud, place.region, name)
+            if more is None:
+                found.foreign += await image_sweep.of_others(cloud, place.region, name)
         except AWSError as fault:
             found.left.append(f"images in {place.region} ({spell_fault(fault)})")
             continue

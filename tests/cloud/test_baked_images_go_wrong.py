@@ -22,7 +22,7 @@ from skyward_nb.providers.aws import (
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.image_contents import PUT_BACK, TAKE_OUT
 from skyward_nb.reports import baked_images
-from skyward_nb.words.errors import PoolError
+from skyward_nb.words.errors import OptionError, PoolError
 
 
 def old():
@@ -264,4 +264,31 @@ def test_an_earlier_record_is_none_of_a_new_image_of_its_name(api, one_rented):
     (entry,) = image_records.entries()
     assert (entry.record.ami, entry.record.state) == (ami, "made")
     assert entry.record.mark != earlier.record.mark and len(api.left()["images"]) == 1
+    all_removed(api)
+
+
+# ── other owners ────────────────────────────────────────────────────────────────────────
+
+
+def test_images_of_others_are_told_with_their_owner_and_how_to_remove_them(
+    api, one_rented, monkeypatch
+):
+    ami = bake(one_rented)
+    (entry,) = image_records.entries()
+    whose = entry.record.owner
+    entry.forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(rental_records, "owner", lambda: "somebody else")
+        words = f"{ami} in us-east-1 of {whose} (image sky-torch)"
+        found = asyncio.run(sweep.sweep())
+        assert words in found.foreign and not found.baked and not found.images
+        assert f"not yours: {words}" in baked_images.lines(baked_images.look())
+        command = f"`aws ec2 deregister-image --image-id {ami} --delete-associated-snapshots --region us-east-1`"
+        with pytest.raises(PoolError, match="take another name") as caught:
+            baked_images.check(one_rented.spec, "default-abc", "torch")
+        assert whose in str(caught.value) and command in str(caught.value)
+        with pytest.raises(OptionError, match="there is no image 'torch' of yours") as told:
+            baked_images.remove("torch")
+        assert whose in str(told.value) and command in str(told.value)
+    baked_images.remove("torch")
     all_removed(api)

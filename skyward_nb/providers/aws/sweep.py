@@ -52,7 +52,7 @@ class SweepReport:
     records: list[str] = field(default_factory=list[str])
     left: list[str] = field(default_factory=list[str])
     foreign: list[str] = field(default_factory=list[str])
-    """Machines of other owners, which are not ended."""
+    """Machines and images of other owners, which are not ended."""
     stopped: list[str] = field(default_factory=list[str])
     """Machines that wait for a later pool, until when, and what that costs."""
     images: list[str] = field(default_factory=list[str])
@@ -110,6 +110,7 @@ async def sweep(
     images = await image_sweep.look(partial(cloud_of, clouds))
     found.images, found.baked = images.removed, list(map(str, images.there))
     found.left += images.left
+    found.foreign += images.foreign
     return found
 
 
