@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _READY_LIMIT = 3600.0
+_REFUSALS = 3
+"""How often in a row a look may be refused in the same words."""
 _PAUSE = 1.0
 _MOST_PAUSE = 15.0
 
@@ -75,8 +77,10 @@ def region_of(pool_id: str) -> str:
 
 
 def wait(pool: str, name: str, region: str) -> BakedImage:
-    """Wait until an image that was begun is ready, which AWS sees to alone; raises `PoolError`."""
+    """Wait until an image that was begun is ready, which AWS sees to alone; raises `PoolError`, also for a refusal that stays."""
     until, pause = time.monotonic() + _READY_LIMIT, _PAUSE
+    last: list[str] = []
+    times = 0
     while True:
         entries = image_records.named(name, [region])
         report = look([each.record.place for each in entries])
@@ -91,6 +95,13 @@ def wait(pool: str, name: str, region: str) -> BakedImage:
                 pool,
                 f"pool {pool!r} is down, and there is no image {name!r}{words and f': {words}'}",
             )
+        # What is left of others is none of this one.
+        refused = [each for each in report.left if each.startswith(f"images in {region} (")]
+        times = times + 1 if refused == last else 1
+        last = refused
+        if last and times == _REFUSALS:
+            why = f"it cannot be seen whether image {name!r} is ready: {'; '.join(last)}"
+            raise PoolError(pool, f"EC2 goes on alone; {why}; `%sky bake` lists it")
         if time.monotonic() > until:
             late = ", ".join(report.left) or "it takes longer than an hour"
             raise PoolError(pool, f"image {name!r} is not ready: {late}; `%sky bake` lists it")

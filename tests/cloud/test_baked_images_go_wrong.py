@@ -292,3 +292,44 @@ def test_images_of_others_are_told_with_their_owner_and_how_to_remove_them(
         assert whose in str(told.value) and command in str(told.value)
     baked_images.remove("torch")
     all_removed(api)
+
+
+# ── said ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_name_whose_ami_is_gone_says_so_and_not_that_it_is_elsewhere(api, one_rented):
+    gone(one_rented, bake(one_rented))
+    said = refusal(one_rented)
+    assert "its AMI is gone: `%sky bake torch remove`, then bake again" in said
+    assert "but in" not in said
+    (entry,) = image_records.entries()
+    entry.note(state="making", ami="")
+    assert "is still being made by process" in refusal(one_rented)
+    all_removed(api)
+
+
+def test_a_wait_goes_on_where_another_image_is_left(api, one_rented):
+    api.images(copying=5)
+    bake(one_rented)
+    other = replace(
+        image_records.entries()[0].record, name="other", mark="x", account="999999999999"
+    )
+    other = image_records.ImageEntry.begin(other)
+    assert "of account 999999999999" in baked_images.look().left[0]
+    assert baked_images.wait("default", "torch", "us-east-1").state == "available"
+    other.forget()
+    all_removed(api)
+
+
+def test_a_wait_ends_where_the_same_refusal_stays(api, one_rented, monkeypatch):
+    api.images(copying=1000)
+    bake(one_rented)
+    looks = []
+    look = baked_images.look
+    monkeypatch.setattr(baked_images, "look", lambda places: (looks.append(1), look(places))[1])
+    api.fail("DescribeImages", "UnauthorizedOperation", times=0)
+    with pytest.raises(PoolError, match=r"EC2 goes on alone; .*; `%sky bake` lists it"):
+        baked_images.wait("default", "torch", "us-east-1")
+    assert len(looks) == 3
+    api.calm()
+    all_removed(api)
