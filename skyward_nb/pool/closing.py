@@ -33,11 +33,11 @@ class Closing:
         lines = context.lines
         lines.on_gone, lines.on_left, lines.on_refused = self.gone, self.cut_off, self.refused
 
-    def close(self, *, for_good: bool = False, image: str = "") -> None:
+    def close(self, *, for_good: bool = False, is_lost: bool = False, image: str = "") -> None:
         """End ranks and agents and remove their files; returns when all is gone, interrupted or not.
 
-        Machines of a pool with `warm=` are stopped, and with `for_good` ended like others. An `image` of this name is
-        made of the head's machine before.
+        Machines of a pool with `warm=` are stopped, and with `for_good` ended like others; those of a pool that `is_lost`,
+        too, unless another process stops them. An `image` of this name is made of the head's machine before.
         """
         context = self._context
         if context.state.has_ended:
@@ -55,8 +55,11 @@ class Closing:
                     context.lines.deliver(_STOP_LIMIT)
                 machines = context.generations.machines
                 stopping = [each for each in machines if isinstance(each, MayStop)]
-                for machine in [] if for_good else stopping:
-                    machine.may_stop(context.bill)
+                for machine in stopping:
+                    if for_good:
+                        machine.end_for_good()
+                    elif not is_lost:
+                        machine.may_stop(context.bill)
                 if image and isinstance(machines[0], Bakes):
                     machines[0].bake(image)
                 try:
@@ -116,7 +119,7 @@ class Closing:
             why = f"max_cost={bill.max_cost:g} is spent, and its machines end then ({why})"
         context.gone = context.gone or f"pool {context.spec.name!r} is gone: {why}{lost}"
         context.why_closed = f"{context.gone}. The next run makes a new one."
-        self.close(for_good=True)
+        self.close(is_lost=True)
         raise context.closed_error()
 
     def cut_off(self, why: str) -> NoReturn:

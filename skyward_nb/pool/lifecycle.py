@@ -78,7 +78,7 @@ class Lifecycle:
                 if isinstance(error, SkyError):
                     self._note(error)
             finally:
-                self._closing.close(for_good=True)
+                self._closing.close(is_lost=True)
             raise
         finally:
             context.nodelog.close()

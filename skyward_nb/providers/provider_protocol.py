@@ -121,6 +121,10 @@ class MayStop(Protocol):
         """Have it stopped by its release, where its pool asks for that and its `bill` has room for it."""
         ...
 
+    def end_for_good(self) -> None:
+        """Have it ended by its release, even where another process is about to stop it."""
+        ...
+
     @property
     def kept(self) -> str:
         """After its release: which machines are stopped, until when, at which price, or why none is; or ""."""

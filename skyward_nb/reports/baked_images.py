@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _READY_LIMIT = 3600.0
+_REFUSALS = 3
+"""How often in a row a look may be refused in the same words."""
 _PAUSE = 1.0
 _MOST_PAUSE = 15.0
 
@@ -75,8 +77,10 @@ def region_of(pool_id: str) -> str:
 
 
 def wait(pool: str, name: str, region: str) -> BakedImage:
-    """Wait until an image that was begun is ready, which AWS sees to alone; raises `PoolError`."""
+    """Wait until an image that was begun is ready, which AWS sees to alone; raises `PoolError`, also for a refusal that stays."""
     until, pause = time.monotonic() + _READY_LIMIT, _PAUSE
+    last: list[str] = []
+    times = 0
     while True:
         entries = image_records.named(name, [region])
         report = look([each.record.place for each in entries])
@@ -91,6 +95,13 @@ def wait(pool: str, name: str, region: str) -> BakedImage:
                 pool,
                 f"pool {pool!r} is down, and there is no image {name!r}{words and f': {words}'}",
             )
+        # What is left of others is none of this one.
+        refused = [each for each in report.left if each.startswith(f"images in {region} (")]
+        times = times + 1 if refused == last else 1
+        last = refused
+        if last and times == _REFUSALS:
+            why = f"it cannot be seen whether image {name!r} is ready: {'; '.join(last)}"
+            raise PoolError(pool, f"EC2 goes on alone; {why}; `%sky bake` lists it")
         if time.monotonic() > until:
             late = ", ".join(report.left) or "it takes longer than an hour"
             raise PoolError(pool, f"image {name!r} is not ready: {late}; `%sky bake` lists it")
@@ -114,9 +125,11 @@ def lines(report: ImageReport) -> list[str]:
         )
     said += [f"removed: image {each}" for each in report.removed]
     said += [f"not confirmed to be gone: {each}" for each in report.left]
-    return said or [
-        "no image was baked; %sky bake NAME makes one of a pool's machine, and ends the pool"
-    ]
+    if not said:
+        said = [
+            "no image was baked; %sky bake NAME makes one of a pool's machine, and ends the pool"
+        ]
+    return said + [f"not yours: {each}" for each in report.foreign]
 
 
 def remove(name: str, regions: Sequence[str] = ()) -> str:
@@ -125,6 +138,10 @@ def remove(name: str, regions: Sequence[str] = ()) -> str:
     if len(entries) > 1:
         there = ", ".join(each.record.region for each in entries)
         raise OptionError("region", f"image {name!r} is in {there}: name one, region=")
+    for each in [each.record for each in entries if each.record.is_being_made]:
+        who = f"process {each.maker.pid} on {each.maker.host}"
+        why = f"image {name} in {each.region} is being made by {who}: `%sky bake` says when it is ready"
+        raise PoolError(name, why)
     found = _done(_removed(name, regions, entries))
     if found.left:
         raise PoolError(
@@ -134,6 +151,10 @@ def remove(name: str, regions: Sequence[str] = ()) -> str:
         if there := ", ".join(each.record.region for each in image_records.named(name)):
             raise OptionError(
                 "region", f"there is no image {name!r} in {', '.join(regions)}: it is in {there}"
+            )
+        if found.foreign:
+            raise OptionError(
+                "bake", f"there is no image {name!r} of yours, but {found.foreign[0]}"
             )
         there = ", ".join(sorted({each.record.name for each in image_records.entries()}))
         raise OptionError(
@@ -150,12 +171,13 @@ def remove(name: str, regions: Sequence[str] = ()) -> str:
 
 @dataclass
 class _Removed:
-    """Images that were removed, what may be left, regions with copies of the name, and copies of other names, in words."""
+    """Images that were removed, what may be left, regions with copies of the name; copies of other names, and images of other owners, in words."""
 
     done: list[str] = field(default_factory=list[str])
     left: list[str] = field(default_factory=list[str])
     copies: list[str] = field(default_factory=list[str])
     others: list[str] = field(default_factory=list[str])
+    foreign: list[str] = field(default_factory=list[str])
 
 
 async def _removed(
@@ -187,7 +209,10 @@ async def _removed(
         if regions and place.region not in regions:
             continue
         try:
-            more = await image_sweep.remove_unrecorded(cloud_of(place), place.region, name)
+            cloud = cloud_of(place)
+            more = await image_sweep.remove_unrecorded(cloud, place.region, name)
+            if more is None:
+                found.foreign += await image_sweep.of_others(cloud, place.region, name)
         except AWSError as fault:
             found.left.append(f"images in {place.region} ({spell_fault(fault)})")
             continue

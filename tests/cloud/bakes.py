@@ -26,6 +26,8 @@ def abandoned(name="torch"):
 
 def all_removed(api):
     for each in image_records.entries():
+        if each.record.state == "making":
+            abandoned(each.record.name)
         baked_images.remove(each.record.name, [each.record.region])
     assert "images" not in api.left() and "snapshots" not in api.left()
     assert not image_records.entries()

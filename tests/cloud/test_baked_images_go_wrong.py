@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 
 import pytest
@@ -21,6 +22,7 @@ from skyward_nb.providers.aws import (
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.image_contents import PUT_BACK, TAKE_OUT
 from skyward_nb.reports import baked_images
+from skyward_nb.words.errors import OptionError, PoolError
 
 
 def old():
@@ -221,4 +223,113 @@ def test_what_another_computer_began_is_abandoned_after_an_hour(api, one_rented)
     assert "`%sky bake torch remove` removes it" in refusal(one_rented)
     assert asyncio.run(sweep.sweep()).images == ["torch in us-east-1, that nobody finished"]
     assert "images" not in api.left()
+    all_removed(api)
+
+
+def test_one_that_is_being_made_is_not_removed(api, one_rented):
+    refused = []
+
+    class Line(LineThatObeys):
+        async def run(self, script, **how):
+            if script == TAKE_OUT:
+                with pytest.raises(PoolError, match=f"is being made by process {os.getpid()} on"):
+                    await asyncio.to_thread(baked_images.remove, "torch")
+                refused.append(script)
+            return await super().run(script, **how)
+
+    bake(one_rented, line=Line())
+    assert refused and image_records.entries()[0].record.state == "made"
+    all_removed(api)
+
+
+def test_whose_record_is_gone_meanwhile_leaves_no_image(api, one_rented):
+    class Line(LineThatObeys):
+        async def run(self, script, **how):
+            for each in image_records.entries():
+                each.forget()
+            return await super().run(script, **how)
+
+    with pytest.raises(baking.NotBaked, match="the record of image torch is gone"):
+        bake(one_rented, line=Line())
+    assert "images" not in api.left() and "snapshots" not in api.left()
+
+
+def test_an_earlier_record_is_none_of_a_new_image_of_its_name(api, one_rented):
+    bake(one_rented)
+    image_records.entries()[0].note(state="ending")
+    (earlier,) = image_records.entries()
+    baked_images.remove("torch")
+    ami = bake(one_rented)
+    assert not asyncio.run(baking.remove(one_rented.cloud, earlier))
+    (entry,) = image_records.entries()
+    assert (entry.record.ami, entry.record.state) == (ami, "made")
+    assert entry.record.mark != earlier.record.mark and len(api.left()["images"]) == 1
+    all_removed(api)
+
+
+# ── other owners ────────────────────────────────────────────────────────────────────────
+
+
+def test_images_of_others_are_told_with_their_owner_and_how_to_remove_them(
+    api, one_rented, monkeypatch
+):
+    ami = bake(one_rented)
+    (entry,) = image_records.entries()
+    whose = entry.record.owner
+    entry.forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(rental_records, "owner", lambda: "somebody else")
+        words = f"{ami} in us-east-1 of {whose} (image sky-torch)"
+        found = asyncio.run(sweep.sweep())
+        assert words in found.foreign and not found.baked and not found.images
+        assert f"not yours: {words}" in baked_images.lines(baked_images.look())
+        command = f"`aws ec2 deregister-image --image-id {ami} --delete-associated-snapshots --region us-east-1`"
+        with pytest.raises(PoolError, match="take another name") as caught:
+            baked_images.check(one_rented.spec, "default-abc", "torch")
+        assert whose in str(caught.value) and command in str(caught.value)
+        with pytest.raises(OptionError, match="there is no image 'torch' of yours") as told:
+            baked_images.remove("torch")
+        assert whose in str(told.value) and command in str(told.value)
+    baked_images.remove("torch")
+    all_removed(api)
+
+
+# ── said ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_name_whose_ami_is_gone_says_so_and_not_that_it_is_elsewhere(api, one_rented):
+    gone(one_rented, bake(one_rented))
+    said = refusal(one_rented)
+    assert "its AMI is gone: `%sky bake torch remove`, then bake again" in said
+    assert "but in" not in said
+    (entry,) = image_records.entries()
+    entry.note(state="making", ami="")
+    assert "is still being made by process" in refusal(one_rented)
+    all_removed(api)
+
+
+def test_a_wait_goes_on_where_another_image_is_left(api, one_rented):
+    api.images(copying=5)
+    bake(one_rented)
+    other = replace(
+        image_records.entries()[0].record, name="other", mark="x", account="999999999999"
+    )
+    other = image_records.ImageEntry.begin(other)
+    assert "of account 999999999999" in baked_images.look().left[0]
+    assert baked_images.wait("default", "torch", "us-east-1").state == "available"
+    other.forget()
+    all_removed(api)
+
+
+def test_a_wait_ends_where_the_same_refusal_stays(api, one_rented, monkeypatch):
+    api.images(copying=1000)
+    bake(one_rented)
+    looks = []
+    look = baked_images.look
+    monkeypatch.setattr(baked_images, "look", lambda places: (looks.append(1), look(places))[1])
+    api.fail("DescribeImages", "UnauthorizedOperation", times=0)
+    with pytest.raises(PoolError, match=r"EC2 goes on alone; .*; `%sky bake` lists it"):
+        baked_images.wait("default", "torch", "us-east-1")
+    assert len(looks) == 3
+    api.calm()
     all_removed(api)

@@ -22,6 +22,7 @@ from skyward_nb.cli import main
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Step
 from skyward_nb.providers.aws import image_records, rental_records, sweep
+from skyward_nb.providers.aws.image_contents import PUT_BACK, TAKE_OUT
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.reports import baked_images
 from skyward_nb.words.aws_access import AWSAccess
@@ -40,8 +41,23 @@ SECRETS = {
     f"{HOME}/.local/share/fish/fish_history": "- cmd: export TOKEN=s3cr3t",
     f"{HOME}/dotfiles/netrc": "password s3cr3t",
     f"{HOME}/.ssh/id_ed25519": "s3cr3t",
+    f"{HOME}/dotfiles/azure/profile": "s3cr3t",
+    f"{HOME}/private/token": "s3cr3t",
+    f"{HOME}/private/sso/more/token": "s3cr3t",
     f"{HOME}/.cache/skyward_nb/values-00000000/pool/one": "s3cr3t",
     "/tmp/skyward_nb-1000/another/agent.log": "s3cr3t",
+}
+LINKS = {
+    f"{HOME}/.bash_history": "dotfiles/history",
+    f"{HOME}/.netrc": "dotfiles/netrc",
+    f"{HOME}/.aws/linked": "../dotfiles/netrc",
+    f"{HOME}/.azure": "dotfiles/azure",
+    f"{HOME}/dotfiles/azure/token": "../../private/token",
+    f"{HOME}/.aws/sso": "../private/sso",
+    f"{HOME}/private/sso/home": HOME,
+    f"{HOME}/private/sso/homes": "/home",
+    f"{HOME}/private/sso/again": "..",
+    f"{HOME}/private/sso/gone": "nowhere",
 }
 SHARED = base64.b64encode(
     b"""#!/bin/sh
@@ -111,8 +127,8 @@ def test_a_machine_of_it_has_the_environment_and_nothing_secret_and_lives(cloud)
             head, other = other, head
         for path, text in SECRETS.items():
             head.sh(f"mkdir -p $(dirname {path}) && echo '{text}' > {path}")
-        head.sh(f"ln -s dotfiles/history {HOME}/.bash_history")
-        head.sh(f"ln -s dotfiles/netrc {HOME}/.netrc; ln -s ../dotfiles/netrc {HOME}/.aws/linked")
+        for path, target in LINKS.items():
+            head.sh(f"ln -s {target} {path}")
         head.sh(f"chown -R ubuntu {HOME}; mkdir -p {HOME}/.cache/skyward_nb/envs")
         head.sh(f"echo made > {HOME}/.cache/skyward_nb/envs/environment")
         before = head.file(KEY).read_text()
@@ -164,6 +180,14 @@ def test_the_machine_is_stopped_after_it_and_can_be_logged_in_to_once_more(cloud
         machine.sh(f"mkdir {HOME}/.aws && echo mine > {HOME}/.aws/config && chown -R ubuntu {HOME}")
         machine.sh(f"mkdir {HOME}/dotfiles && echo mine > {HOME}/dotfiles/netrc")
         machine.sh(f"ln -s dotfiles/netrc {HOME}/.netrc")
+        mounted = f"{HOME}/.config/gcloud/mounted"
+        machine.sh(f"mkdir -p {mounted} && echo mine > {mounted}/../config")
+        machine.sh(f"mount -t tmpfs none {mounted} && echo another > {mounted}/file")
+        machine.sh(f"export HOME={HOME}\n{TAKE_OUT}")
+        assert machine.file(f"{mounted}/file").read_text() == "another\n", "it is none of the disk"
+        assert not machine.file(f"{mounted}/../config").exists()
+        machine.sh(PUT_BACK)
+        assert machine.file(f"{mounted}/../config").read_text() == "mine\n"
         # A disk that others share, as far as `stat` tells.
         machine.sh(
             f"mkdir {HOME}/.kube && echo shared > {HOME}/.kube/config && echo {SHARED} | base64 -d > /usr/local/bin/stat"

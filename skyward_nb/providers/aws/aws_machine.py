@@ -56,6 +56,7 @@ class Rental:
         self._agents: dict[Line, Callable[[], Awaitable[None]]] = {}
         self._bill: Bill | None = None
         self._may_stop = False
+        self._for_good = False
         self._image: tuple[Line, str] | None = None
         self.kept: str = ""
         """The machines that were stopped, not ended, until when, and what that costs; the image that was made of one."""
@@ -68,6 +69,10 @@ class Rental:
     def may_stop(self, bill: Bill | None) -> None:
         """Have machines of a pool with `warm=` stopped at its end, if its bill allows that."""
         self._may_stop, self._bill = True, bill
+
+    def end_for_good(self) -> None:
+        """Have machines ended even if another process stops them, or makes an image of one."""
+        self._for_good = True
 
     def bake(self, line: Line, image: str) -> None:
         """Have an image of this name made of the machine of a line, before its end."""
@@ -140,8 +145,8 @@ class Rental:
 
     async def _end(self) -> str:
         entry = rental_records.find(self._pool_id)
-        if entry is None:
-            return ""  # another process has ended it
+        if entry is None or self._is_left_to_another():
+            return ""  # another process has ended it, or does
         agents = list(self._agents.values())
         if self._image is not None:
             self._say(await self._baked(entry, *self._image))
@@ -153,6 +158,8 @@ class Rental:
                 self._say(f"no machine was stopped, as warm= asks: {why}; they are ended")
             else:
                 return ""
+        if self._is_left_to_another():
+            return ""
         try:
             left = await termination.end(self._cloud, entry, wait=_GROUPS_WAIT)
         except (AWSError, MissingDependency, OSError) as error:
@@ -182,6 +189,15 @@ class Rental:
             return f"{why}; no machine is stopped, as warm= asks: they are ended"
         except Exception as error:  # noqa: BLE001 - whatever it is, machines are to end
             return f"no image {image} was made: {error}"
+
+    def _is_left_to_another(self) -> bool:
+        """Whether another process is about to stop the machines, or makes an image of one and then ends them."""
+        entry = rental_records.find(self._pool_id)
+        if entry is None or self._for_good or not entry.record.is_ended_elsewhere:
+            return False
+        who = entry.record.maker
+        self._say(f"process {who.pid} on {who.host} stops its machines, or bakes and ends them")
+        return True
 
     def _say(self, words: str) -> None:
         self.kept = "; ".join(filter(None, (self.kept, words)))
@@ -242,6 +258,10 @@ class AWSMachine(FarMachine):
     def may_stop(self, bill: Bill | None) -> None:
         """Have the machines of the pool stopped, where it was made with `warm=`."""
         self.rental.may_stop(bill)
+
+    def end_for_good(self) -> None:
+        """Have the machines of the pool ended, whatever another process does with them."""
+        self.rental.end_for_good()
 
     def bake(self, image: str) -> None:
         """Have an image of this name made of it at the pool's end."""

@@ -74,10 +74,9 @@ async def check(cloud: AWSClient, rental: RentalRecord, name: str) -> None:
     try:
         # It tries both rights to look, without which what was begun can neither be waited for nor removed.
         await seen(cloud, region, tags.OWNER, rental.owner)
-        if await named(cloud, name, region):
-            raise NotBaked(
-                f"the account has an image {PREFIX}{name} in {region}: take another name"
-            )
+        for image in await named(cloud, name, region):
+            there = tags.spell_other(image, region)
+            raise NotBaked(f"take another name: the account has an image {there}")
         await cloud.ask(
             "CreateImage", region, DryRun=True, InstanceId=machine.instance, Name=f"{PREFIX}{name}",
             TagSpecifications=_tagged(image_records.record_of(rental, machine.instance, name, time.time())),

@@ -3,8 +3,9 @@
 Agents have ended by then, and have removed the pool's folders. A machine that is made of the image gets keys, a timer
 and a first boot of its own by its user data. What is taken off is kept in memory, for a machine that is stopped and
 not ended: it is to be logged in to once more. Blocks of files that were deleted earlier may still be on the disk; keys
-and credentials are written over. A link is followed where it leads to a place within the home. What lies on a file system
-that others share (NFS, Lustre, FUSE) is left alone: it is none of the disk.
+and credentials are written over. Links are followed, of files and of folders, as long as they lead to places within the
+home, which is itself none of these. What lies on a file system that others share (NFS, Lustre, FUSE), or is mounted
+within what is taken off, is left alone: it is none of the disk.
 
 The id of the machine: https://www.freedesktop.org/software/systemd/man/latest/machine-id.html.
 """
@@ -59,21 +60,27 @@ for own in "$home" /root; do
     fi
   done
 done
-add() {{
-  real=$(readlink -f "$own")
-  for path; do
-    if {{ [ -e "$path" ] || [ -L "$path" ]; }} && here "$path"; then
-      echo "${{path#/}}"
-      find "$path" -xdev -type l -exec readlink -f {{}} + | while read -r target; do
-        case $target in
-          "$real"/*) if [ -f "$target" ] || [ -L "$path" ]; then if here "$target"; then echo "${{target#/}}"; fi; fi ;;
-        esac
-      done
-    fi
+linked() {{
+  while read -r path; do find "/$path" -xdev -type l -exec readlink -f {{}} + || :; done | while read -r target; do
+    case $target in "$real"/*) if [ -e "$target" ] && here "$target"; then echo "${{target#/}}"; fi ;; esac
   done
 }}
-for own in "$home" /root; do add {" ".join(_KEPT)}; done | sort -u > {_ASIDE}/list
-tar -C / -cpf {_ASIDE}/kept.new -T {_ASIDE}/list
+cd {_ASIDE}
+: > list
+for own in "$home" /root; do
+  real=$(readlink -f "$own")
+  for path in {" ".join(_KEPT)}; do
+    if {{ [ -e "$path" ] || [ -L "$path" ]; }} && here "$path"; then echo "${{path#/}}"; fi
+  done | sort -u > new
+  while [ -s new ]; do
+    sort -u list new > all
+    mv all list
+    linked < new | sort -u | comm -13 list - > more
+    mv more new
+  done
+done
+cd /
+tar --one-file-system -C / -cpf {_ASIDE}/kept.new -T {_ASIDE}/list
 mv {_ASIDE}/kept.new {_ASIDE}/kept.tar
 if [ -s /etc/machine-id ]; then
   cp /etc/machine-id {_ASIDE}/machine-id
@@ -81,7 +88,8 @@ if [ -s /etc/machine-id ]; then
 fi
 while read -r path; do
   find "/$path" -xdev -type f -exec shred -n 1 {{}} + 2> /dev/null || :
-  rm -rf "/$path"
+  # It says so where it left what is mounted there.
+  rm -rf --one-file-system "/$path" || [ -z "$(find "/$path" -xdev ! -type d)" ]
 done < {_ASIDE}/list
 sync
 if command -v nvidia-smi > /dev/null; then echo sky=driver; fi

@@ -64,7 +64,12 @@ def _unfinished(record: image_records.ImageRecord) -> str:
 
 def _none_here(name: str, region: str) -> str:
     here = f"there is no image {name!r} in {region}"
-    others = [each.record for each in image_records.named(name) if each.record.ami]
+    records = [each.record for each in image_records.named(name)]
+    others = [each for each in records if each.ami and each.region != region]
+    own = [each for each in records if each.region == region]
+    if own and not others:
+        gone = f"its AMI is gone: `%sky bake {name} remove`, then bake again"
+        return f"{here}: {_unfinished(own[0]) or gone}"
     if not others:
         return f"{here}: `%sky bake {name}` makes it of a pool that is up there"
     one = others[0]

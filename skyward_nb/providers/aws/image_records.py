@@ -7,10 +7,11 @@ consists of are known to be gone.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ PREFIX = "sky-"
 """The beginning of the names of images at AWS, which are unique in a region of an account."""
 _FOLDER = "images"
 _USED = "images.jsonl"
+_LOCK = "lock"
 _LONGEST = 3600.0
 """Seconds that the making of an image, until EC2 copies its disks, surely takes less than."""
 State = Literal["making", "made", "ending"]
@@ -81,6 +83,11 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
         lives = self.maker.may_live and not is_late
         return self.state == "ending" or (self.state == "making" and not lives)
 
+    @property
+    def is_being_made(self) -> bool:
+        """Whether its maker may go on with it."""
+        return self.state == "making" and not self.is_abandoned
+
 
 class ImageEntry:
     """The file of one image, and its record, which is on disk when `note` returns."""
@@ -105,13 +112,27 @@ class ImageEntry:
         return cls(path, record)
 
     def note(self, **changes: Any) -> None:
-        """Write the record down with these changes."""
+        """Write the record down with these changes; raises FileNotFoundError where it is gone, even if a new one has its name."""
         self.record = replace(self.record, **changes)
-        write(self._path, _written(self.record))
+        with self._held() as is_there:
+            if not is_there:
+                raise FileNotFoundError(f"the record of image {self.record.name} is gone")
+            write(self._path, _written(self.record))
 
     def forget(self) -> None:
         """Remove the record of an image that is gone."""
-        self._path.unlink(missing_ok=True)
+        with self._held() as is_there:
+            if is_there:
+                self._path.unlink()
+
+    @contextlib.contextmanager
+    def _held(self) -> Generator[bool]:
+        """Whether the record on disk is this one's, which it stays while inside."""
+        handle = os.open(self._path.with_name(_LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(handle, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            there = _read(self._path)
+            yield there is not None and there.record.mark == self.record.mark
 
 
 def record_of(rental: RentalRecord, instance: str, name: str, created: float) -> ImageRecord:

@@ -33,11 +33,13 @@ _GIB = 1 << 30
 
 @dataclass
 class ImageReport:
-    """Images that stay; those that were removed, and what is left of them, in words."""
+    """Images that stay; those that were removed, what is left of them, and whose are not ours, in words."""
 
     there: list[BakedImage] = field(default_factory=list[BakedImage])
     removed: list[str] = field(default_factory=list[str])
     left: list[str] = field(default_factory=list[str])
+    foreign: list[str] = field(default_factory=list[str])
+    """Images of other owners, which stay."""
 
 
 async def look(
@@ -62,6 +64,11 @@ async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> 
     # Computers that share a home share its records, and each is an owner of its own.
     mine = tags.fitting(rental_records.owner())
     found = _ours(there, mine, {each.record.mark for each in every})
+    report.foreign += [
+        f"{each['ImageId']} in {region} of {_owner(each) or 'nobody'} (image {each.get('Name', '')})"
+        for each in there.images
+        if each not in found.images
+    ]
     known = {each.record.mark for each in every if each.record.region == region}
     copied = {
         each.record.mark: each.record.region for each in every if each.record.mark not in known
@@ -251,14 +258,10 @@ async def copies(
             regions |= dict.fromkeys(
                 [place.region] if own and place.region != record.region else []
             )
-            others |= dict.fromkeys(spell_other(each, place.region) for each in copied)
+            others |= dict.fromkeys(tags.spell_other(each, place.region) for each in copied)
     return list(regions), list(others)
 
 
-def spell_other(image: dict[str, Any], region: str) -> str:
-    """An image that is not removed from here, and the command that removes it."""
-    ami = image["ImageId"]
-    command = (
-        f"aws ec2 deregister-image --image-id {ami} --delete-associated-snapshots --region {region}"
-    )
-    return f"{image.get('Name', '')} in {region} ({ami}): `{command}` removes it"
+async def of_others(cloud: AWSClient, region: str, name: str) -> list[str]:
+    """The account's images of this name that are not this owner's, in words; raises `AWSError`."""
+    return [tags.spell_other(each, region) for each in await baking.named(cloud, name, region)]

@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import socket
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Literal
@@ -108,7 +109,8 @@ class RentalRecord(msgspec.Struct, frozen=True, kw_only=True):
     `deadline` is the latest end of its machines by themselves, if there is one; `listing` is the file that
     exists while somebody may attach to the pool. `tags` are the user's, `jump` is the way to its machines, `callers`
     the networks that the user named, `let_in` those that the pool's group lets in. `used_by` is the pool that has the
-    machines now: that of `pool_id` (None), a later one, or none while they are stopped ("").
+    machines now: that of `pool_id` (None), a later one, or none while they are stopped (""). `claimed` is when its end
+    was, by the `maker`; 0 if it was not.
     """
 
     pool_id: str
@@ -132,11 +134,18 @@ class RentalRecord(msgspec.Struct, frozen=True, kw_only=True):
     machines: tuple[RunningInstance, ...] = ()
     warmth: Warmth | None = None
     used_by: str | None = None
+    claimed: float = 0.0
 
     @property
     def user_pool(self) -> str:
         """The id of the pool that has the machines now; "" while they are stopped."""
         return self.pool_id if self.used_by is None else self.used_by
+
+    @property
+    def is_ended_elsewhere(self) -> bool:
+        """Whether another process, which may live, has claimed the end of its pool."""
+        is_other = self.maker != MakerProcess.this() and self.maker.may_live
+        return self.state == "stopping" and is_other
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -208,7 +217,7 @@ class RentalFolder:
 
     def claim_end(self) -> bool:
         """Claim it for the end of its pool: without agents that is listed no more, and a sweep takes it for lost, but for this."""
-        return self.claim(state="stopping", maker=MakerProcess.this())
+        return self.claim(state="stopping", maker=MakerProcess.this(), claimed=time.time())
 
     def forget(self) -> None:
         """Remove the folder of a pool whose resources are gone."""

@@ -35,7 +35,7 @@ from skyward_nb.providers.folders import far_root
 _LATE = 300.0
 """Seconds after its deadline when a sweep ends a machine."""
 _ABROAD = 86400.0
-"""Seconds after which an unfinished launch of another computer counts as abandoned."""
+"""Seconds after which an unfinished launch or end of another computer counts as abandoned."""
 _UNSEEN = 3600.0
 """Seconds for which EC2 still lists machines that have ended."""
 
@@ -52,7 +52,7 @@ class SweepReport:
     records: list[str] = field(default_factory=list[str])
     left: list[str] = field(default_factory=list[str])
     foreign: list[str] = field(default_factory=list[str])
-    """Machines of other owners, which are not ended."""
+    """Machines and images of other owners, which are not ended."""
     stopped: list[str] = field(default_factory=list[str])
     """Machines that wait for a later pool, until when, and what that costs."""
     images: list[str] = field(default_factory=list[str])
@@ -110,6 +110,7 @@ async def sweep(
     images = await image_sweep.look(partial(cloud_of, clouds))
     found.images, found.baked = images.removed, list(map(str, images.there))
     found.left += images.left
+    found.foreign += images.foreign
     return found
 
 
@@ -186,8 +187,10 @@ def _is_listed(record: RentalRecord) -> bool:
 
 
 def _is_forgotten(entry: RentalFolder) -> bool:
-    """Whether another computer began it so long ago that it will not go on."""
-    return not entry.record.maker.is_here and time.time() - entry.record.created > _ABROAD
+    """Whether another computer began it, or its end, so long ago that it will not go on."""
+    record = entry.record
+    began = max(record.created, record.claimed)
+    return not record.maker.is_here and time.time() - began > _ABROAD
 
 
 def _is_late(entry: RentalFolder) -> bool:

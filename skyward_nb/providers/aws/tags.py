@@ -72,6 +72,16 @@ def tags_in(resource: Mapping[str, Any]) -> dict[str, str]:
     return {str(each["Key"]): str(each.get("Value", "")) for each in resource.get("Tags", [])}
 
 
+def spell_other(image: Mapping[str, Any], region: str) -> str:
+    """An image of which nobody here has a record: whose it is, and the command that removes it."""
+    ami, own = image["ImageId"], tags_in(image)
+    command = (
+        f"aws ec2 deregister-image --image-id {ami} --delete-associated-snapshots --region {region}"
+    )
+    name, owner = image.get("Name", ""), own.get(OWNER, "nobody")
+    return f"{name} in {region} ({ami}) of {owner}: `{command}` removes it"
+
+
 def of_pool(pool_id: str) -> dict[str, Any]:
     """A filter for a pool's resources."""
     return {"Name": f"tag:{POOL}", "Values": [pool_id]}

@@ -34,6 +34,7 @@ _LOOKS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between checks whether machines end."""
 _PAUSE = 1.0
 _MOST_PAUSE = 8.0
+_UNTIL_OVER = ("address", "timer")
 _ENDING = ("shutting-down", "terminated")
 _ALIVE = ("pending", "running", "stopping", "stopped")
 
@@ -288,7 +289,8 @@ async def _end_others(
 ) -> list[str]:
     """Remove a pool's groups in a region; returns those that are still in use. Raises `AWSError`.
 
-    Its addresses stay until its machines are `over`: they may have to be reached, to power off.
+    Its addresses and timers stay until its machines are `over`: these may have to be reached, to power off, or be ended by
+    their timers.
     """
     pause = _PAUSE
     while True:
@@ -296,7 +298,8 @@ async def _end_others(
         refused: AWSError | None = None
         for made in [each for each in entry.record.made if each.region == region]:
             try:
-                gone = (is_over or made.kind != "address") and await remove(cloud, made)
+                may_go = is_over or made.kind not in _UNTIL_OVER
+                gone = may_go and await remove(cloud, made)
             except AWSError as fault:
                 refused = refused or fault  # the others are removed all the same
                 continue
