@@ -271,16 +271,9 @@ async def remove(cloud: AWSClient, entry: ImageEntry) -> str:
         if images:
             with contextlib.suppress(OSError):
                 entry.note(asked=False)
-        snapshots = await _snapshots(cloud, record.region, tags.MARK, record.mark)
-        found = SeenImages(images, unused(snapshots, copies))
-        left = await _delete_snapshots(cloud, record.region, found)
+        return await _remove_rest(cloud, entry, images, copies)
     except AWSError as fault:
         return f"image {record.name} in {record.region} ({spell_fault(fault)})"
-    if not left:
-        left = _may_come(entry.record, found)
-    if not left:
-        entry.forget()
-    return ", ".join(left)
 
 
 async def forget_gone(cloud: AWSClient, entry: ImageEntry) -> str:
@@ -291,14 +284,29 @@ async def forget_gone(cloud: AWSClient, entry: ImageEntry) -> str:
     record = entry.record
     words = f"image {record.name} in {record.region}"
     try:
-        found = await seen(cloud, record.region, tags.MARK, record.mark)
-        images, copies = apart(record, found.images)
+        with_mark = await _images(cloud, record.region, tags.MARK, record.mark)
+        images, copies = apart(record, with_mark)
         if images:
             return f"{words}, which EC2 lists again"
-        lost = SeenImages([], unused(found.snapshots, copies))
-        left = await _delete_snapshots(cloud, record.region, lost)
+        return await _remove_rest(cloud, entry, [], copies)
     except AWSError as fault:
         return f"{words} ({spell_fault(fault)})"
+
+
+async def _remove_rest(
+    cloud: AWSClient,
+    entry: ImageEntry,
+    images: list[dict[str, Any]],
+    copies: list[dict[str, Any]],
+) -> str:
+    """Remove what is left of images that were removed: snapshots that no copy uses, then the record; what may be left, in words.
+
+    Raises `AWSError`.
+    """
+    record = entry.record
+    snapshots = await _snapshots(cloud, record.region, tags.MARK, record.mark)
+    found = SeenImages(images, unused(snapshots, copies))
+    left = await _delete_snapshots(cloud, record.region, found) or _may_come(record, found)
     if not left:
         entry.forget()
     return ", ".join(left)

@@ -61,9 +61,7 @@ async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> 
     there = await baking.seen(cloud, region)
     # A record exists before its image. Credentials of another place may be of the same account.
     every = image_records.entries()
-    # Computers that share a home share its records, and each is an owner of its own.
-    mine = tags.fitting(rental_records.owner())
-    found = _ours(there, mine, {each.record.mark for each in every})
+    found = _ours(there, {each.record.mark for each in every})
     report.foreign += [
         f"{each['ImageId']} in {region} of {_owner(each) or 'nobody'} (image {each.get('Name', '')})"
         for each in there.images
@@ -151,11 +149,10 @@ async def _look_at_others(
 ) -> None:
     """List images that no record of this region has, which may be copies, and remove snapshots that belong to none."""
     used = {each for image in found.images for each in baking.snapshots_of(image)}
-    mine = tags.fitting(rental_records.owner())
     lost = [
         each
         for each in found.snapshots
-        if _owner(each) == mine and _mark(each) not in known and str(each["SnapshotId"]) not in used
+        if _is_mine(each) and _mark(each) not in known and str(each["SnapshotId"]) not in used
     ]
     marks = {_mark(each) for each in found.images}
     # Of an image that is being made, EC2 may not say yet which snapshots it will have.
@@ -178,12 +175,17 @@ async def _look_at_others(
     ]
 
 
-def _ours(found: SeenImages, owner: str, marks: Collection[str]) -> SeenImages:
-    """Those of an owner, and those with these marks."""
+def _ours(found: SeenImages, marks: Collection[str]) -> SeenImages:
+    """Those of this owner, and those with these marks."""
     return SeenImages(
-        [each for each in found.images if _owner(each) == owner or _mark(each) in marks],
-        [each for each in found.snapshots if _owner(each) == owner or _mark(each) in marks],
+        [each for each in found.images if _is_mine(each) or _mark(each) in marks],
+        [each for each in found.snapshots if _is_mine(each) or _mark(each) in marks],
     )
+
+
+def _is_mine(resource: dict[str, Any]) -> bool:
+    # Computers that share a home share its records, and each is an owner of its own.
+    return _owner(resource) == tags.fitting(rental_records.owner())
 
 
 def _owner(resource: dict[str, Any]) -> str:
