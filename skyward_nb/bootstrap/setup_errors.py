@@ -20,7 +20,12 @@ _UNREACHED = re.compile(
     re.IGNORECASE,
 )
 _TOO_MANY = re.compile(r"Too many open files|os error 24\b", re.IGNORECASE)
-_UNTRUSTED = re.compile(r"invalid peer certificate|certificate verify failed", re.IGNORECASE)
+_UNTRUSTED = re.compile(
+    r"invalid peer certificate|certificate verify failed|SSL certificate problem|cannot verify .* certificate|"
+    r"certificate of .* is not trusted",
+    re.IGNORECASE,
+)
+"""In the words of uv, of pip and others by OpenSSL, of curl, and of wget."""
 _ADDRESS = re.compile(r"https?://[^\s)`'\"]+")
 _WRITTEN = re.compile(rb"^written=(\d+)", re.MULTILINE)
 _LINES = 12

@@ -12,7 +12,7 @@ from pathlib import Path
 from skyward_nb.bootstrap.folder_scripts import LOCK
 from skyward_nb.bootstrap.machine_facts import MachineFacts
 from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell
-from skyward_nb.bootstrap.setup_errors import failure
+from skyward_nb.bootstrap.setup_errors import failure, is_untrusted
 from skyward_nb.words.errors import HostNotReady, spell_size
 from skyward_nb.words.masking import masked_address
 
@@ -43,7 +43,10 @@ for python in $pythons; do
 done
 if [ ! -x "$new/uv" ]; then
   if command -v curl >/dev/null 2>&1; then curl -fsSL --connect-timeout 20 -o "$new/uv.tar.gz" "$address" >&2
-  elif command -v wget >/dev/null 2>&1; then wget -q -T 20 -O "$new/uv.tar.gz" "$address" >&2
+  elif command -v wget >/dev/null 2>&1; then
+    # It reads no variable that names certificates, and that of BusyBox does not know the option either.
+    wget -nv -T 20 ${SSL_CERT_FILE:+--ca-certificate="$SSL_CERT_FILE"} -O "$new/uv.tar.gz" "$address" >&2 \
+      || { [ -n "${SSL_CERT_FILE:-}" ] && wget -nv -T 20 -O "$new/uv.tar.gz" "$address" >&2; }
   else echo "there is neither pip, curl nor wget" >&2; exit 4
   fi || { echo "for url ($address): error sending request" >&2; exit 4; }
   tar -xzf "$new/uv.tar.gz" -C "$new" && mv "$new"/uv-*/uv "$new/uv" || exit 3
@@ -170,6 +173,8 @@ async def _fetch(
     given = "".join(f"{key}={shlex.quote(value)}\n" for key, value in words.items())
     script = f"{exported(variables)}{given}{LOCK}{_FETCH}"
     ran = await shell.run(script, limit=_LIMIT, heard=tell)
+    if ran.code and is_untrusted(ran.err):
+        raise await failure(shell, facts, ran, f"uv {name} could not be fetched there")
     if ran.code:
         raise HostNotReady(shell.name, what, (await failure(shell, facts, ran, "")).detail)
 

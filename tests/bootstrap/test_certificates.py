@@ -7,10 +7,14 @@ import datetime
 import functools
 import http.server
 import ipaddress
+import os
+import shutil
 import ssl
 import subprocess
+import tarfile
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from bootstrap.homes import UV, facts_of, shell_at
@@ -20,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from providers.wheels import wheel
 
+from skyward_nb.bootstrap import uv
 from skyward_nb.bootstrap.certificates import trusting
 from skyward_nb.bootstrap.setup_errors import is_untrusted, untrusted
 from skyward_nb.words.errors import HostNotReady
@@ -135,3 +140,32 @@ def test_half_a_file_is_not_put_in_place(tmp_path):
     assert [*place.iterdir()] == []
     asyncio.run(trusting(shell, facts, str(ca)))
     assert len([*place.iterdir()]) == 1
+
+
+@pytest.mark.parametrize("fetches", ["curl", "wget"])
+def test_uv_is_fetched_with_them(index, tmp_path, monkeypatch, fetches):
+    """By the one of these programs that a machine has."""
+    if shutil.which(fetches) is None:
+        pytest.skip(f"there is no {fetches}")
+    address, ca = index
+    binary = tmp_path / "uv-of-there" / "uv"
+    binary.parent.mkdir()
+    binary.write_text("#!/bin/sh\necho uv 0.0\n")
+    binary.chmod(0o755)
+    with tarfile.open(tmp_path / "uv.tar.gz", "w:gz") as packed:
+        packed.add(binary.parent, "uv-of-there")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for folder in ("/bin", "/usr/bin"):
+        for each in Path(folder).iterdir():
+            if each.name in {fetches} or each.name not in {"curl", "wget", *os.listdir(tools)}:
+                (tools / each.name).unlink(missing_ok=True)
+                (tools / each.name).symlink_to(each)
+    monkeypatch.setattr(uv, "release", lambda _: address.replace("simple", "uv.tar.gz"))
+    shell = shell_at(tmp_path / "home", PATH=str(tools))
+    facts = facts_of(shell, libc="musl 1.2.5", uvs=(), pythons=())
+    with pytest.raises(HostNotReady, match="ca=FILE"):
+        asyncio.run(uv.provide(shell, facts, {}, lambda _: None))
+    variables = asyncio.run(trusting(shell, facts, str(ca)))
+    path = asyncio.run(uv.provide(shell, facts, variables, lambda _: None))
+    assert Path(path).read_bytes() == binary.read_bytes()
