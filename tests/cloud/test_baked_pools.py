@@ -9,6 +9,7 @@ import json
 import sys
 import tarfile
 import time
+from pathlib import Path
 
 import pytest
 from bootstrap.homes import index_of_pip
@@ -287,12 +288,24 @@ def test_other_pools_have_no_images(cloud):
         pool.close()
 
 
+def _index_with_torch() -> dict[str, str]:
+    """The index of packages, and the CPU build of torch that tests are installed from; skips without it."""
+    wheels = Path(__file__).parents[2] / "build" / "wheels"
+    if not [*wheels.glob("torch-*.whl")]:
+        pytest.skip(f"no wheel of torch is in {wheels}")
+    return index_of_pip() | {"UV_FIND_LINKS": str(wheels)}
+
+
 @pytest.mark.extensive
-@pytest.mark.timeout(300)
-def test_nothing_is_installed_on_a_machine_of_it(cloud, monkeypatch, tmp_path, record_property):
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("package", ["numpy", "torch"])
+def test_nothing_is_installed_on_a_machine_of_it(
+    cloud, monkeypatch, tmp_path, record_property, package
+):
     monkeypatch.setattr(requirements, "BESIDE", ())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "client"))
-    image = Image(pip=["iniconfig<2", "numpy"], env=index_of_pip())
+    env = _index_with_torch() if package == "torch" else index_of_pip()
+    image = Image(pip=["iniconfig<2", package], env=env)
     took: dict[str, float] = {}
     said: dict[str, list[str]] = {}
 
@@ -305,7 +318,7 @@ def test_nothing_is_installed_on_a_machine_of_it(cloud, monkeypatch, tmp_path, r
         pool = Pool(spec, PROVIDERS["aws"](), lambda _: None)
         try:
             pool.start(told.append)
-            found = values(pool, "import iniconfig, numpy, sys\nnumpy.__file__")
+            found = values(pool, f"import iniconfig, {package}\n{package}.__file__")
         except HostNotReady as fault:
             pytest.skip(f"no index of packages is reached: {fault}")
         took[name] = time.monotonic() - began
