@@ -19,11 +19,12 @@ demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 test: tools  ## what the tests need, and the tests
 	$(PYTEST)
 
-test-all: tools $(STAMPS)/ray  ## every test there is, every fault and every call of AWS that can go wrong
+test-all: tools $(STAMPS)/ray $(STAMPS)/frontends  ## every test there is, every fault and every call of AWS that can go wrong
 	$(PYTEST) --all
 
 test-frontends: tools  ## JupyterLab 4.4, Notebook 7, nbclassic, papermill, nbconvert, jupyter execute, in environments of their own
 	.ci/frontends $(BIN)/uv $(BIN)/python
+	@touch $(STAMPS)/frontends
 	$(BIN)/python -m pytest --all tests/frontends
 
 test-vscode: tools  ## VS Code with the Jupyter extension, which is built first (10 minutes, once; .ci/vscode says of what)
@@ -157,6 +158,11 @@ $(STAMPS)/chromium: .ci/chromium | $(BIN)/python
 
 $(STAMPS)/sshd: .ci/sshd | $(BIN)/python
 	@.ci/sshd
+	@mkdir -p $(STAMPS) && touch $@
+
+# Other front ends, each in an environment of its own: `make test` runs their tests where they are there, and skips them else.
+$(STAMPS)/frontends: .ci/frontends pyproject.toml | $(STAMPS)/demo
+	.ci/frontends $(BIN)/uv $(BIN)/python
 	@mkdir -p $(STAMPS) && touch $@
 
 # Of 280 MB, for tests/ray_pools alone: `make test` runs them where it is there, and skips them with a word else.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from urllib.parse import urlsplit
 
 import msgspec
@@ -130,6 +133,30 @@ def test_what_a_poll_of_the_panel_costs_the_server(server, figure, who, pools):
         f"(a bare answer of the server: {bare:.2f} and {bare_seldom:.2f} ms)",
         "1.5 ms",
         max(busy, seldom) <= 1.5,
+    )
+
+
+def test_how_soon_a_killed_rank_is_named(server, figure, who, tmp_path):
+    took: list[float] = []
+    with notebook(server, tmp_path) as shown:
+        shown.page.evaluate(OPEN)
+        for number in range(5):
+            pool = start(name=f"k{number}", nodes=2)
+            try:
+                card = shown.page.locator(".sky-pool")
+                card.locator(".sky-chip").nth(1).wait_for()
+                os.kill(pool.context.state.pids[1], signal.SIGKILL)
+                began = time.perf_counter()
+                card.get_by_text(re.compile("^rank 1: killed by SIGKILL")).wait_for()
+                took.append(time.perf_counter() - began)
+            finally:
+                pool.close()
+            card.wait_for(state="detached")
+    figure(
+        "a killed rank is named in the panel",
+        f"after {median(took):.2f} s, at most {max(took):.2f} s (5 ranks)",
+        "2 s",
+        max(took) <= 2,
     )
 
 

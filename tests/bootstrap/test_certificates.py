@@ -7,7 +7,6 @@ import datetime
 import functools
 import http.server
 import ipaddress
-import os
 import shutil
 import ssl
 import subprocess
@@ -158,7 +157,11 @@ def test_uv_is_fetched_with_them(index, tmp_path, monkeypatch, fetches):
     tools.mkdir()
     for folder in ("/bin", "/usr/bin"):
         for each in Path(folder).iterdir():
-            if each.name in {fetches} or each.name not in {"curl", "wget", *os.listdir(tools)}:
+            if each.name in {fetches} or each.name not in {
+                "curl",
+                "wget",
+                *(own.name for own in tools.iterdir()),
+            }:
                 (tools / each.name).unlink(missing_ok=True)
                 (tools / each.name).symlink_to(each)
     monkeypatch.setattr(uv, "release", lambda _: address.replace("simple", "uv.tar.gz"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import subprocess
 import sys
 
 import pytest
@@ -14,8 +16,32 @@ from skyward_nb.options.option_line import parse_settings
 from skyward_nb.words.errors import OptionError
 
 # tqdm takes a process that has imported ipykernel for a notebook.
+nbformat = Later("nbformat")
 kernelapp = Later("ipykernel.kernelapp")
 pool_kernel = Later("skyward_nb.kernel.pool_kernel")
+
+
+PLAIN = [
+    "import skyward_nb as sky\nstep = sky.rank() + 1",
+    "def double(x):\n    return 2 * x",
+    "double(step)",
+]
+
+
+def test_linters_read_cells_without_magic_lines(tmp_path):
+    if importlib.util.find_spec("ruff") is None:
+        pytest.skip("ruff is not installed")
+    cells = [nbformat.v4.new_code_cell(each) for each in PLAIN]
+    path = tmp_path / "plain.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    words = ["-m", "ruff", "check", "--isolated", "--select=F", "--no-cache", str(path)]
+    ran = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
+    # With magic lines, what is bound on ranks is unknown to them.
+    cells[0].source = f"%%sky_remote\n{cells[0].source}"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    ran = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert "Undefined name `step`" in ran.stdout
 
 
 def test_a_kernel_is_installed_listed_and_taken_away(prefix, capsys):

@@ -43,6 +43,11 @@ HIDE = """hidden => {
   Object.defineProperty(document, 'visibilityState', {configurable: true, value: hidden ? 'hidden' : 'visible'});
   document.dispatchEvent(new Event('visibilitychange'));
 }"""
+IN_SIGHT = """index => {
+  const notebook = jupyterapp.shell.currentWidget.content;
+  const [frame, box] = [notebook.node, notebook.widgets[index].node].map(each => each.getBoundingClientRect());
+  return box.height > 0 && box.bottom > frame.top && box.top < frame.bottom;
+}"""
 NOTICES = """() => {
   window.told = [];
   window.Notification = class {
@@ -170,6 +175,34 @@ def test_a_run_that_nobody_sees_is_in_the_title_and_its_end_is_told_once(runner,
     assert page.evaluate("window.told") == [["4 ranks finished", "runs.ipynb · 20 s"]]
     page.evaluate(HIDE, False)
     until(lambda: "%" not in page.title())
+    assert not runner.console_errors
+
+
+@pytest.mark.extensive
+def test_a_run_that_was_scrolled_away_is_in_the_titles_and_its_end_leads_back(runner, gate):
+    record = bundle(replace(views.running(), run=""))["application/vnd.skyward.run+json"]
+    cell = runner.add_cell(PUBLISHED.format(record=repr(record)))
+    page = runner.page
+    runner.run_cell(cell, wait=False)
+    shown = runner.output(cell).get_by_text("Running on 4 ranks").first
+    shown.wait_for()
+    until(lambda: "%" not in page.title(), told=page.title)
+    last = max(runner.add_cell(f"{n}\n" * 20) for n in range(10))
+    scroll = "index => { jupyterapp.shell.currentWidget.content.scrollToItem(index); }"
+    page.evaluate(scroll, last)
+    until(lambda: re.match(r"6\d% · ", page.title()), told=page.title)
+    tab = page.locator(".lm-TabBar-tab.lm-mod-current[data-sky-progress]")
+    assert re.fullmatch(r"6\d%", tab.get_attribute("data-sky-progress"))
+    runner.screenshot("scrolled-away")
+    gate.touch()
+    runner.wait_idle()
+    toast = page.locator(".Toastify__toast").filter(has_text="4 ranks finished: runs.ipynb · 20 s")
+    toast.wait_for()
+    until(lambda: "%" not in page.title(), told=page.title)
+    assert not tab.count()
+    toast.get_by_role("button", name="Show").click()
+    runner.output(cell).get_by_text("4 ranks finished").locator("visible=true").first.wait_for()
+    until(lambda: page.evaluate(IN_SIGHT, cell))
     assert not runner.console_errors
 
 
