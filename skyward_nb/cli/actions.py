@@ -172,7 +172,7 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
         )
         if not as_json:
             costs = f"; it has cost {spell_dollars(spent)}" if spent is not None else ""
-            print(f"pool {spec.name} is down: {pool.closing.spell_end()}{costs}")
+            print(at_terminal(f"pool {spec.name} is down: {pool.closing.spell_end()}{costs}"))
     # A client that was killed as it started a pool has left its folder, which no pool of the list has.
     swept = sweep_folders()
     if as_json:
@@ -216,6 +216,8 @@ def sweep(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
                 here.processes,
                 machines=tuple(rented.machines) if rented is not None else (),
                 groups=tuple(rented.others) if rented is not None else (),
+                addresses=tuple(rented.addresses) if rented is not None else (),
+                records=tuple(rented.records) if rented is not None else (),
                 stopped=tuple(rented.stopped) if rented is not None else (),
                 images=tuple(rented.images) if rented is not None else (),
                 baked=tuple(rented.baked) if rented is not None else (),
@@ -228,7 +230,7 @@ def sweep(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
             )
         )
     else:
-        print(swept)
+        print(at_terminal(str(swept)))
     for said in unanswered(others(())):
         print(at_terminal(said), file=sys.stderr)
     return 0
@@ -243,7 +245,7 @@ def bake(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     image = baked_images.image_name(asked.rest)
     if image is not None and asked.cell.remove:
         said = baked_images.remove(image, asked.pool.region or ())
-        print(said, file=sys.stderr if as_json else sys.stdout)
+        print(at_terminal(said), file=sys.stderr if as_json else sys.stdout)
     elif image is not None:
         left = choose(asked.pool.name, "", others(()))
         spec, pool_id = left.entry.spec, left.entry.pool_id
@@ -253,13 +255,13 @@ def bake(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
         region = baked_images.region_of(pool_id)
         pool = take_down(left, "skyward-nb bake", image=image)
         ended = f"pool {spec.name} is down: {pool.closing.spell_end()}"
-        print(ended, file=sys.stderr if as_json else sys.stdout, flush=True)
+        print(at_terminal(ended), file=sys.stderr if as_json else sys.stdout, flush=True)
         baked_images.wait(spec.name, image, region)
     report = baked_images.look()
     if as_json:
         show(Baked(tuple(report.there), tuple(report.removed), tuple(report.left)))
     else:
-        print("\n".join(baked_images.lines(report)))
+        print(at_terminal("\n".join(baked_images.lines(report))))
     return 0
 
 

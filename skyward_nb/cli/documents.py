@@ -78,7 +78,7 @@ class Down(msgspec.Struct, frozen=True):
 class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was left of pools that are gone, and is gone, too, now: `values` in bytes.
 
-    Of what was rented: `machines` and `groups` that were ended, in Slurm's queue `jobs`, on Kubernetes Jobs of
+    Of what was rented: `machines`, `groups` and Elastic IP `addresses` that were ended, and `records` of pools that are gone, in Slurm's queue `jobs`, on Kubernetes Jobs of
     `pods`, `placement_groups` of Ray, and `clusters` of SkyPilot; machines that wait `stopped` for a later pool; `images` that were half made, and `baked` ones, which stay; what is `left` although it should not be, and why, and machines and jobs of `others`.
     """
 
@@ -87,6 +87,8 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     processes: int
     machines: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+    records: tuple[str, ...] = ()
     stopped: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     baked: tuple[str, ...] = ()

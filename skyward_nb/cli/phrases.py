@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_OF_THE_MAGIC = re.compile(r"%sky (?=(?:status|logs|down|sweep|check|help)\b)")
+_OF_THE_MAGIC = re.compile(r"%sky (?=(?:status|logs|down|sweep|bake|check|help)\b)")
 
 
 def at_terminal(text: str) -> str:

@@ -281,7 +281,10 @@ class Pools:
             lost = replaced.ledger.names_made_on_ranks()
             gone = f"; gone with its ranks: {', '.join(lost)}" if lost else ""
             self.take_down(spec.name)
-            display.note(f"pool {spec.name} ({replaced.spec}) was taken down for this one{gone}")
+            kept = f"; {replaced.closing.kept}" if replaced.closing.kept else ""
+            display.note(
+                f"pool {spec.name} ({replaced.spec}) was taken down for this one{gone}{kept}"
+            )
         display.change(title=f"Starting {spec}", awaited=spec.world_size)
         pool = Pool(
             spec,

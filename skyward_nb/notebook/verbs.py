@@ -217,7 +217,8 @@ def _bake(session: Session, name: str, image: str) -> None:
     baked_images.check(pool.spec, pool.pool_id, image)
     region = baked_images.region_of(pool.pool_id)
     _end(session, [name], image=image)
-    print("EC2 goes on alone: an interrupt ends nothing but this wait")
+    if baked_images.is_begun(image, region):
+        print("EC2 goes on alone: an interrupt ends nothing but this wait")
     print(baked_images.wait(name, image, region))
 
 

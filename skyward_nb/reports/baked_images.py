@@ -76,6 +76,11 @@ def region_of(pool_id: str) -> str:
     return "" if entry is None else entry.record.machines[0].region
 
 
+def is_begun(name: str, region: str) -> bool:
+    """Whether EC2 makes an image of this name."""
+    return any(each.record.state == "made" for each in image_records.named(name, [region]))
+
+
 def wait(pool: str, name: str, region: str) -> BakedImage:
     """Wait until an image that was begun is ready, which AWS sees to alone; raises `PoolError`, also for a refusal that stays."""
     until, pause = time.monotonic() + _READY_LIMIT, _PAUSE
@@ -143,6 +148,11 @@ def remove(name: str, regions: Sequence[str] = ()) -> str:
         why = f"image {name} in {each.region} is being made by {who}: `%sky bake` says when it is ready"
         raise PoolError(name, why)
     found = _done(_removed(name, regions, entries))
+    if found.elsewhere:
+        raise PoolError(
+            name,
+            f"nothing is removed: {found.elsewhere[0]}. Sign in to that account, and remove it again",
+        )
     if found.left:
         raise PoolError(
             name, f"not confirmed to be gone: {', '.join(found.left)}; `%sky sweep` tries again"
@@ -178,6 +188,8 @@ class _Removed:
     copies: list[str] = field(default_factory=list[str])
     others: list[str] = field(default_factory=list[str])
     foreign: list[str] = field(default_factory=list[str])
+    elsewhere: list[str] = field(default_factory=list[str])
+    """Images of another account, in words."""
 
 
 async def _removed(
@@ -199,7 +211,7 @@ async def _removed(
             found.left.append(f"{words} ({spell_fault(fault)})")
             continue
         if foreign:
-            found.left.append(foreign)
+            found.elsewhere.append(foreign)
         elif more := await baking.remove(cloud, entry):
             found.left.append(more)
         else:

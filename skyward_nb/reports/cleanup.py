@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -64,7 +65,10 @@ def clean_up(*, ends_stopped: bool = False) -> CleanupReport:
 
 def stopped_words(sweep: str) -> str:
     """A line on machines that are stopped for a later pool, and how `sweep` ends them; "" without any. AWS is not asked."""
-    records = [each.record for each in rental_records.entries() if each.record.state == "stopped"]
+    known = [each.record for each in rental_records.entries() if each.record.state == "stopped"]
+    # A timer ends them then, even if no sweep has looked since.
+    now = time.time()
+    records = [each for each in known if each.warmth is None or (each.warmth.until or now) >= now]
     names = [machine.instance for each in records for machine in each.machines]
     return f"stopped for a later pool: {', '.join(names)}; {sweep} now ends them" if names else ""
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import asyncssh  # noqa: F401 - imported for those that are forked
 import boto3  # noqa: F401
-from cloud import models
+from cloud import models, retries
 from pools import start, values
 
 from skyward_nb.bootstrap.package import Package
@@ -31,6 +31,7 @@ from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError, SkyError
 from skyward_nb.words.image import Image
 
+retries.at_once()
 _MOST = 170
 """Seconds that a process may take."""
 

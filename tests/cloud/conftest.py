@@ -50,6 +50,9 @@ def cloud_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     """One process for all tests: it takes seconds to start."""
     if why := why_no_cloud():
         pytest.skip(why)
+    from cloud import retries
+
+    retries.at_once()
     made = Cloud(tmp_path_factory.mktemp("cloud"))
     yield made
     made.close()
@@ -86,6 +89,7 @@ def renter(api: Cloud, monkeypatch: pytest.MonkeyPatch) -> type[Renter]:
 
     for module in (termination, launch):
         monkeypatch.setattr(module, "_PAUSE", 0.02)
+    monkeypatch.setattr(termination, "_LOOKS", (0.01, *termination._LOOKS))
     return Renter
 
 

@@ -25,6 +25,7 @@ from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.rental_records import MakerProcess, Warmth
 from skyward_nb.providers.aws.tags import spell_time
+from skyward_nb.reports.cleanup import stopped_words
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError, StartError
@@ -253,6 +254,44 @@ def test_they_are_waited_for_while_they_are_on_their_way(api, renter, quick):
     assert not made.end()
 
 
+def test_those_that_stop_for_long_are_left_alone(api, renter, quick, monkeypatch):
+    api.stopping(3)
+    made = stopped(renter)
+    monkeypatch.setattr(waking, "_STOPPING_LIMIT", 0.0)
+    told: list[object] = []
+    assert wake(made, told=told) is None and made.spent == 0
+    (remark,) = [each.text for each in told if isinstance(each, Remark)]
+    assert "are still stopping): they are left alone, and others are rented" in remark
+    assert not {"StartInstances", "TerminateInstances"} & {each.action for each in api.calls}
+    (record,) = [each.record for each in rental_records.entries()]
+    assert record.state == "stopped"
+    all_ended(api)
+
+
+@pytest.mark.parametrize("is_mine", [True, False])
+def test_those_that_somebody_has_started_are_neither_started_nor_ended(
+    api, renter, quick, monkeypatch, is_mine
+):
+    """As where a home was copied while they were stopped: another computer's pool has them by its own record."""
+    made = stopped(renter)
+    names = [each.instance for each in made.entry.record.machines]
+    asyncio.run(made.cloud.ask("StartInstances", "us-east-1", InstanceIds=names))
+    told: list[object] = []
+    with monkeypatch.context() as there:
+        if not is_mine:
+            there.setattr(rental_records, "owner", lambda: "me@there 2")
+        assert wake(made, told=told) is None and made.spent == 0
+        (remark,) = [each.text for each in told if isinstance(each, Remark)]
+        assert "run already, started by somebody else): they are left alone" in remark
+        report = asyncio.run(sweep.sweep())
+        assert not report.machines and states(api) == ["running", "running"]
+        said = report.left if is_mine else report.foreign
+        assert [each for each in said if "which somebody else has started" in each]
+        report = asyncio.run(sweep.sweep(ends_stopped=True))
+        assert sorted(report.machines) == (sorted(names) if is_mine else [])
+    all_ended(api)
+
+
 def test_what_a_failed_start_cost_is_told_although_no_other_machine_is_rented(api, renter):
     made = renter()
     told: list[object] = []
@@ -307,8 +346,10 @@ def test_a_sweep_lists_them_and_ends_those_whose_time_is_over(api, renter, quick
     found = asyncio.run(sweep.sweep())
     assert not found and "for a later pool: 2 machines stopped until" in str(found)
     assert states(api) == ["stopped", "stopped"]
+    assert "stopped for a later pool: i-" in stopped_words("%sky sweep")
     warmth = made.entry.record.warmth
     made.entry.note(warmth=Warmth(seconds=7200, needs=warmth.needs, until=time.time() - 1))
+    assert not stopped_words("%sky sweep"), "their timer has ended them"
     found = asyncio.run(sweep.sweep())
     assert len(found.machines) == 2
     asyncio.run(sweep.sweep())

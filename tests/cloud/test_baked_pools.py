@@ -288,12 +288,18 @@ def test_other_pools_have_no_images(cloud):
         pool.close()
 
 
-def _index_with_torch() -> dict[str, str]:
-    """The index of packages, and the CPU build of torch that tests are installed from; skips without it."""
+def _image_with(package: str) -> Image:
+    """An image with a package; with torch, in the CPU build that tests are installed from. Skips without it."""
+    if package != "torch":
+        return Image(pip=["iniconfig<2", package], env=index_of_pip())
     wheels = Path(__file__).parents[2] / "build" / "wheels"
-    if not [*wheels.glob("torch-*.whl")]:
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    found = next(wheels.glob(f"torch-*-{tag}-*.whl"), None)
+    if found is None:
         pytest.skip(f"no wheel of torch is in {wheels}")
-    return index_of_pip() | {"UV_FIND_LINKS": str(wheels)}
+    exactly = f"torch=={found.name.split('-')[1]}"
+    env = index_of_pip() | {"UV_FIND_LINKS": str(wheels)}
+    return Image(pip=["iniconfig<2", exactly], env=env)
 
 
 @pytest.mark.extensive
@@ -304,8 +310,7 @@ def test_nothing_is_installed_on_a_machine_of_it(
 ):
     monkeypatch.setattr(requirements, "BESIDE", ())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "client"))
-    env = _index_with_torch() if package == "torch" else index_of_pip()
-    image = Image(pip=["iniconfig<2", package], env=env)
+    image = _image_with(package)
     took: dict[str, float] = {}
     said: dict[str, list[str]] = {}
 

@@ -101,6 +101,9 @@ def test_a_notebook_tells_of_machines_that_are_stopped(cloud):
         assert running.run(START).status == "ok"
         ran = running.run(f"%sky up {OPTIONS} nodes=1 warm=2h", 120)
         assert ran.status == "ok", ran.traceback
+        ran = running.run(f"%sky up {OPTIONS} nodes=1 warm=3h replace", 120)
+        assert ran.status == "ok", ran.traceback
+        assert "was taken down for this one; 1 machine stopped until" in ran.picture
         ran = running.run("%sky down", 60)
         assert "1 machine stopped until" in ran.stdout and "/ h for 100 GB of disks" in ran.stdout
         assert "for a later pool: 1 machine stopped until" in running.run("%sky sweep", 60).stdout

@@ -41,12 +41,19 @@ _KEPT = (
 )  # fmt: skip
 """Keys of logins and of the machine, its first boot and its timer, and what programs keep as credentials."""
 
+_PAUSE = 20
+_RENEWALS = 30
+"""How often the lease of the machine is renewed, with a pause of so many seconds, until it is as it was."""
 TAKE_OUT = f"""{AS_ROOT}'
 home=$1 uid=$2 cache=$3
-touch {LEASE}
 rm -rf {_ASIDE}
 mkdir -m 700 {_ASIDE}
 cd /
+# No agent renews it any more, and nobody can log in meanwhile.
+for each in {" ".join(map(str, range(_RENEWALS)))}; do
+  [ ! -d {_ASIDE} ] || touch {LEASE}
+  [ ! -d {_ASIDE} ] || sleep {_PAUSE}
+done < /dev/null > /dev/null 2>&1 &
 here() {{
   case $(stat -f -c %T "$1" 2> /dev/null) in nfs* | lustre | fuse*) return 1 ;; esac
 }}

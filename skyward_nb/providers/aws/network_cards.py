@@ -18,11 +18,14 @@ def card_remarks(spec: PoolSpec, types: Iterable[InstanceType]) -> tuple[str, ..
     """Remarks on machines whose network cards need more Elastic IP addresses than an account has by itself."""
     access = spec.aws or AWSAccess()
     is_private = access.public_ip is False or (access.subnet and not access.public_ip)
-    if spec.nodes <= _ADDRESSES or access.placement == "no" or is_private:
+    few = spec.nodes <= _ADDRESSES and access.warm is None
+    if few or access.placement == "no" or is_private:
         return ()
     several = [each for each in types if each.efa and each.network_cards > 1]
     if not several:
         return ()
+    if access.warm is not None:
+        return tuple(map(one_card_if_warm, several))
     names = ", ".join(each.name for each in several)
     return (
         f"machines with several network cards ({names}) take an Elastic IP address each, {_LIMIT}: without it they use "

@@ -44,7 +44,7 @@ from skyward_nb.words.spec import PoolSpec
 async def replaced(
     spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
 ) -> tuple[AWSMachine, ...]:
-    """Machines in place of the lost ones, all or none; see `base.Replaces`.
+    """Machines in place of the lost ones, all or none; see `provider_protocol.Replaces`.
 
     Raises `AgentGone` if another process has ended the pool.
     """

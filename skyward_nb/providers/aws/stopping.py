@@ -35,6 +35,7 @@ _IDLE = 300.0
 _LIMIT = 60.0
 _LOOKS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
 STOPPED = ("stopping", "stopped")
+RUNNING = ("pending", "running")
 """The states of a machine that is stopped, or soon will be."""
 AS_ROOT = 'if [ "$(id -u)" = 0 ]; then p=; else p="sudo -n"; fi; $p /bin/sh -ec '
 _PREPARE = f"""{AS_ROOT}'

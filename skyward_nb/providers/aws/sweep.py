@@ -29,7 +29,7 @@ from skyward_nb.providers.aws.rental_records import (
     RentalRecord,
     UsedRegion,
 )
-from skyward_nb.providers.aws.stopping import STOPPED, spell_stopped
+from skyward_nb.providers.aws.stopping import RUNNING, STOPPED, spell_stopped
 from skyward_nb.providers.folders import far_root
 
 _LATE = 300.0
@@ -168,13 +168,26 @@ async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport)
 async def _look_at_stopped(
     cloud: AWSClient, entry: RentalFolder, found: SweepReport, *, is_over: bool
 ) -> None:
-    """End stopped machines after their time, or those of which one is gone; else tell of them. Raises `AWSError`."""
+    """End stopped machines after their time, or those of which one is gone; else tell of them. Raises `AWSError`.
+
+    Those that somebody has started are none of these: where the home was copied, another computer's pool may have them.
+    """
     record, warmth = entry.record, entry.record.warmth
     if not await termination.other_account(cloud, record):
         region = record.machines[0].region
         states = await termination.states_of(cloud, region, record.pool_id)
-        is_whole = {states.get(each.instance) for each in record.machines} <= {*STOPPED}
-        is_over = is_over or not is_whole
+        names = [each.instance for each in record.machines]
+        is_mine = record.owner == rental_records.owner()
+        if (runs := [each for each in names if states.get(each) in RUNNING]) and not (
+            is_over and is_mine
+        ):
+            what = f"{', '.join(runs)}, stopped for a later pool, which somebody else has started"
+            if is_mine:
+                found.left.append(f"{what} (`%sky sweep now` ends them)")
+            else:
+                found.foreign.append(f"{what}, of {record.owner}")
+            return
+        is_over = is_over or not {*map(states.get, names)} <= {*STOPPED}
     if warmth is None or warmth.until is None or time.time() > warmth.until or is_over:
         await _look_after(cloud, entry, found)
         return

@@ -30,7 +30,7 @@ from skyward_nb.providers.aws.rental_records import (
     RunningInstance,
     Warmth,
 )
-from skyward_nb.providers.aws.stopping import STOPPED, WAKING, run_on, terms_script
+from skyward_nb.providers.aws.stopping import RUNNING, STOPPED, WAKING, run_on, terms_script
 from skyward_nb.providers.aws.user_data import BOOT, LEAST, lease_for
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.provider_protocol import Tell
@@ -42,7 +42,7 @@ from skyward_nb.words.spec import PoolSpec
 
 _MARGIN = LEAST_WARM / 2
 """Seconds before the end of stopped machines when they are no longer started."""
-_STOPPING_LIMIT = 300.0
+_STOPPING_LIMIT = 240.0
 _START_LIMIT = 3600.0
 """Seconds for which the timer of machines is put off while they are started: longer than that takes."""
 _PAUSE = 0.5
@@ -89,7 +89,9 @@ async def woken(
         try:
             try:
                 return await _woken(spec, cloud, entry, offer, tell, spent), spent
-            except (AWSError, StartError, ShellGone, TimeoutError, boot.EndedByEC2) as fault:
+            except (
+                _NotStartable, AWSError, StartError, ShellGone, TimeoutError, boot.EndedByEC2
+            ) as fault:  # fmt: skip
                 spent += await _undone(spec, cloud, entry, offer, claimed, fault, tell)
         except LaunchError:  # they were ended, as far as that could be done
             raise
@@ -115,13 +117,19 @@ async def _undone(
     why = spell_fault(fault) if isinstance(fault, AWSError) else str(fault)
     was_asked = entry.record.created != claimed
     may_start = was_asked and isinstance(fault, AWSError) and fault.is_unknown
-    is_left = not may_start and await _is_given_back(cloud, entry)
+    if isinstance(fault, _NotStartable):
+        entry.note(state="stopped", used_by="")
+        is_left = True
+    else:
+        is_left = not may_start and await _is_given_back(cloud, entry)
     may_run = "" if is_left else await _ended(cloud, entry)
     if may_run:
         tried = [("machines that were stopped", f"{why}: {may_run} may still run")]
         raise LaunchError(spec.name, tried, is_clean=False) from fault
     is_stopped = entry.record.state == "stopped"
     what = "they stay stopped" if is_stopped else "they are ended"
+    if isinstance(fault, _NotStartable):
+        what = "they are left alone"
     tell(
         Remark(
             f"machines that were stopped could not be started ({why}): {what}, and others are rented"
@@ -179,6 +187,10 @@ def _warmth_of(spec: PoolSpec, before: Warmth) -> Warmth | None:
     return None if warm is None else replace(before, seconds=warm, until=None)
 
 
+class _NotStartable(Exception):
+    """Why machines cannot be started now: they are left alone."""
+
+
 async def _is_given_back(cloud: AWSClient, entry: RentalFolder) -> bool:
     """Whether none was started, and they are left stopped."""
     record = entry.record
@@ -213,12 +225,14 @@ async def _woken(
     warmth = entry.record.warmth
     assert warmth is not None and warmth.until is not None
     names = [each.instance for each in entry.record.machines]
+    before = await _stopped(cloud, entry)
     # Its timer must not end them while they start.
     await end_timers.switch_on(cloud, entry.record, names, warmth.until + _START_LIMIT)
     rental = Rental(cloud, entry.record.user_pool)
     if await rental.let_in():
         entry.note(let_in=rental.callers)
-    before = await _start(cloud, entry)
+    entry.note(created=time.time())
+    await cloud.ask("StartInstances", one.region, InstanceIds=names)
     began = entry.record.created
     machines = await _running(cloud, entry, offer, before)
     lease = lease_for(spec, rate, spent)
@@ -244,16 +258,20 @@ async def _woken(
     return WokenMachines(entry, lines, machines)
 
 
-async def _start(cloud: AWSClient, entry: RentalFolder) -> dict[str, str]:
-    """Ask EC2 to start the machines, once they have stopped; why each was stopped, before. Raises `AWSError`."""
-    region, names = entry.record.machines[0].region, [m.instance for m in entry.record.machines]
+async def _stopped(cloud: AWSClient, entry: RentalFolder) -> dict[str, str]:
+    """Wait until the machines have stopped; why each has. Raises `AWSError`, and `_NotStartable`."""
+    region = entry.record.machines[0].region
     until, pause = time.monotonic() + _STOPPING_LIMIT, _PAUSE
     while True:
         told = await termination.asked(cloud, region, entry.record.pool_id)
-        if "stopping" not in map(_state, told) or time.monotonic() > until:
-            entry.note(created=time.time())
-            await cloud.ask("StartInstances", region, InstanceIds=names)
+        # Where the home was copied, another computer may have started them by a record of its own.
+        if runs := [str(each["InstanceId"]) for each in told if _state(each) in RUNNING]:
+            raise _NotStartable(f"{', '.join(runs)} run already, started by somebody else")
+        going = [str(each["InstanceId"]) for each in told if _state(each) == "stopping"]
+        if not going:
             return {str(each["InstanceId"]): str(each.get("StateReason")) for each in told}
+        if time.monotonic() > until:
+            raise _NotStartable(f"{', '.join(going)} are still stopping")
         await asyncio.sleep(pause)
         pause = min(2 * pause, _MOST_PAUSE)
 
@@ -286,7 +304,7 @@ async def _running(
                 code = str(reason.get("Code", "Ended")).rpartition(".")[2]
                 why = f"{each.instance} is {state}: {reason.get('Message', 'nobody says why')}"
                 raise AWSError(code, why, "StartInstances")
-            if state in ("pending", "running"):
+            if state in RUNNING:
                 begun.add(each.instance)
             public = said.get("PublicIpAddress") or None
             if state == "running" and (public or each.public is None):

@@ -41,7 +41,7 @@ async def acquire(spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SlurmMachin
 async def replaced(
     spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
 ) -> tuple[SlurmMachine, ...]:
-    """The machines of another job in place of those of the pool's; see `base.Replaces`.
+    """The machines of another job in place of those of the pool's; see `provider_protocol.Replaces`.
 
     A job ends as a whole: nodes of it are replaced together. Raises `AgentGone` if the pool has no record any more.
     """

@@ -293,6 +293,7 @@ def test_the_shipped_table_says_whose_it_is():
     [
         ("nodes=6", "several network cards (p5.48xlarge) take an Elastic IP address each"),
         ("nodes=5", ""),
+        ("nodes=2 warm=2h", "uses 1 of its 32 network cards: for all, with a public address"),
         ("nodes=6 public_ip=no", ""),
         ("nodes=6 subnet=subnet-0123456789abcdef0", ""),
         ("nodes=6 subnet=subnet-0123456789abcdef0 public_ip=yes", "quota L-0263D0A3"),
