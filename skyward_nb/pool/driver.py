@@ -25,6 +25,10 @@ from skyward_nb.words.errors import PoolBusy
 _FOLLOWS = 0.1
 """Seconds after which a thread that does not listen looks into its inbox."""
 _CUT_LIMIT = 10.0
+_MANY = 64_000_000
+"""Letters of output that may wait for a thread that is busy with other things."""
+_SLOWLY = 0.5
+"""Seconds between two looks while more wait: what is not read stays in the agents' journals, on disk."""
 _LOOK = 0.25
 """Seconds of one look at lines that are cut."""
 
@@ -144,6 +148,8 @@ class Driver:
                 due = self._context.pace.real(self._state.next_due())
             self._hear(self._lines.step(self._tell_all, due))
             self._take_in(runs, watch)
+            if self._is_behind() and self._lines.heard_until() is not None:
+                time.sleep(_SLOWLY)  # all that was read was given out
 
     def _hear(self, event: Incoming | None) -> bool:
         """Handle an event, or the passing of time; whether a run got the event."""
@@ -168,7 +174,7 @@ class Driver:
                 case Send(command):
                     self._lines.send(command)
                 case Deliver(number, event):
-                    self._runs[number].inbox.append(event)
+                    self._runs[number].put(event)
                 case Ended():
                     """The thread that waits for it sees that."""
 
@@ -177,7 +183,12 @@ class Driver:
         if event is not None:
             with self._lock:
                 for run in self._runs.values():
-                    run.inbox.append(event)
+                    run.put(event)
+
+    def _is_behind(self) -> bool:
+        """Whether much waits for another thread."""
+        others = list(self._runs.values()) if len(self._runs) > 1 else []
+        return any(run.waiting > _MANY for run in others)
 
     def _take_in(self, runs: Iterable[ActiveRun], watch: RunWatch, *, ticks: bool = True) -> None:
         """Give the events of these runs to `watch`, or a tick if there are none."""
@@ -186,7 +197,7 @@ class Driver:
             some = False
             while run.inbox:
                 some = True
-                stopped(functools.partial(watch, run), run.inbox.popleft())
+                stopped(functools.partial(watch, run), run.take())
             if ticks and not some:
                 stopped(functools.partial(watch, run), None)
 

@@ -7,7 +7,9 @@ import pytest
 from pools import request, values
 
 from skyward_nb.pickling.payload import pack, unpack
+from skyward_nb.pool import driver
 from skyward_nb.pool.outcome import RunRequest
+from skyward_nb.protocol.events import LeftOut, Output
 from skyward_nb.runtime.function_calls import Call
 from skyward_nb.words.errors import PoolBusy, PoolError
 
@@ -100,6 +102,37 @@ def test_each_hears_its_own(lend):
     for rank in (0, 1):
         text = "".join(event.text for event in heard[rank] if hasattr(event, "stream"))
         assert text == f"rank {rank}\n" * 50
+
+
+def flood(lines):
+    for n in range(lines):
+        print(f"{n:99}")
+
+
+def test_what_nobody_takes_in_stays_with_the_agent(lend, tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "_MANY", 1_000_000)
+    pool = lend()
+    path = str(tmp_path / "now")
+    heard = []
+    going = pool.begin(call(flood, 300_000, ranks=(0,)), heard.append)
+    other = threading.Thread(
+        target=lambda: pool.run(call(wait_for, path, ranks=(1,)), lambda _: None)
+    )
+    other.start()
+    most = 0
+    until_late = time.monotonic() + 4
+    while time.monotonic() < until_late:
+        most = max(most, going.waiting)
+        time.sleep(0.05)
+    assert 1_000_000 < most < 15_000_000, "of 30 million"
+    touch(path)
+    pool.finish(going, heard.append)
+    other.join(30)
+    assert not other.is_alive()
+    said = sum(len(each.text) for each in heard if isinstance(each, Output))
+    left_out = sum(each.size for each in heard if isinstance(each, LeftOut))
+    assert said + left_out >= 30_000_000
+    assert values(pool, "1") == [1, 1]
 
 
 def test_an_interrupt_is_for_one(lend, tmp_path):
