@@ -5,4 +5,6 @@ of: Python, platform, packages, index. `uv` makes it elsewhere under a lock and 
 whole or not at all. Packages get this machine's versions if it has them; other versions are noted here, so
 that later hosts get the same. The package itself is sent under its own digest. Scripts and their secrets
 are read from stdin.
+
+No environment is half made. No index password is in an argv or in a file of a node.
 """

@@ -10,4 +10,7 @@ thread from collectives.
 
 Output of C code and child processes is read from pipes after the rank's events are counted and before
 they are read: so printed text keeps its place among them.
+
+No script of `skyward-nb run` runs in a process that ran cells; no process is reused after it. No GPU is cut unasked
+or while it is in use; none is reset.
 """

@@ -7,6 +7,9 @@ the port. A mesh splits data along every axis but `tp`, whose ranks compute one 
 
 The functions of `choices` are this package's own, imported when first used. No module here has the
 name of one of them: it would take its place.
+
+No plugin is entered twice in a generation, or left out when leaving. No TensorFlow server reads a byte of another
+user's process on its machine (`owner_relay`).
 """
 
 from __future__ import annotations

@@ -20,8 +20,6 @@ Interval = tuple[float, float]
 _MEGA = 1e6
 _RANGE = re.compile(r"(?:gloo|mpi|ucc|xccl):(\w+)")
 """Of work that a backend does on a thread: from its beginning until all of it is done."""
-_NCCL_RANGE = re.compile(r"nccl:(\w+)")
-"""It ends when the work is handed to the GPU: how long that takes, its kernels tell."""
 _NCCL_KERNEL = re.compile(r"nccl(?:Dev)?Kernel_([A-Za-z]+)")
 _OWN = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "autograd", "symm_mem")
 """Operators of these name spaces communicate, wait for it, or only hold others."""

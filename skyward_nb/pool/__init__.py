@@ -7,4 +7,6 @@ are, and the same processes form a new group; so do ranks that issued different 
 One client at a time conducts a pool; others may ask for its status. A client reads each agent's journal
 from an offset: a line that was cut, a killed kernel and another notebook are one case. A client that ended
 midway may have begun a run on some machines only; `unseen_of` finds such runs.
+
+No checkpoint is taken that lacks a rank's part, or from a folder that others may write to (`resuming`).
 """

@@ -49,20 +49,26 @@ _BREAKPOINT = (
 )
 
 
-class _FramePdb(pdb.Pdb):
-    """pdb over the frames of a traceback, whose output is text; cells have the names that people know."""
+class _CellPdb(pdb.Pdb):
+    """pdb in which cells have the names that people know."""
 
-    def __init__(self, place_of: Callable[[str], str]) -> None:
-        self._text = io.StringIO()
-        super().__init__(stdin=io.StringIO(), stdout=self._text, nosigint=True, readrc=False)
-        self.use_rawinput = False
-        self._place_of = place_of
+    _place_of: Callable[[str], str]
 
     def format_stack_entry(self, frame_lineno: tuple[FrameType, int], lprefix: str = ": ") -> str:
         """One frame: its place, its function and its line."""
         words = super().format_stack_entry(frame_lineno, lprefix)
         file = frame_lineno[0].f_code.co_filename
         return words.replace(self.canonic(file), self._place_of(file), 1)
+
+
+class _FramePdb(_CellPdb):
+    """pdb over the frames of a traceback, whose output is text."""
+
+    def __init__(self, place_of: Callable[[str], str]) -> None:
+        self._text = io.StringIO()
+        super().__init__(stdin=io.StringIO(), stdout=self._text, nosigint=True, readrc=False)
+        self.use_rawinput = False
+        self._place_of = place_of
 
     def answer(self, line: str) -> str:
         """What a command prints."""
@@ -97,8 +103,8 @@ class _Keyboard(io.StringIO):
         return f"{said}\n"
 
 
-class _LivePdb(pdb.Pdb):
-    """pdb of code that runs; cells have the names that people know, and our own frames are passed over."""
+class _LivePdb(_CellPdb):
+    """pdb of code that runs; our own frames are passed over."""
 
     def __init__(self, place_of: Callable[[str], str]) -> None:
         written = io.StringIO()
@@ -113,12 +119,6 @@ class _LivePdb(pdb.Pdb):
         self.prompt = ""
         self.has_asked: bool = False
         self._place_of = place_of
-
-    def format_stack_entry(self, frame_lineno: tuple[FrameType, int], lprefix: str = ": ") -> str:
-        """One frame: its place, its function and its line."""
-        words = super().format_stack_entry(frame_lineno, lprefix)
-        file = frame_lineno[0].f_code.co_filename
-        return words.replace(self.canonic(file), self._place_of(file), 1)
 
     def interaction(self, frame: FrameType | None, traceback: TracebackType | None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Read and obey lines until one has the code go on; raises KeyboardInterrupt."""

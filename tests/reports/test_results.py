@@ -215,3 +215,10 @@ def test_html_of_values_is_bounded():
     assert len(html) < 600_000
     assert html.count("Table &lt;in words&gt;") == 6
     assert RankResults({0: Table("x" * 600_000)})._repr_html_() is None
+
+
+def test_values_of_each_node():
+    results = RankResults({0: "a", 1: "b", 2: "c"}, {0: 0, 1: 0, 2: 1})
+    nodes = results.by_node()
+    assert [*nodes] == [0, 1] and [*nodes[0]] == ["a", "b"] and nodes[1].head == "c"
+    assert results[1:].by_node()[0].ranks == (1,), "the numbers of ranks stay"
