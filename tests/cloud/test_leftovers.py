@@ -6,12 +6,15 @@ sample is played.
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from cloud.cases import IMAGES, OTHERS, POOLS, Case, all_cases, calls_of, sample
 from cloud.played import Played
 from cloud.scenes import scene_of
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.usefixtures("quotas")]
+_FORGOTTEN_AFTER = 25
 
 
 def pytest_generate_tests(metafunc):
@@ -31,8 +34,21 @@ def costs(cloud):
     return {kind: names for kind, names in cloud.left().items() if kind in kinds}
 
 
-def test_nothing_is_left(case: Case, shared_cloud, people, played):
-    cloud, person, scene = shared_cloud, people.person(), scene_of(case.scene)
+@pytest.fixture(scope="module")
+def numbers():
+    return itertools.count(1)
+
+
+@pytest.fixture
+def fresh_cloud(shared_cloud, numbers):
+    """The cloud, forgotten now and then: a call takes the longer, the more machines have ended there."""
+    if next(numbers) % _FORGOTTEN_AFTER == 0:
+        shared_cloud.reset()
+    return shared_cloud
+
+
+def test_nothing_is_left(case: Case, fresh_cloud, people, played):
+    cloud, person, scene = fresh_cloud, people.person(), scene_of(case.scene)
     try:
         begun = scene.begin(cloud, person)
         cloud.fail(case.action, case.how, skip=case.skip, after=case.after, delay=case.delay)
