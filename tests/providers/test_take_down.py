@@ -140,7 +140,8 @@ def swept(end):
 def test_a_sweep_says_what_it_ended_and_what_it_could_not(said, ended, left, stays):
     noted(is_left=True)
     found = asyncio.run(swept(answers(said)))
-    assert (found.ended, found.left, bool(PodRecord.every())) == (ended, left, stays)
+    what = [each.partition(" (if that cluster is gone for good, `rm ")[0] for each in found.left]
+    assert (found.ended, what, bool(PodRecord.every())) == (ended, left, stays)
 
 
 def test_what_another_computer_made_is_named_with_it():
@@ -173,6 +174,7 @@ def test_a_start_waits_for_a_sweep_only_so_long_and_says_so(monkeypatch):
         noted(is_left=True)
         await swept_first(swept(answers(EngineFault(LOST))), told.append)
         assert "not confirmed to be gone: Job j (pool p-1): its answer was lost" in told[-1].text
+        assert "/p-1.json` forgets it" in told[-1].text
 
     asyncio.run(scene())
 

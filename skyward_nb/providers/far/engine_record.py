@@ -59,6 +59,11 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     def _is_listed(self) -> bool:
         return Path(self.listing or listing_of(self.pool_id)).exists()
 
+    @property
+    def path(self) -> Path:
+        """The file that it is in."""
+        return self._path(self.pool_id, "json")
+
     def may_appear(self, now: float) -> bool:
         """Whether what was asked for may still come, as the engine's answer was lost."""
         return now - self.lost < _APPEARS

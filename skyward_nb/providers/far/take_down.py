@@ -6,6 +6,7 @@ The four engines share it; each says how it takes one down.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -123,7 +124,10 @@ async def end_orphans(
             else:
                 _settle(record, "")
         except _FAULTS as fault:
-            found.left.append(f"{name}: {fault}")
+            forget = f"rm {shlex.quote(str(record.path))}"
+            found.left.append(
+                f"{name}: {fault} (if that cluster is gone for good, `{forget}` forgets it)"
+            )
         finally:
             _being_ended.discard(key)
 
