@@ -214,20 +214,20 @@ def serve_log(reader, lines, longest_page=10**6):
 
 
 def test_the_full_log_is_read_by_pages(reader, kept):
-    serve_log(reader, [f"log line {n}" for n in range(8000)])
+    serve_log(reader, [f"log line {n}" for n in range(4100)])
     kept.get_by_role("button", name="Full log").click()
     log = kept.locator(".sky-log .sky-out")
     log.get_by_text("[1] log line 0", exact=True).wait_for()
-    while log.get_by_text("log line 4001").count() == 0:
+    while log.get_by_text("log line 2001").count() == 0:
         log.evaluate("node => { node.scrollTop = node.scrollHeight; }")
         reader.page.wait_for_timeout(20)
     # From the end up, with each line once.
     kept.get_by_role("button", name="End", exact=True).click()
-    log.get_by_text("log line 7999").wait_for(state="attached")
+    log.get_by_text("log line 4099").wait_for(state="attached")
     while log.get_by_text("[1] log line 0", exact=True).count() == 0:
         log.evaluate("node => { node.scrollTop = 0; }")
         reader.page.wait_for_timeout(20)
-    assert rows(log) == [f"[1] log line {n}" for n in range(8000)]
+    assert rows(log) == [f"[1] log line {n}" for n in range(4100)]
     with reader.page.expect_request(re.compile(r"/log\?.*search=x\+%26\+y")):
         kept.get_by_label("Search the output").fill("x & y")
     kept.get_by_label("Search the output").fill("")
@@ -238,15 +238,15 @@ def test_the_full_log_is_read_by_pages(reader, kept):
 
 def test_a_log_of_long_lines_stays_where_it_is_scrolled(reader, kept):
     """A page of such lines has fewer than are asked for."""
-    serve_log(reader, [f"log line {n} " + "x" * 2500 for n in range(700)], longest_page=100)
+    serve_log(reader, [f"log line {n} " + "x" * 2500 for n in range(250)], longest_page=100)
     kept.get_by_role("button", name="Full log").click()
     log = kept.locator(".sky-log .sky-out")
     kept.get_by_role("button", name="End", exact=True).click()
-    log.get_by_text("log line 699 ").wait_for(state="attached")
+    log.get_by_text("log line 249 ").wait_for(state="attached")
     seen = []
     while not seen or seen[-1] > 0:
         seen.append(reader.page.evaluate(UP))
-    assert seen[0] > 690
+    assert seen[0] > 240
     # Each step goes up by less than what is in sight.
     steps = [later - sooner for sooner, later in itertools.pairwise(seen)]
     assert max(steps) <= 0, steps
