@@ -51,7 +51,7 @@ class PoolContext:
         )
         self.state: PoolState = PoolState(tuple(range(spec.world_size)))
         self.lock: StateLock = StateLock()
-        self.pace: RunClock = RunClock()
+        self.run_clock: RunClock = RunClock()
         self.lines: Lines = Lines(
             self.client, spec.heartbeat, spec.idle, self.lock, frames_html=spec.only_values
         )

@@ -53,7 +53,7 @@ class Driver:
         self._runs[run.number] = run
         self._state.runs[run.number] = run.state
         if len(self._state.runs) == 1:
-            self._context.pace.begin()
+            self._context.run_clock.begin()
         else:
             self._lines.nudge()
 
@@ -145,22 +145,27 @@ class Driver:
         self._lines.begin_listening()
         while not (self._state.has_ended or until() or _is_one_over(runs)):
             with self._lock:
-                due = self._context.pace.real(self._state.next_due())
-            self._hear(self._lines.step(self._tell_all, due))
+                due = self._context.run_clock.real(self._state.next_due())
+            self._hear(self._lines.step(self._hear_of_line, due))
             self._take_in(runs, watch)
             if self._is_behind() and self._lines.heard_until() is not None:
                 time.sleep(_SLOWLY)  # all that was read was given out
 
+    def _hear_of_line(self, event: Event | None) -> None:
+        """Handle an event of the lines to machines."""
+        if event is not None:
+            self._hear(event)
+
     def _hear(self, event: Incoming | None) -> bool:
         """Handle an event, or the passing of time; whether a run got the event."""
-        pace = self._context.pace
-        now, until = pace.now(), self._lines.heard_until()
-        if self._state.runs and pace.is_sample_due():
+        clock = self._context.run_clock
+        now, until = clock.now(), self._lines.heard_until()
+        if self._state.runs and clock.is_sample_due():
             self._lines.send(Sample())
         with self._lock:
             if self._state.is_interrupted_first(event):
                 self._leave_if_asked()
-            actions = self._state.handle(event, now, None if until is None else pace.at(until))
+            actions = self._state.handle(event, now, None if until is None else clock.at(until))
             self.carry_out(actions)
             kinds = set(map(type, actions))
             if len(self._state.runs) > 1 or Ended in kinds:
@@ -178,13 +183,6 @@ class Driver:
                 case Ended():
                     """The thread that waits for it sees that."""
 
-    def _tell_all(self, event: Event | None) -> None:
-        """Give all runs an event of the lines to machines."""
-        if event is not None:
-            with self._lock:
-                for run in self._runs.values():
-                    run.put(event)
-
     def _is_behind(self) -> bool:
         """Whether much waits for another thread."""
         others = list(self._runs.values()) if len(self._runs) > 1 else []
@@ -192,7 +190,7 @@ class Driver:
 
     def _take_in(self, runs: Iterable[ActiveRun], watch: RunWatch, *, ticks: bool = True) -> None:
         """Give the events of these runs to `watch`, or a tick if there are none."""
-        stopped = self._context.pace.stopped
+        stopped = self._context.run_clock.stopped
         for run in runs:
             some = False
             while run.inbox:
@@ -270,7 +268,7 @@ class Driver:
                 if isinstance(event, SigInt) and time.monotonic() > soon:
                     break  # all begin anew
                 if isinstance(event, CommunicationCut):
-                    self.carry_out(self._state.handle(event, self._context.pace.now()))
+                    self.carry_out(self._state.handle(event, self._context.run_clock.now()))
                 if not self._state.awaits_cuts or isinstance(event, RankLost):
                     break
 

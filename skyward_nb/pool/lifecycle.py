@@ -201,7 +201,7 @@ class Lifecycle:
         for link, why in ended.items():
             for event in self._renewal.machine_ended(link, why):
                 if isinstance(event, RankLost):
-                    state.handle(event, context.pace.now())
+                    state.handle(event, context.run_clock.now())
                 else:
                     watch(event)
 

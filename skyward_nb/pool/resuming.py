@@ -120,7 +120,7 @@ class Resuming:
             due = self._due.setdefault(machine, now + time_before_stop(now, end))
             if now >= due:
                 with self._context.lock:
-                    run.state.end_before_reclaim(self._context.pace.now())
+                    run.state.end_before_reclaim(self._context.run_clock.now())
                 return
 
     def was_stopped_there(self, run: ActiveRun) -> bool:

@@ -226,7 +226,7 @@ class RunExecutor:
             generation=generation,
             is_call=is_call,
             waits=card.on_error == "wait",
-            timeout_due=None if timeout is None else self._context.pace.now() + timeout,
+            timeout_due=None if timeout is None else self._context.run_clock.now() + timeout,
             patience=PATIENCE
             if "torch" in with_what_they_need(self._context.spec.framework)
             else 0,
@@ -279,7 +279,9 @@ class RunExecutor:
             lacking = [RankLost(began.generation, rank, why) for rank in self.never_begun]
             # No more events come from machines that had ended before the pool was attached.
             for lost in [*lacking, *self._state.losses_of(state)]:
-                self._driver.carry_out(map(Send, state.on_lost(lost, self._context.pace.now())))
+                self._driver.carry_out(
+                    map(Send, state.on_lost(lost, self._context.run_clock.now()))
+                )
         return run
 
     def _folder_of(self, card: RunCard) -> WorkingFolder | None:

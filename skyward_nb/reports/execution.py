@@ -169,7 +169,7 @@ class Execution:
         if self.run.state.is_stopping:
             bridge.let_go(self.pool, number)
         there = bridge.standing(self.pool, number)
-        self.pool.context.pace.hold(bridge.takes_no_time(self.pool))
+        self.pool.context.run_clock.hold(bridge.takes_no_time(self.pool))
         if there:
             self._hang.progressed(time.monotonic())
         if there.keys() != self._stand:
@@ -231,7 +231,7 @@ class Execution:
         """Have on disk what it printed; no debugger looks at it any more."""
         if (bridge := present_debugger.present()) is not None:
             bridge.over(self.pool, self.run.number, self.run.state.ranks)
-            self.pool.context.pace.hold(bridge.takes_no_time(self.pool))
+            self.pool.context.run_clock.hold(bridge.takes_no_time(self.pool))
         self._displays.end(self.display, self.run.number)
 
     def execute(self, begin: Callable[[contextlib.ExitStack], None]) -> RunOutcome:

@@ -45,7 +45,7 @@ class Played:
         self.answers = {}
         self.sent = []
         self.pool = SimpleNamespace(
-            pool_id="p", lines=self, context=SimpleNamespace(pace=RunClock())
+            pool_id="p", lines=self, context=SimpleNamespace(run_clock=RunClock())
         )
 
     def send(self, request):
@@ -196,7 +196,7 @@ def test_the_clock_stands_still_while_a_rank_of_any_run_of_the_pool_stands(
     bridge, own, ranks, monkeypatch
 ):
     monkeypatch.setattr(present_debugger, "_bridge", bridge)
-    pace = ranks.pool.context.pace
+    clock = ranks.pool.context.run_clock
     displays = SimpleNamespace(
         pool=ranks.pool, lock=threading.RLock(), give=lambda *_: None, end=lambda *_: None
     )
@@ -214,12 +214,12 @@ def test_the_clock_stands_still_while_a_rank_of_any_run_of_the_pool_stands(
     bridge.began(ranks.pool, 2, (2,))
     for run in (1, 2):
         stands.watch(ranks.says(run, run, "initialized"))
-    assert pace.real(5.0) is not None
+    assert clock.real(5.0) is not None
     stands.watch(ranks.says(1, 1, "stopped", threadId=1, reason="step"))
     other.watch(None)
-    assert pace.real(5.0) is None, "its tick does not let the other's clock go on"
+    assert clock.real(5.0) is None, "its tick does not let the other's clock go on"
     other.watch(RankDone(run=2, rank=2))
     other.end_log()
-    assert pace.real(5.0) is None, "nor does its end"
+    assert clock.real(5.0) is None, "nor does its end"
     stands.end_log()
-    assert pace.real(5.0) is not None
+    assert clock.real(5.0) is not None
