@@ -106,11 +106,24 @@ def keeper_killed(scene):
     scene.kill("/bin/sh", ".skyward-", "mkfifo")
 
 
+def preempted_where_requeued(scene):
+    preempted(scene)
+
+
+def preempted_with_its_job(scene):
+    preempted(scene)
+
+
+_MINE = "a job of the user's own, which Slurm may requeue"
+_TAKEN = r"its nodes were taken back .* waits in the queue again"
 ENDS = {
     cancelled: (r"job \d+: it was cancelled", {}),
     killed: (r"job \d+: ", {}),
-    preempted: (r"it was preempted", {}),
-    requeued: (r"its nodes were taken back .* waits in the queue again", {"extra": ("--requeue",)}),
+    preempted: (r"job \d+: it was preempted", {}),
+    # Its own batch script does not begin anew, the user's does: with no pool in it.
+    preempted_where_requeued: (r"job \d+: it was preempted", {"extra": ("--requeue",)}),
+    preempted_with_its_job: (_TAKEN, {"job": _MINE}),
+    requeued: (_TAKEN, {"job": _MINE}),
     node_down: (r"one of its nodes failed", {}),
     slurmd_killed: (r"one of its nodes failed", {}),
     agent_killed: (r"agent on c2 is gone", {}),
@@ -145,6 +158,12 @@ _LONG = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 @pytest.mark.parametrize("fault", ENDS, ids=lambda fault: fault.__name__)
 def test_what_ends_a_pool_is_told_soon_and_leaves_nothing(slurm, cluster, no_leaks, fault):
     words, options = ENDS[fault]
+    mine = ""
+    if options.get("job") == _MINE:
+        ask = ("sbatch", "--parsable", "-N2", "--exclusive", "--requeue", "--wrap", "sleep 600")
+        mine = cluster.say(*ask)
+        until(lambda: cluster.queue() == [f"{mine} RUNNING"])
+        options = {"job": mine}
     pool = slurm(job=options)
     pool.start(lambda _: None)
     job = pool.context.generations.machines[0].allocation.record.job
@@ -167,6 +186,9 @@ def test_what_ends_a_pool_is_told_soon_and_leaves_nothing(slurm, cluster, no_lea
     finally:
         for each in scene.undo:
             each()
+    if mine:  # of which the pool took nothing but its keepers
+        until(lambda: f"{mine} PENDING" in cluster.queue())
+        cluster.say("scancel", mine)
     until(cluster.is_empty)
     until(lambda: {*cluster.say("sinfo", "-h", "-p", "debug", "-o", "%T").split()} == {"idle"})
     until(lambda: not cluster.processes(job))
