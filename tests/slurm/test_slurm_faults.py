@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable
@@ -50,8 +51,8 @@ class Scene:
         done = subprocess.run(["scontrol", *words], capture_output=True, text=True, check=False)
         assert not done.returncode, done.stderr
 
-    def kill(self, *words: str, node: str = "c2", forks: bool = True) -> None:
-        """Kill processes of the job on a node, by words of their command lines; without those that they `forks`."""
+    def kill(self, *words: str, node: str = "c2", below: int | None = None) -> None:
+        """Kill processes of the job on a node, by words of their command lines: all, or those `below` so many of them."""
         found = []
         for pid in self.cluster.processes(self.job):
             with contextlib.suppress(psutil.Error):
@@ -62,9 +63,9 @@ class Scene:
                 ):
                     found.append(process)
         assert found, words
-        if not forks:
+        if below is not None:
             pids = {process.pid for process in found}
-            found = [process for process in found if process.ppid() not in pids]
+            found = [p for p in found if sum(each.pid in pids for each in p.parents()) == below]
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with one before it
                 process.kill()
@@ -99,7 +100,12 @@ def slurmd_killed(scene):
 
 
 def agent_killed(scene):
-    scene.kill("skyward_nb.node", forks=False)
+    scene.kill("skyward_nb.node", below=0)
+
+
+def forge_killed(scene):
+    """As whoever ends a node may do before the agent."""
+    scene.kill("skyward_nb.node", below=1)
 
 
 def keeper_killed(scene):
@@ -127,6 +133,7 @@ ENDS = {
     node_down: (r"one of its nodes failed", {}),
     slurmd_killed: (r"one of its nodes failed", {}),
     agent_killed: (r"agent on c2 is gone", {}),
+    forge_killed: (r"agent on c2 is gone: (its forge ended|job \d+: )", {}),
     keeper_killed: (r"agent on c2 is gone|job \d+: ", {}),
 }
 
@@ -356,15 +363,43 @@ def test_a_quota_that_is_used_up_while_nodes_are_readied_is_told(slurm, cluster,
 # ── without root ────────────────────────────────────────────────────────────────────────
 
 
+def _python_for_all(folder: Path) -> str:
+    """A Python that every user can run, with the packages of this one: this one, else the system's of the same minor version.
+
+    Skips where there is neither.
+    """
+    if not (closed := _closed(Path(sys.executable).resolve())):
+        return sys.executable
+    minor, packages = (
+        f"{sys.version_info.major}.{sys.version_info.minor}",
+        sysconfig.get_path("purelib"),
+    )
+    other = shutil.which(f"python{minor}", path="/usr/bin:/usr/local/bin")
+    if other is None or _closed(Path(packages)):
+        pytest.skip(
+            f"a plain user cannot run this Python, which is in {closed}, and there is no other {minor}"
+        )
+    made = folder / "python"
+    subprocess.run([other, "-m", "venv", "--without-pip", str(made)], check=True)
+    (there,) = made.glob("lib/python*/site-packages")
+    (there / "here.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
+    return str(made / "bin" / "python")
+
+
+def _closed(place: Path) -> str:
+    """The outermost folder on the way to a place that is closed to other users; "" without one."""
+    return next(
+        (str(each) for each in reversed(place.parents) if not each.stat().st_mode & 0o001), ""
+    )
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="these tests run without root already")
 def test_all_of_this_holds_for_a_plain_user(tmp_path):
-    places = Path(sys.executable).resolve().parents
-    if closed := [str(each) for each in places if not each.stat().st_mode & 0o001]:
-        pytest.skip(f"a plain user cannot run this Python: it is in {closed[-1]}")
     user = pwd.getpwnam("nobody")
     home = Path("/tmp", f"sky-plain-{os.getpid()}")
     home.mkdir(mode=0o700)
     os.chown(home, user.pw_uid, user.pw_gid)
+    python = _python_for_all(home)
     here = Path(__file__).parents[2]
     # What tests have taken is written into the tree, which is another user's.
     own = f"""
@@ -375,14 +410,14 @@ def pytest_configure(config):
     (home / "elsewhere.py").write_text(own)
     words = [
         "setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups",
-        sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "elsewhere", "--all",
+        python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "elsewhere", "--all",
         f"--basetemp={home}/t", "tests/slurm/test_slurm_pools.py", str(Path(__file__).relative_to(here)),
         "-k", "comes_up or waits_says or soon_and_leaves and (cancelled or preempted or node_down)",
     ]  # fmt: skip
     environ = {
         k: v for k, v in os.environ.items() if not k.startswith(("SKYWARD_", "PYTEST_", "IPYTHON"))
     }
-    environ |= {"PYTHONPATH": f"{home}:{here / 'tests'}"}
+    environ |= {"PYTHONPATH": f"{home}:{here}:{here / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}
     environ |= {"HOME": str(home), "TMPDIR": str(home), "USER": "nobody", "LOGNAME": "nobody"}
     try:
         with subprocess.Popen(
