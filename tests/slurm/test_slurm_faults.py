@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,7 @@ from msgspec.structs import replace
 from pools import request, values
 from sshds import lacks as ssh_lacks
 from sshds import sshd
+from tiers import few
 from waiting import until
 
 from skyward_nb.protocol.events import Output
@@ -31,7 +33,7 @@ from skyward_nb.providers.folders import sweep
 from skyward_nb.providers.slurm.login_node import over_login
 from skyward_nb.words.errors import PoolError, SkyError, StartError
 
-pytestmark = [pytest.mark.extensive, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 CLUSTER = {"SlurmdTimeout": 6}
 _SOON = 10.0
 """Seconds after which what Slurm knows is told here."""
@@ -123,15 +125,15 @@ def preempted_with_its_job(scene):
 _MINE = "a job of the user's own, which Slurm may requeue"
 _TAKEN = r"its nodes were taken back .* waits in the queue again"
 ENDS = {
+    preempted: (r"job \d+: it was preempted", {}),
+    slurmd_killed: (r"one of its nodes failed", {}),
     cancelled: (r"job \d+: it was cancelled", {}),
     killed: (r"job \d+: ", {}),
-    preempted: (r"job \d+: it was preempted", {}),
     # Its own batch script does not begin anew, the user's does: with no pool in it.
     preempted_where_requeued: (r"job \d+: it was preempted", {"extra": ("--requeue",)}),
     preempted_with_its_job: (_TAKEN, {"job": _MINE}),
     requeued: (_TAKEN, {"job": _MINE}),
     node_down: (r"one of its nodes failed", {}),
-    slurmd_killed: (r"one of its nodes failed", {}),
     agent_killed: (r"agent on c2 is gone", {}),
     forge_killed: (r"agent on c2 is gone: (its forge ended|job \d+: )", {}),
     keeper_killed: (r"agent on c2 is gone|job \d+: ", {}),
@@ -162,7 +164,7 @@ class Known:
 _LONG = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
 
-@pytest.mark.parametrize("fault", ENDS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", few(2, ENDS), ids=lambda fault: fault.__name__)
 def test_what_ends_a_pool_is_told_soon_and_leaves_nothing(slurm, cluster, no_leaks, fault):
     words, options = ENDS[fault]
     mine = ""
@@ -201,6 +203,49 @@ def test_what_ends_a_pool_is_told_soon_and_leaves_nothing(slurm, cluster, no_lea
     until(lambda: not cluster.processes(job))
     if fault is keeper_killed:
         sweep()  # files of what was killed as a whole: the next pool on the node removes them
+
+
+_LOOKS = 30
+"""Seconds between looks of Slurm's at time limits."""
+_SAVES = """
+import time
+import skyward_nb as sky
+sky.on_preempt(lambda: print("saved", time.time(), flush=True))
+print("begun", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("seconds", few(1, [2, 40]))
+def test_the_end_of_its_time_is_told_before_and_soon_after(slurm, cluster, no_leaks, seconds):
+    """Its end is suddenly nearer than its notice, of which Slurm, which looks every 30 s, sends a signal in the second case."""
+    pool, said = slurm(), []
+    pool.start(lambda _: None)
+    job = pool.context.generations.machines[0].allocation.record.job
+    known = Known(cluster, job)
+
+    def watch(event):
+        if isinstance(event, Output):
+            said.append(event.text)
+            if "begun" in event.text and event.rank == 0:
+                cluster.say("scontrol", "update", f"JobId={job}", f"EndTime=now+{seconds}")
+
+    pool.look(lambda _: None)
+    with pytest.raises(
+        PoolError, match=r"job \d+: its time limit was reached: ask for more with ttl="
+    ):
+        pool.run(request(pool, _SAVES), watch)
+    told = time.monotonic()
+    known.stop()
+    assert known.at is not None
+    assert told - known.at < _SOON
+    saved = [float(each) for each in re.findall(r"saved (\S+)", "".join(said))]
+    ends = cluster.say("squeue", "-h", "-t", "all", "-j", job, "-o", "%e")
+    if seconds > _LOOKS:
+        assert len(saved) == 2
+        assert max(saved) < datetime.fromisoformat(ends).timestamp()
+    until(cluster.is_empty)
+    until(lambda: not cluster.processes(job))
 
 
 # ── what does not end it ────────────────────────────────────────────────────────────────
@@ -274,6 +319,7 @@ def goes_on(pool, job, cluster, before, fault):
     assert values(pool, "1") == [1] * len(pool.ranks)
 
 
+@pytest.mark.extensive
 @pytest.mark.parametrize("fault", [*GOES_ON, *BY_SRUN], ids=lambda fault: fault.__name__)
 def test_what_does_not_end_a_pool_loses_nothing(slurm, cluster, no_leaks, monkeypatch, fault):
     if fault in BY_SRUN:
@@ -288,6 +334,7 @@ def test_what_does_not_end_a_pool_loses_nothing(slurm, cluster, no_leaks, monkey
     until(lambda: not cluster.processes(job))
 
 
+@pytest.mark.extensive
 def test_a_login_whose_connections_are_cut_is_reached_again(
     slurm, cluster, no_leaks, tmp_path, monkeypatch
 ):
@@ -312,6 +359,7 @@ def test_a_login_whose_connections_are_cut_is_reached_again(
         subprocess.run([ssh[0], "-O", "exit", *ssh[1:-3], "login"], check=True)
 
 
+@pytest.mark.extensive
 def test_a_controller_that_is_down_at_the_end_is_said_and_the_job_ends_by_itself(
     slurm, cluster, no_leaks
 ):
@@ -332,6 +380,7 @@ def test_a_controller_that_is_down_at_the_end_is_said_and_the_job_ends_by_itself
 # ── what does not come up ───────────────────────────────────────────────────────────────
 
 
+@pytest.mark.extensive
 def test_no_room_for_what_the_job_says_is_told(slurm, cluster, tmp_path, monkeypatch):
     """As where the quota of a home is used up."""
     in_the_way = tmp_path / "cache"
@@ -342,6 +391,7 @@ def test_no_room_for_what_the_job_says_is_told(slurm, cluster, tmp_path, monkeyp
     assert cluster.is_empty()
 
 
+@pytest.mark.extensive
 @pytest.mark.skipif(os.getuid() != 0, reason="root mounts a small disk")
 def test_a_quota_that_is_used_up_while_nodes_are_readied_is_told(slurm, cluster, access, tmp_path):
     cache = tmp_path / "cache"
@@ -393,6 +443,7 @@ def _closed(place: Path) -> str:
     )
 
 
+@pytest.mark.extensive
 @pytest.mark.skipif(os.getuid() != 0, reason="these tests run without root already")
 def test_all_of_this_holds_for_a_plain_user(tmp_path):
     user = pwd.getpwnam("nobody")
