@@ -164,7 +164,7 @@ class Known:
 _LONG = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
 
-@pytest.mark.parametrize("fault", few(2, ENDS), ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", few(1, ENDS), ids=lambda fault: fault.__name__)
 def test_what_ends_a_pool_is_told_soon_and_leaves_nothing(slurm, cluster, no_leaks, fault):
     words, options = ENDS[fault]
     mine = ""
