@@ -86,7 +86,8 @@ class Agent:
     async def serve(self) -> None:
         """Run until the end; leaves no process and no file behind."""
         loop = asyncio.get_running_loop()
-        self._forge.open(self._ranks, lambda: self._leave("its forge ended"))
+        # Whoever ends a machine may kill the forge before the agent.
+        self._forge.open(self._ranks, lambda: self._leave("its forge ended", by_machine=True))
         server = await self._clients.listen(str(self._folder / "agent.sock"))
         self._values.direct.welcome = self._clients.welcome
         self._values.listen(loop)

@@ -384,8 +384,8 @@ class Lines:
             self._open(link, opening.future.result())
         except AgentGone as gone:
             if not isinstance(gone, MachineEnded) or self.on_ended is None:
-                why = f": {gone}" if gone.args else ""
-                self.on_gone(f"the agent on {link.machine} is gone{why}")
+                why = str(gone) or link.left
+                self.on_gone(f"the agent on {link.machine} is gone{f': {why}' * bool(why)}")
             came_of_it = self.on_ended(link, gone)
             self._end(link)
             self._early.extend(came_of_it)

@@ -70,6 +70,8 @@ class Link:
         """Whether the pool rents another machine if this one ends."""
         self.asks_why: bool = False
         """Whether the machine itself is asked why its agent was told to end."""
+        self.left: str = ""
+        """Why its agent has left, in its own words."""
         self.frames_html: bool = False
         """Whether HTML of its ranks is shown in frames, out of reach of the page."""
         self.is_over: bool = False
@@ -172,6 +174,7 @@ class Link:
                 self.noticed = event
             case Leaving():
                 # The provider is asked about an end of the machine itself.
+                self.left = event.why
                 return not (event.by_machine and (self.may_be_replaced or self.asks_why))
         return True
 

@@ -349,7 +349,7 @@ class RankLost(msgspec.Struct, frozen=True, tag=True):
 
 
 class Leaving(msgspec.Struct, frozen=True, tag=True):
-    """The agent exits; `why` is a phrase, `by_machine` whether a signal of its machine ended it."""
+    """The agent exits; `why` is a phrase, `by_machine` whether a signal has ended it, or its forge, as when its machine ends."""
 
     why: str
     by_machine: bool = False

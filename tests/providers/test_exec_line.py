@@ -1,11 +1,15 @@
 """A line made of commands, and pools whose agents are children of keepers: over this machine's own shell."""
 
+import array
 import asyncio
+import fcntl
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 from pathlib import Path
@@ -276,6 +280,46 @@ def test_a_stream_joins_a_socket_there_and_ends_with_either_end(place, no_leaks)
                 each.close()
 
     asyncio.run(talk())
+
+
+_WITHIN = (
+    "import runpy, sys; relay = runpy.run_path(sys.argv[1]); main = relay['main']; "
+    "main.__globals__['_SOON'] = float(sys.argv[2]); main(sys.argv[3])"
+)
+
+
+@pytest.mark.parametrize(("soon", "is_one"), [(60, True), (0, False)])
+def test_a_frame_of_which_the_head_comes_first_is_one_write_of_the_relay(
+    tmp_path, no_leaks, soon, is_one
+):
+    """srun keeps the second of two small writes back for 40 ms. Each write is a packet here, and nothing depends on time."""
+    head, body, place = b"\0\0\0\5", b"hello", str(tmp_path / "s")
+    out, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with socket.socket(socket.AF_UNIX) as listener, out:
+        listener.bind(place)
+        listener.listen()
+        words = [sys.executable, "-I", "-S", "-c", _WITHIN, relay.__file__, str(soon), place]
+        with theirs:
+            running = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=theirs)
+        with running:
+            far, _ = listener.accept()
+            with far:
+                assert out.recv(9) == b"+"
+                far.sendall(head)
+                until(lambda: not _unread(far))
+                if not is_one:
+                    assert out.recv(99) == head
+                far.sendall(body)
+            assert out.recv(99) == (head + body if is_one else body)
+            assert out.recv(99) == b""
+            assert running.wait(30) == 0
+
+
+def _unread(connection):
+    """How many of the bytes that were sent by a unix socket were not read yet."""
+    count = array.array("i", [0])
+    fcntl.ioctl(connection, termios.TIOCOUTQ, count)
+    return count[0]
 
 
 class Begun(list):

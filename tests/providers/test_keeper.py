@@ -76,3 +76,26 @@ def test_notices_while_its_child_begins_end_nothing(keeper, tmp_path):
             shell.send_signal(signal.SIGUSR2)
         assert (keep / f"start.{number}.code").read_text() == "3\n"
     assert shell.poll() is None
+
+
+def test_a_notice_while_it_waits_for_the_end_of_its_child_does_not_end_it_before(keeper, tmp_path):
+    """As at a time limit of which the notice comes late: what outlives a keeper is killed, and its files stay."""
+    keep = tmp_path / "keep"
+    shell = keeper(KEEPER, "keeper", str(keep), _NEVER)
+    until((keep / "env").exists)
+    up, told, go, ended = (tmp_path / each for each in ("up", "told", "go", "ended"))
+    (keep / "start").write_text(
+        f"trap ': >{told}; until [ -e {go} ]; do sleep 0.02; done; : >{ended}; exit 3' TERM\n"
+        f": >{up}\nwhile :; do sleep 0.02; done\n"
+    )
+    (keep / "go").write_text(f"{keep}/start\n")
+    until(up.exists)
+    shell.terminate()
+    until(told.exists)
+    for _ in range(20):
+        shell.send_signal(signal.SIGUSR2)
+        shell.send_signal(signal.SIGTERM)
+    go.touch()
+    assert shell.wait(60) == 143
+    assert ended.exists()
+    assert not keep.exists()

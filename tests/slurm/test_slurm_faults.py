@@ -10,10 +10,12 @@ import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -22,6 +24,7 @@ from msgspec.structs import replace
 from pools import request, values
 from sshds import lacks as ssh_lacks
 from sshds import sshd
+from tiers import few
 from waiting import until
 
 from skyward_nb.protocol.events import Output
@@ -30,7 +33,7 @@ from skyward_nb.providers.folders import sweep
 from skyward_nb.providers.slurm.login_node import over_login
 from skyward_nb.words.errors import PoolError, SkyError, StartError
 
-pytestmark = [pytest.mark.extensive, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 CLUSTER = {"SlurmdTimeout": 6}
 _SOON = 10.0
 """Seconds after which what Slurm knows is told here."""
@@ -50,8 +53,8 @@ class Scene:
         done = subprocess.run(["scontrol", *words], capture_output=True, text=True, check=False)
         assert not done.returncode, done.stderr
 
-    def kill(self, *words: str, node: str = "c2", forks: bool = True) -> None:
-        """Kill processes of the job on a node, by words of their command lines; without those that they `forks`."""
+    def kill(self, *words: str, node: str = "c2", below: int | None = None) -> None:
+        """Kill processes of the job on a node, by words of their command lines: all, or those `below` so many of them."""
         found = []
         for pid in self.cluster.processes(self.job):
             with contextlib.suppress(psutil.Error):
@@ -62,9 +65,9 @@ class Scene:
                 ):
                     found.append(process)
         assert found, words
-        if not forks:
+        if below is not None:
             pids = {process.pid for process in found}
-            found = [process for process in found if process.ppid() not in pids]
+            found = [p for p in found if sum(each.pid in pids for each in p.parents()) == below]
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with one before it
                 process.kill()
@@ -99,21 +102,40 @@ def slurmd_killed(scene):
 
 
 def agent_killed(scene):
-    scene.kill("skyward_nb.node", forks=False)
+    scene.kill("skyward_nb.node", below=0)
+
+
+def forge_killed(scene):
+    """As whoever ends a node may do before the agent."""
+    scene.kill("skyward_nb.node", below=1)
 
 
 def keeper_killed(scene):
     scene.kill("/bin/sh", ".skyward-", "mkfifo")
 
 
+def preempted_where_requeued(scene):
+    preempted(scene)
+
+
+def preempted_with_its_job(scene):
+    preempted(scene)
+
+
+_MINE = "a job of the user's own, which Slurm may requeue"
+_TAKEN = r"its nodes were taken back .* waits in the queue again"
 ENDS = {
+    preempted: (r"job \d+: it was preempted", {}),
+    slurmd_killed: (r"one of its nodes failed", {}),
     cancelled: (r"job \d+: it was cancelled", {}),
     killed: (r"job \d+: ", {}),
-    preempted: (r"it was preempted", {}),
-    requeued: (r"its nodes were taken back .* waits in the queue again", {"extra": ("--requeue",)}),
+    # Its own batch script does not begin anew, the user's does: with no pool in it.
+    preempted_where_requeued: (r"job \d+: it was preempted", {"extra": ("--requeue",)}),
+    preempted_with_its_job: (_TAKEN, {"job": _MINE}),
+    requeued: (_TAKEN, {"job": _MINE}),
     node_down: (r"one of its nodes failed", {}),
-    slurmd_killed: (r"one of its nodes failed", {}),
     agent_killed: (r"agent on c2 is gone", {}),
+    forge_killed: (r"agent on c2 is gone: (its forge ended|job \d+: )", {}),
     keeper_killed: (r"agent on c2 is gone|job \d+: ", {}),
 }
 
@@ -142,9 +164,15 @@ class Known:
 _LONG = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
 
-@pytest.mark.parametrize("fault", ENDS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", few(1, ENDS), ids=lambda fault: fault.__name__)
 def test_what_ends_a_pool_is_told_soon_and_leaves_nothing(slurm, cluster, no_leaks, fault):
     words, options = ENDS[fault]
+    mine = ""
+    if options.get("job") == _MINE:
+        ask = ("sbatch", "--parsable", "-N2", "--exclusive", "--requeue", "--wrap", "sleep 600")
+        mine = cluster.say(*ask)
+        until(lambda: cluster.queue() == [f"{mine} RUNNING"])
+        options = {"job": mine}
     pool = slurm(job=options)
     pool.start(lambda _: None)
     job = pool.context.generations.machines[0].allocation.record.job
@@ -167,11 +195,57 @@ def test_what_ends_a_pool_is_told_soon_and_leaves_nothing(slurm, cluster, no_lea
     finally:
         for each in scene.undo:
             each()
+    if mine:  # of which the pool took nothing but its keepers
+        until(lambda: f"{mine} PENDING" in cluster.queue())
+        cluster.say("scancel", mine)
     until(cluster.is_empty)
     until(lambda: {*cluster.say("sinfo", "-h", "-p", "debug", "-o", "%T").split()} == {"idle"})
     until(lambda: not cluster.processes(job))
     if fault is keeper_killed:
         sweep()  # files of what was killed as a whole: the next pool on the node removes them
+
+
+_LOOKS = 30
+"""Seconds between looks of Slurm's at time limits."""
+_SAVES = """
+import time
+import skyward_nb as sky
+sky.on_preempt(lambda: print("saved", time.time(), flush=True))
+print("begun", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("seconds", few(1, [2, 40]))
+def test_the_end_of_its_time_is_told_before_and_soon_after(slurm, cluster, no_leaks, seconds):
+    """Its end is suddenly nearer than its notice, of which Slurm, which looks every 30 s, sends a signal in the second case."""
+    pool, said = slurm(), []
+    pool.start(lambda _: None)
+    job = pool.context.generations.machines[0].allocation.record.job
+    known = Known(cluster, job)
+
+    def watch(event):
+        if isinstance(event, Output):
+            said.append(event.text)
+            if "begun" in event.text and event.rank == 0:
+                cluster.say("scontrol", "update", f"JobId={job}", f"EndTime=now+{seconds}")
+
+    pool.look(lambda _: None)
+    with pytest.raises(
+        PoolError, match=r"job \d+: its time limit was reached: ask for more with ttl="
+    ):
+        pool.run(request(pool, _SAVES), watch)
+    told = time.monotonic()
+    known.stop()
+    assert known.at is not None
+    assert told - known.at < _SOON
+    saved = [float(each) for each in re.findall(r"saved (\S+)", "".join(said))]
+    ends = cluster.say("squeue", "-h", "-t", "all", "-j", job, "-o", "%e")
+    if seconds > _LOOKS:
+        assert len(saved) == 2
+        assert max(saved) < datetime.fromisoformat(ends).timestamp()
+    until(cluster.is_empty)
+    until(lambda: not cluster.processes(job))
 
 
 # ── what does not end it ────────────────────────────────────────────────────────────────
@@ -245,6 +319,7 @@ def goes_on(pool, job, cluster, before, fault):
     assert values(pool, "1") == [1] * len(pool.ranks)
 
 
+@pytest.mark.extensive
 @pytest.mark.parametrize("fault", [*GOES_ON, *BY_SRUN], ids=lambda fault: fault.__name__)
 def test_what_does_not_end_a_pool_loses_nothing(slurm, cluster, no_leaks, monkeypatch, fault):
     if fault in BY_SRUN:
@@ -259,6 +334,7 @@ def test_what_does_not_end_a_pool_loses_nothing(slurm, cluster, no_leaks, monkey
     until(lambda: not cluster.processes(job))
 
 
+@pytest.mark.extensive
 def test_a_login_whose_connections_are_cut_is_reached_again(
     slurm, cluster, no_leaks, tmp_path, monkeypatch
 ):
@@ -283,6 +359,7 @@ def test_a_login_whose_connections_are_cut_is_reached_again(
         subprocess.run([ssh[0], "-O", "exit", *ssh[1:-3], "login"], check=True)
 
 
+@pytest.mark.extensive
 def test_a_controller_that_is_down_at_the_end_is_said_and_the_job_ends_by_itself(
     slurm, cluster, no_leaks
 ):
@@ -303,6 +380,7 @@ def test_a_controller_that_is_down_at_the_end_is_said_and_the_job_ends_by_itself
 # ── what does not come up ───────────────────────────────────────────────────────────────
 
 
+@pytest.mark.extensive
 def test_no_room_for_what_the_job_says_is_told(slurm, cluster, tmp_path, monkeypatch):
     """As where the quota of a home is used up."""
     in_the_way = tmp_path / "cache"
@@ -313,6 +391,7 @@ def test_no_room_for_what_the_job_says_is_told(slurm, cluster, tmp_path, monkeyp
     assert cluster.is_empty()
 
 
+@pytest.mark.extensive
 @pytest.mark.skipif(os.getuid() != 0, reason="root mounts a small disk")
 def test_a_quota_that_is_used_up_while_nodes_are_readied_is_told(slurm, cluster, access, tmp_path):
     cache = tmp_path / "cache"
@@ -334,15 +413,44 @@ def test_a_quota_that_is_used_up_while_nodes_are_readied_is_told(slurm, cluster,
 # ── without root ────────────────────────────────────────────────────────────────────────
 
 
+def _python_for_all(folder: Path) -> str:
+    """A Python that every user can run, with the packages of this one: this one, else the system's of the same minor version.
+
+    Skips where there is neither.
+    """
+    if not (closed := _closed(Path(sys.executable).resolve())):
+        return sys.executable
+    minor, packages = (
+        f"{sys.version_info.major}.{sys.version_info.minor}",
+        sysconfig.get_path("purelib"),
+    )
+    other = shutil.which(f"python{minor}", path="/usr/bin:/usr/local/bin")
+    if other is None or _closed(Path(packages)):
+        pytest.skip(
+            f"a plain user cannot run this Python, which is in {closed}, and there is no other {minor}"
+        )
+    made = folder / "python"
+    subprocess.run([other, "-m", "venv", "--without-pip", str(made)], check=True)
+    (there,) = made.glob("lib/python*/site-packages")
+    (there / "here.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
+    return str(made / "bin" / "python")
+
+
+def _closed(place: Path) -> str:
+    """The outermost folder on the way to a place that is closed to other users; "" without one."""
+    return next(
+        (str(each) for each in reversed(place.parents) if not each.stat().st_mode & 0o001), ""
+    )
+
+
+@pytest.mark.extensive
 @pytest.mark.skipif(os.getuid() != 0, reason="these tests run without root already")
 def test_all_of_this_holds_for_a_plain_user(tmp_path):
-    places = Path(sys.executable).resolve().parents
-    if closed := [str(each) for each in places if not each.stat().st_mode & 0o001]:
-        pytest.skip(f"a plain user cannot run this Python: it is in {closed[-1]}")
     user = pwd.getpwnam("nobody")
     home = Path("/tmp", f"sky-plain-{os.getpid()}")
     home.mkdir(mode=0o700)
     os.chown(home, user.pw_uid, user.pw_gid)
+    python = _python_for_all(home)
     here = Path(__file__).parents[2]
     # What tests have taken is written into the tree, which is another user's.
     own = f"""
@@ -353,14 +461,14 @@ def pytest_configure(config):
     (home / "elsewhere.py").write_text(own)
     words = [
         "setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups",
-        sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "elsewhere", "--all",
+        python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "elsewhere", "--all",
         f"--basetemp={home}/t", "tests/slurm/test_slurm_pools.py", str(Path(__file__).relative_to(here)),
         "-k", "comes_up or waits_says or soon_and_leaves and (cancelled or preempted or node_down)",
     ]  # fmt: skip
     environ = {
         k: v for k, v in os.environ.items() if not k.startswith(("SKYWARD_", "PYTEST_", "IPYTHON"))
     }
-    environ |= {"PYTHONPATH": f"{home}:{here / 'tests'}"}
+    environ |= {"PYTHONPATH": f"{home}:{here}:{here / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}
     environ |= {"HOME": str(home), "TMPDIR": str(home), "USER": "nobody", "LOGNAME": "nobody"}
     try:
         with subprocess.Popen(

@@ -1,4 +1,5 @@
-"""A job whose submission Slurm did not answer may appear later: it is cancelled then. Without a cluster."""
+"""A job whose submission Slurm did not answer may appear later: it is cancelled then; and one that does not go although
+it was cancelled is named. Without a cluster."""
 
 import asyncio
 
@@ -8,6 +9,7 @@ import pytest
 from skyward_nb.bootstrap.remote_shell import ScriptResult
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.provider_protocol import ReplacementRequest
+from skyward_nb.providers.slurm import allocation
 from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.controller import SlurmController
 from skyward_nb.providers.slurm.job_machines import replaced
@@ -30,6 +32,8 @@ class Slurm:
         self.cancelled = []
         self.has_room = True
         self.stays = ()
+        self.completing = None
+        """Nodes that a job which was cancelled keeps, by the looks at it; the last ones stay."""
 
     async def run(self, script, **_):
         words = script.rpartition("exec ")[2].split()
@@ -54,6 +58,9 @@ class Slurm:
     def queue(self, words):
         if '"%i' in words:
             return "".join(f"{job} {name}\n" for job, name in self.jobs.items())
+        if self.completing and self.cancelled:
+            nodes = self.completing.pop(0) if len(self.completing) > 1 else self.completing[0]
+            return f"{self.cancelled[0]}|COMPLETING|gpu|||||{nodes}|None\n" * bool(nodes)
         return "".join(
             f"{job}|RUNNING|gpu|||||c[1-2]|None\n" for job in self.jobs if self.is_meant(job, words)
         )
@@ -141,3 +148,40 @@ def test_one_that_cannot_be_cancelled_keeps_no_other_one():
     )
     assert asyncio.run(made.end_before()) == "job 1"
     assert slurm.jobs == {"1": "skyward-p-1", "9": "skyward-p-1"}
+
+
+# ── what does not go ────────────────────────────────────────────────────────────────────
+
+
+def test_one_that_completes_for_a_while_is_waited_for():
+    slurm, made = Slurm(), record()
+    slurm.completing = ["c[1-2]", "c[1-2]", "c2", ""]
+    assert not asyncio.run(Allocation(made, SlurmController(slurm)).give_back())
+    assert slurm.completing == [""]
+    assert not JobRecord.every()
+
+
+def test_one_that_completes_for_long_is_named_with_its_nodes_and_what_to_type(monkeypatch):
+    monkeypatch.setattr(allocation, "_END_LIMIT", 0.2)
+    slurm, made = Slurm(), record()
+    slurm.completing = ["c[1-2]", "c2"]
+    with pytest.warns(
+        UserWarning, match=r"still in the queue .*`squeue -j 1`.*`scontrol show node c2`"
+    ):
+        assert (
+            asyncio.run(Allocation(made, SlurmController(slurm)).give_back())
+            == "job 1 (COMPLETING on c2)"
+        )
+    (left,) = JobRecord.every()
+    assert left.is_left
+    # There is nothing more to cancel: the next pool forgets it.
+    assert not asyncio.run(Allocation(left, SlurmController(slurm)).end_orphan())
+
+
+def test_one_that_still_runs_is_named_too(monkeypatch):
+    monkeypatch.setattr(allocation, "_END_LIMIT", 0.2)
+    slurm = Slurm()
+    slurm.is_meant = lambda job, words: words[0] == "squeue" and job == "1"
+    with pytest.warns(UserWarning, match=r"`scancel 1` cancels it again"):
+        left = asyncio.run(Allocation(record(), SlurmController(slurm)).give_back())
+    assert left == "job 1 (RUNNING on c[1-2])"

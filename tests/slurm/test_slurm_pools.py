@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from waiting import until
 
 from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Output, Phase, Remark
+from skyward_nb.providers.far.direct_machine import DirectMachine
 from skyward_nb.providers.far.keeper import first
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.maker_process import MakerProcess
@@ -224,26 +226,46 @@ def test_a_pool_in_a_job_that_is_there_leaves_the_job_as_it_was(slurm, cluster, 
 
 
 @pytest.mark.extensive
-def test_from_a_machine_without_slurm_by_its_login_node(slurm, cluster, tmp_path, monkeypatch):
+@pytest.mark.parametrize("forwards", ["yes", "no"])
+def test_from_a_machine_without_slurm_by_its_login_node(
+    slurm, cluster, tmp_path, monkeypatch, forwards
+):
+    """Values go by TCP that the login node forwards (`ssh -W`), and through srun where it forwards none."""
     if ssh_lacks():
         pytest.skip(ssh_lacks())
     real = shutil.which("ssh")
     # Ten are usual; what one connection does not take has one of its own.
-    with sshd(tmp_path / "sshd", cluster.environ, MaxSessions="2") as server:
-        folder = tmp_path / "bin"
+    options = {"MaxSessions": "2", "AllowTcpForwarding": forwards}
+    with sshd(tmp_path / "sshd", cluster.environ, **options) as server:
+        folder, log = tmp_path / "bin", tmp_path / "asked"
         folder.mkdir()
-        own = f'#!/bin/sh\nexec {real} -F {server.client_config} "$@"\n'
+        own = (
+            f'#!/bin/sh\nprintf "%s\\n" "$*" >>{log}\nexec {real} -F {server.client_config} "$@"\n'
+        )
         (folder / "ssh").write_text(own)
         (folder / "ssh").chmod(0o755)
         server.say("Host login", f"HostName {server.address}", f"Port {server.port}")
         monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
         monkeypatch.delenv("SLURM_CONF")
+        ways, own_way = [], DirectMachine._way
+
+        async def noted(machine, path, over):
+            found = await own_way(machine, path, over)
+            ways.append("ssh -W" if isinstance(found, ssl.SSLSocket) else "srun")
+            return found
+
+        monkeypatch.setattr(DirectMachine, "_way", noted)
         pool = slurm(job={"login": "login"})
         pool.start(lambda _: None)
         where = "import os\nos.environ['SLURMD_NODENAME']"
         assert values(pool, where) == ["c1", "c2"]
         large = os.urandom(3 << 20)
         assert values(pool, "big[::-1]", {"big": large}) == [large[::-1]] * 2
+        doors = [each._direct._admitted for each in pool.context.generations.machines]
+        listens = {place for door in doors for place in (*door.addresses, *door.commands)}
+        asked = [line.split()[1] for line in log.read_text().splitlines() if line[:3] == "-W "]
+        assert {f"{host}:{port}" for host, port in listens} & {*asked}
+        assert {*ways} == {"ssh -W" if forwards == "yes" else "srun"}
         pool.close()
         assert cluster.is_empty()
         ssh = over_login("login", [])

@@ -5,6 +5,7 @@ import os
 import pwd
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -148,6 +149,67 @@ def test_ranks_are_bound_as_slurm_has_bound_their_step(slurm, cluster, access, w
             assert cpus == [cpu for cpu in range(64) if mask >> cpu & 1]
             assert len(cpus) == 1
         assert int(threads) == len(cpus)
+
+
+# ── environments ────────────────────────────────────────────────────────────────────────
+
+_MODULE = """#%Module1.0
+module-whatis {of a test}
+setenv OF_THE_MODULE yes
+prepend-path PATH /apps/of-the-module
+"""
+
+
+@pytest.fixture
+def modules():
+    """The site's modules: those of the package environment-modules, as login shells know them."""
+    asked = ["/bin/bash", "-lc", "type -t module"]
+    if subprocess.run(asked, capture_output=True, check=False).stdout != b"function\n":
+        pytest.skip("login shells know no `module` here: apt-get install environment-modules")
+
+
+def test_modules_are_loaded_for_all_that_runs_on_nodes(slurm, cluster, modules, tmp_path):
+    place = tmp_path / "of-a-test" / "1.0"
+    place.parent.mkdir()
+    place.write_text(_MODULE)
+    pool = slurm(job={"modules": (str(place), "null")})
+    pool.start(lambda _: None)
+    body = (
+        "import os\n[os.environ.get(each) for each in ('OF_THE_MODULE', 'PATH', 'LOADEDMODULES')]"
+    )
+    for mark, path, loaded in values(pool, body):
+        assert mark == "yes"
+        assert "/apps/of-the-module" in path.split(":")
+        assert loaded == f"{place}:null"
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["its own job", "a job that is there"])
+def test_a_module_that_is_not_there_is_said_in_its_own_words(slurm, cluster, modules, there):
+    mine = cluster.say("sbatch", "--parsable", "-N1", "--wrap", "sleep 600") if there else ""
+    until(lambda: cluster.queue() == [f"{mine} RUNNING"] if there else cluster.is_empty())
+    job = {"modules": ("none/1.0",)} | ({"job": mine} if there else {})
+    with pytest.raises(StartError, match=r"Unable to locate a modulefile for 'none/1.0'"):
+        slurm(nodes=1, job=job).start(lambda _: None)
+    if there:
+        cluster.say("scancel", mine)
+    until(cluster.is_empty)
+
+
+def test_an_environment_is_made_once_for_nodes_that_share_a_home(
+    slurm, cluster, index_here, tmp_path
+):
+    image = Image(pip=("six",), env={"UV_DEFAULT_INDEX": index_here})
+    pool, told = slurm(image=image), []
+    pool.start(told.append)
+    body = "import six, sys, os\nsix.__file__, sys.prefix, os.environ['SLURMD_NODENAME']"
+    first, second = values(pool, body)
+    assert (first[2], second[2]) == ("c1", "c2")
+    assert first[:2] == second[:2]
+    steps = [each for each in told if isinstance(each, Step) and each.name == "environment"]
+    assert len([each for each in steps if each.text.startswith("Installed ")]) == 1
+    assert {*steps[-1].nodes} <= {0, 1} and steps[-1].done
+    every = [*(Path(os.environ["SKYWARD_CACHE_DIR"]) / "envs").iterdir()]
+    assert [each for each in every if each.is_dir()] == [Path(first[1])], every
 
 
 # ── ways ────────────────────────────────────────────────────────────────────────────────

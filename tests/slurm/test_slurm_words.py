@@ -196,6 +196,12 @@ def test_the_script_loads_modules_runs_lines_and_starts_keepers():
     assert batch_script(spec("provider=slurm"), "p-1").startswith("#!/bin/sh\n")
 
 
+def test_a_job_that_may_be_requeued_may_be_until_it_begins():
+    begin = batch_script(spec("provider=slurm extra=--requeue"), "p-1").splitlines()[2:5]
+    assert begin[1] == 'scontrol update JobId="$SLURM_JOB_ID" Requeue=0'
+    assert "scontrol" not in batch_script(spec("provider=slurm"), "p-1")
+
+
 def test_a_step_has_as_many_cpus_as_were_asked_for():
     assert "--cpus-per-task=6" in batch_script(spec("provider=slurm cpus=6"), "p-1")
     assert "--cpus-per-task" not in batch_script(spec("provider=slurm"), "p-1")

@@ -227,6 +227,19 @@ class Town:
         self.say("scontrol", "update", f"JobId={job}", "Comment=kept")
         until(lambda: state.exists() and state.stat().st_mtime_ns > before)
 
+    @contextlib.contextmanager
+    def configured(self, **options: object) -> Iterator[None]:
+        """Within, daemons know these lines of slurm.conf, too."""
+        place = self.folder / "slurm.conf"
+        before = place.read_text()
+        try:
+            place.write_text(before + "".join(f"{key}={value}\n" for key, value in options.items()))
+            self.say("scontrol", "reconfigure")
+            yield
+        finally:
+            place.write_text(before)
+            self.say("scontrol", "reconfigure")
+
     def kill(self, name: str) -> None:
         """Kill a daemon: `slurmctld`, `c1`, `c2`."""
         process = self._running.pop(name)

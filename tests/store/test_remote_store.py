@@ -22,8 +22,9 @@ from skyward_nb.store.blobs import BlobStore, CorruptValue, digest_of
 from skyward_nb.store.receive_window import ReceiveWindow
 from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.store.several_stores import SeveralStores
-from skyward_nb.store.value_messages import ByteGaps
+from skyward_nb.store.value_messages import ANSWERS, ByteGaps, StoreBytes, framed
 from skyward_nb.store.value_source import ValueParts
+from skyward_nb.store.value_stream import ValueStream
 
 LARGE = os.urandom(1 << 20) * 9 + b"end"
 
@@ -335,3 +336,12 @@ def test_gaps_are_what_was_not_filled(size, spans):
     assert {at for start, stop in gaps for at in range(start, stop)} == missing
     assert all(start < stop for start, stop in gaps)
     assert (gaps.size, bool(gaps)) == (len(missing), bool(missing))
+
+
+def test_a_message_and_the_few_bytes_behind_it_are_one_write():
+    """Of two, some carriers keep the second back for 40 ms. Each write is a packet here."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    message = StoreBytes("digest", 5, 0, 5)
+    with near, far:
+        ValueStream(near, ANSWERS).say(message, [b"he", b"llo"])
+        assert far.recv(1 << 16) == framed(message) + b"hello"

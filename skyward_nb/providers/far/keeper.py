@@ -22,7 +22,13 @@ umask 077
 keep=$1
 mkdir -m 700 "$keep" || exit 73
 child=
-end() { [ -z "$child" ] || { kill -TERM $child 2>/dev/null; wait $child 2>/dev/null; }; exit 143; }
+end() {
+  # A signal that came just now ends a wait, too.
+  trap '' HUP INT TERM USR2
+  [ -z "$child" ] || kill -TERM $child 2>/dev/null
+  while [ "$child" ] && kill -0 $child 2>/dev/null; do wait $child 2>/dev/null; done
+  exit 143
+}
 gone() {
   [ -z "$watch" ] || kill $watch 2>/dev/null
   # A script that has just seen env may still leave a word that it is there.

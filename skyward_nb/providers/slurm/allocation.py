@@ -29,8 +29,10 @@ from skyward_nb.providers.slurm.controller import (
 from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.job_states import (
     JobState,
+    name_left,
     spell_again,
     spell_end,
+    spell_left,
     spell_refused,
     spell_waiting,
     why_never,
@@ -292,7 +294,8 @@ class Allocation:
         await self.controller.cancel(self.record.pool_id)
         state = await self._gone(_END_LIMIT, lambda state: not _takes_nodes(state))
         if state is not None:
-            return f"job {state.job} ({state.state} on {state.nodes})"
+            warnings.warn(spell_left(state, _END_LIMIT), stacklevel=2)
+            return name_left(state)
         await self.controller.forget(self.record.pool_id)
         return ""
 

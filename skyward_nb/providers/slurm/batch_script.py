@@ -81,6 +81,7 @@ def batch_script(spec: PoolSpec, pool_id: str, runtime: ContainerRuntime | None 
         "#!/bin/bash -l" if access.modules else "#!/bin/sh",
         f"# pool {pool_id} of skyward_nb: a keeper on each node, whose child is the pool's agent",
         "trap '' USR2",  # srun, too, ignores what comes before it can pass it on
+        *([_ONCE] if _REQUEUE in access.extra else []),
         *_before(access),
         f"srun {' '.join(map(shlex.quote, step_arguments(spec, pool_id, runtime)))} &",
         "step=$!",
@@ -92,6 +93,10 @@ def batch_script(spec: PoolSpec, pool_id: str, runtime: ContainerRuntime | None 
     ]
     return "\n".join(lines) + "\n"
 
+
+_REQUEUE = "--requeue"
+_ONCE = 'scontrol update JobId="$SLURM_JOB_ID" Requeue=0'
+"""Once begun, a job that loses its nodes ends: begun anew, it would wait there for a pool that has ended with its ranks."""
 
 _WATCH = """keep="{keep}"
 gone() {{

@@ -215,6 +215,26 @@ def spell_again(job: JobState, started: str) -> str:
     return ""
 
 
+def name_left(job: JobState) -> str:
+    """A job that has not left the queue although it was cancelled: `job 12 (COMPLETING on c2)`."""
+    return f"job {job.job} ({job.state}{f' on {job.nodes}' * bool(job.nodes)})"
+
+
+def spell_left(job: JobState, seconds: float) -> str:
+    """What keeps a job in the queue `seconds` after it was cancelled, in words, and what to type.
+
+    Of one that is COMPLETING, Slurm names the nodes that it still waits for.
+    """
+    late = f"{name_left(job)} is still in the queue {seconds:.0f} s after it was cancelled: "
+    if job.state != "COMPLETING":
+        return f"{late}`scancel {job.job}` cancels it again, and so does the next pool, or `%sky sweep`."
+    return (
+        f"{late}Slurm waits there for processes, or for its own epilog, to end, and the nodes are not given to others before. "
+        f"`squeue -j {job.job}` lists it until then; if it stays, your site's administrators can help "
+        f"(`scontrol show node {job.nodes}` has the reason)."
+    )
+
+
 def seconds_left(text: str) -> float | None:
     """`1-02:03:04` as squeue's `%L` says it; None where there is no limit, or none is said."""
     days, _, clock = text.strip().rpartition("-")
