@@ -16,6 +16,9 @@ from typing import Any
 
 Address = tuple[int, int]
 _MOST = 4 << 20
+_LARGE = 1 << 20
+_LINE = 1 << 12
+"""Bytes that are looked at first for the end of a line."""
 _OURS = 3  # what getrefcount counts of an object that only a table of ours holds, in a loop over it
 
 
@@ -23,11 +26,54 @@ class ObjectMissing(LookupError):
     """What a value points at is not on this rank."""
 
 
+class _LargeFile:
+    """Bytes to be read where they lie: `io.BytesIO` begins with a copy."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        found = bytes(self._data[self._at : self._at + size])
+        self._at += len(found)
+        return found
+
+    def readinto(self, into: bytearray) -> int:
+        """Put the next bytes there; how many came."""
+        room = memoryview(into).cast("B")
+        part = self._data[self._at : self._at + len(room)]
+        room[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def readline(self) -> bytes:
+        """The bytes to the end of a line."""
+        line = io.BytesIO(self._data[self._at : self._at + _LINE]).readline()
+        if len(line) == _LINE:
+            line = io.BytesIO(self._data[self._at :]).readline()
+        self._at += len(line)
+        return line
+
+    def put(self, data: bytes) -> None:
+        """Have these bytes be read next, and nothing else."""
+        self._data, self._at = memoryview(data), 0
+
+
+class _SmallFile(io.BytesIO):
+    def put(self, data: bytes) -> None:
+        """Have these bytes be read next, and nothing else."""
+        self.seek(0)
+        self.truncate()
+        self.write(data)
+        self.seek(0)
+
+
 class Unpickler(pickle.Unpickler):
     """Reads one value, and knows every object of it afterwards."""
 
     def __init__(self, data: memoryview, buffers: list[memoryview]) -> None:
-        self._file = io.BytesIO(data)
+        self._file = (_SmallFile if data.nbytes < _LARGE else _LargeFile)(data)
         super().__init__(self._file, buffers=buffers)
 
     def persistent_load(self, pid: Address) -> object:
@@ -40,14 +86,11 @@ class Unpickler(pickle.Unpickler):
 
     def forget_bytes(self) -> None:
         """Let go of what was read."""
-        self._file.seek(0)
-        self._file.truncate()
+        self._file.put(b"")
 
     def find(self, number: int) -> Any:
         """The object with this number."""
-        self.forget_bytes()
-        self._file.write(b"\x80\x05j" + number.to_bytes(4, "little") + b".")
-        self._file.seek(0)
+        self._file.put(b"\x80\x05j" + number.to_bytes(4, "little") + b".")
         return self.load()
 
 
