@@ -27,6 +27,8 @@ _UNTRUSTED = re.compile(
 )
 """In the words of uv, of pip and others by OpenSSL, of curl, and of wget."""
 _ADDRESS = re.compile(r"https?://[^\s)`'\"]+")
+_ASKED = re.compile(r"for url \((https?://[^\s)]+)\)")
+"""What was asked for, in the words of uv; others name pages with more details, too."""
 _WRITTEN = re.compile(rb"^written=(\d+)", re.MULTILINE)
 _LINES = 12
 
@@ -79,7 +81,11 @@ async def failure(
 def unreached_address(err: str) -> str:
     """The address that an installer did not reach, from its output; "" if something else failed."""
     is_unreached = _UNREACHED.search(err) and not _TOO_MANY.search(err)
-    found = _ADDRESS.search(err) if is_unreached else None
+    if not is_unreached:
+        return ""
+    if asked := _ASKED.search(err):
+        return asked[1]
+    found = _ADDRESS.search(err)
     return found.group() if found else ""
 
 

@@ -45,14 +45,15 @@ if [ ! -x "$new/uv" ]; then
   if command -v curl >/dev/null 2>&1; then curl -fsSL --connect-timeout 20 -o "$new/uv.tar.gz" "$address" >&2
   elif command -v wget >/dev/null 2>&1; then
     # It reads no variable that names certificates, and that of BusyBox does not know the option either.
-    wget -nv -T 20 ${SSL_CERT_FILE:+--ca-certificate="$SSL_CERT_FILE"} -O "$new/uv.tar.gz" "$address" >&2 \
-      || { [ -n "${SSL_CERT_FILE:-}" ] && wget -nv -T 20 -O "$new/uv.tar.gz" "$address" >&2; }
+    fetch() { wget -nv -t 2 -T 20 "$@" -O "$new/uv.tar.gz" "$address" 2>"$new/said"; }
+    fetch ${SSL_CERT_FILE:+--ca-certificate="$SSL_CERT_FILE"} \
+      || { grep -q "unrecognized option" "$new/said" && fetch; } || { cat "$new/said" >&2; false; }
   else echo "there is neither pip, curl nor wget" >&2; exit 4
   fi || { echo "for url ($address): error sending request" >&2; exit 4; }
   tar -xzf "$new/uv.tar.gz" -C "$new" && mv "$new"/uv-*/uv "$new/uv" || exit 3
 fi
 "$new/uv" --version >/dev/null || exit 5
-rm -rf "$new/wheel" "$new"/uv-* "$new/uv.tar.gz"
+rm -rf "$new/wheel" "$new"/uv-* "$new/uv.tar.gz" "$new/said"
 in_place || exit 3
 """
 

@@ -19,7 +19,7 @@ from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import ActiveRun, RunLeft
 from skyward_nb.pool.state import STILL_MEANT, Action, Deliver, Ended, Incoming, Send, SigInt
 from skyward_nb.protocol.commands import Inspect, Sample
-from skyward_nb.protocol.events import CommunicationCut, Event, RankLost
+from skyward_nb.protocol.events import CommunicationCut, Event, Output, RankLost
 from skyward_nb.words.errors import PoolBusy
 
 _FOLLOWS = 0.1
@@ -27,8 +27,8 @@ _FOLLOWS = 0.1
 _CUT_LIMIT = 10.0
 _MANY = 64_000_000
 """Letters of output that may wait for a thread that is busy with other things."""
-_SLOWLY = 0.5
-"""Seconds between two looks while more wait: what is not read stays in the agents' journals, on disk."""
+_SLOWLY = 0.25
+"""Seconds to the next look where more came: what is not read stays in the agents' journals, on disk."""
 _LOOK = 0.25
 """Seconds of one look at lines that are cut."""
 
@@ -46,6 +46,8 @@ class Driver:
         self._lines = context.lines
         self._closing = closing
         self._runs: dict[int, ActiveRun] = {}
+        self._is_flooded = False
+        """Whether output came of which much waits for another thread."""
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
 
     def add(self, run: ActiveRun) -> None:
@@ -148,7 +150,8 @@ class Driver:
                 due = self._context.run_clock.real(self._state.next_due())
             self._hear(self._lines.step(self._hear_of_line, due))
             self._take_in(runs, watch)
-            if self._is_behind() and self._lines.heard_until() is not None:
+            if self._is_flooded and self._lines.heard_until() is not None:
+                self._is_flooded = False
                 time.sleep(_SLOWLY)  # all that was read was given out
 
     def _hear_of_line(self, event: Event | None) -> None:
@@ -179,14 +182,12 @@ class Driver:
                 case Send(command):
                     self._lines.send(command)
                 case Deliver(number, event):
-                    self._runs[number].put(event)
+                    run = self._runs[number]
+                    run.put(event)
+                    if isinstance(event, Output) and run.waiting > _MANY:
+                        self._is_flooded = True
                 case Ended():
                     """The thread that waits for it sees that."""
-
-    def _is_behind(self) -> bool:
-        """Whether much waits for another thread."""
-        others = list(self._runs.values()) if len(self._runs) > 1 else []
-        return any(run.waiting > _MANY for run in others)
 
     def _take_in(self, runs: Iterable[ActiveRun], watch: RunWatch, *, ticks: bool = True) -> None:
         """Give the events of these runs to `watch`, or a tick if there are none."""

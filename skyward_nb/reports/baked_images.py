@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _READY_LIMIT = 3600.0
-_REFUSALS = 3
-"""How often in a row a look may be refused in the same words."""
+_REFUSED_FOR = 180.0
+"""Seconds for which looks may be refused in the same words: a network that changes comes back."""
 _PAUSE = 1.0
 _MOST_PAUSE = 15.0
 
@@ -85,7 +85,7 @@ def wait(pool: str, name: str, region: str) -> BakedImage:
     """Wait until an image that was begun is ready, which AWS sees to alone; raises `PoolError`, also for a refusal that stays."""
     until, pause = time.monotonic() + _READY_LIMIT, _PAUSE
     last: list[str] = []
-    times = 0
+    since = time.monotonic()
     while True:
         entries = image_records.named(name, [region])
         report = look([each.record.place for each in entries])
@@ -102,9 +102,9 @@ def wait(pool: str, name: str, region: str) -> BakedImage:
             )
         # What is left of others is none of this one.
         refused = [each for each in report.left if each.startswith(f"images in {region} (")]
-        times = times + 1 if refused == last else 1
-        last = refused
-        if last and times == _REFUSALS:
+        if refused != last:
+            last, since = refused, time.monotonic()
+        elif refused and time.monotonic() - since > _REFUSED_FOR:
             why = f"it cannot be seen whether image {name!r} is ready: {'; '.join(last)}"
             raise PoolError(pool, f"EC2 goes on alone; {why}; `%sky bake` lists it")
         if time.monotonic() > until:
@@ -134,7 +134,7 @@ def lines(report: ImageReport) -> list[str]:
         said = [
             "no image was baked; %sky bake NAME makes one of a pool's machine, and ends the pool"
         ]
-    return said + [f"not yours: {each}" for each in report.foreign]
+    return said + [f"not yours: {each}" for each in dict.fromkeys(report.foreign)]
 
 
 def remove(name: str, regions: Sequence[str] = ()) -> str:

@@ -167,7 +167,7 @@ def test_uv_is_fetched_with_them(index, tmp_path, monkeypatch, fetches):
     monkeypatch.setattr(uv, "release", lambda _: address.replace("simple", "uv.tar.gz"))
     shell = shell_at(tmp_path / "home", PATH=str(tools))
     facts = facts_of(shell, libc="musl 1.2.5", uvs=(), pythons=())
-    with pytest.raises(HostNotReady, match="ca=FILE"):
+    with pytest.raises(HostNotReady, match=r"certificate of 127.0.0.1.*ca=FILE"):
         asyncio.run(uv.provide(shell, facts, {}, lambda _: None))
     variables = asyncio.run(trusting(shell, facts, str(ca)))
     path = asyncio.run(uv.provide(shell, facts, variables, lambda _: None))

@@ -356,6 +356,16 @@ def test_a_sweep_lists_them_and_ends_those_whose_time_is_over(api, renter, quick
     assert api.left() == {}
 
 
+def test_a_sweep_says_nothing_of_those_that_a_pool_here_starts_just_now(api, renter, quick):
+    made = stopped(renter)
+    (as_it_was,) = rental_records.entries()
+    assert wake(made) is not None
+    found = sweep.SweepReport()
+    asyncio.run(sweep._look_at_stopped(made.cloud, as_it_was, found, is_over=False))
+    assert not found.left and not found.foreign and not found.machines
+    assert not made.end()
+
+
 def test_stopping_that_was_killed_is_ended_by_a_sweep(api, renter, quick):
     made = rented(renter)
     gone = MakerProcess(made.entry.record.maker.pid, 1.0, made.entry.record.maker.host)

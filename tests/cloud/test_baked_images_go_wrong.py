@@ -324,12 +324,13 @@ def test_a_wait_goes_on_where_another_image_is_left(api, one_rented):
 def test_a_wait_ends_where_the_same_refusal_stays(api, one_rented, monkeypatch):
     api.images(copying=1000)
     bake(one_rented)
+    monkeypatch.setattr(baked_images, "_REFUSED_FOR", 0.1)
     looks = []
     look = baked_images.look
     monkeypatch.setattr(baked_images, "look", lambda places: (looks.append(1), look(places))[1])
     api.fail("DescribeImages", "UnauthorizedOperation", times=0)
     with pytest.raises(PoolError, match=r"EC2 goes on alone; .*; `%sky bake` lists it"):
         baked_images.wait("default", "torch", "us-east-1")
-    assert len(looks) == 3
+    assert len(looks) >= 2
     api.calm()
     all_removed(api)

@@ -35,8 +35,8 @@ _IDLE = 300.0
 _LIMIT = 60.0
 _LOOKS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
 STOPPED = ("stopping", "stopped")
-RUNNING = ("pending", "running")
 """The states of a machine that is stopped, or soon will be."""
+RUNNING = ("pending", "running")
 AS_ROOT = 'if [ "$(id -u)" = 0 ]; then p=; else p="sudo -n"; fi; $p /bin/sh -ec '
 _PREPARE = f"""{AS_ROOT}'
 [ -d /run/systemd/system ] || {{ echo "it has no systemd, which would start its timer again" >&2; exit 1; }}

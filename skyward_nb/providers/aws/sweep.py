@@ -110,7 +110,7 @@ async def sweep(
     images = await image_sweep.look(partial(cloud_of, clouds))
     found.images, found.baked = images.removed, list(map(str, images.there))
     found.left += images.left
-    found.foreign += images.foreign
+    found.foreign += dict.fromkeys(images.foreign)
     return found
 
 
@@ -181,6 +181,8 @@ async def _look_at_stopped(
         if (runs := [each for each in names if states.get(each) in RUNNING]) and not (
             is_over and is_mine
         ):
+            if not entry.claim():
+                return  # a pool here starts them just now
             what = f"{', '.join(runs)}, stopped for a later pool, which somebody else has started"
             if is_mine:
                 found.left.append(f"{what} (`%sky sweep now` ends them)")
@@ -240,6 +242,8 @@ async def _end_machines(cloud: AWSClient, region: str, found: SweepReport) -> No
         marks = tags.tags_in(each)
         name = str(each["InstanceId"])
         if marks.get(tags.OWNER) != mine:
+            if any(name in each for each in found.foreign):
+                continue  # by a record of it here, or by another profile
             found.foreign.append(f"{name} in {region} of {marks.get(tags.OWNER, 'nobody')}")
         elif marks[tags.POOL] not in known:
             lost.append(name)
