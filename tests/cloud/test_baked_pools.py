@@ -5,30 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-import json
-import sys
 import tarfile
-import time
-from pathlib import Path
 
 import pytest
-from bootstrap.homes import index_of_pip
-from cloud.notebooks import OPTIONS, START
-from kernels import kernel
+from cloud.baked_pools import baked, emptied, made, only_the_image
 from leaks import leaves_nothing
-from pools import start, values
+from pools import values
 
-from skyward_nb.bootstrap import requirements
-from skyward_nb.cli import main
-from skyward_nb.pool.pool import Pool
-from skyward_nb.protocol.events import Step
 from skyward_nb.providers.aws import image_records, rental_records, sweep
 from skyward_nb.providers.aws.image_contents import PUT_BACK, TAKE_OUT
-from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.reports import baked_images
-from skyward_nb.words.aws_access import AWSAccess
-from skyward_nb.words.errors import HostNotReady, PoolError
-from skyward_nb.words.image import Image
+from skyward_nb.words.errors import PoolError
 from skyward_nb.words.spec import PoolSpec
 
 pytestmark = pytest.mark.timeout(120)
@@ -78,36 +65,7 @@ exec /usr/bin/tar "$@"
 
 @pytest.fixture
 def cloud(shared_cloud, account):
-    shared_cloud.reset()
-    yield shared_cloud
-    for each in image_records.entries():
-        baked_images.remove(each.record.name, [each.record.region])
-    asyncio.run(sweep.sweep(ends_stopped=True))
-    asyncio.run(sweep.sweep())
-    shared_cloud.nothing_left()
-    assert not rental_records.entries() and not image_records.entries()
-
-
-def made(*, nodes=1, ami=None, warm=None, **options):
-    return start(
-        provider="aws",
-        aws=AWSAccess(region="us-east-1", instance_type="c6i.large", ami=ami, warm=warm),
-        nodes=nodes,
-        image=Image(interpreter=sys.executable),
-        **options,
-    )
-
-
-def baked(pool, name="torch"):
-    """The image that is made of a pool's machine."""
-    baked_images.check(pool.spec, pool.pool_id, name)
-    pool.close(image=name)
-    return baked_images.wait(pool.spec.name, name, "us-east-1")
-
-
-def only_the_image(cloud):
-    cloud.up(0)
-    assert cloud.left().keys() == {"images", "snapshots"}, cloud.left()
+    yield from emptied(shared_cloud)
 
 
 def files(disk):
@@ -163,12 +121,12 @@ def test_a_machine_of_it_has_the_environment_and_nothing_secret_and_lives(cloud)
         assert len(running) == 1, running
         pool.close()
         only_the_image(cloud)
-        # It ends by itself when nobody needs it.
-        pool = made(ami="torch", idle=3.0)
-        pool.leave()
-        cloud.leases_run_out()
-        asyncio.run(sweep.sweep())
-        only_the_image(cloud)
+    # It ends by itself when nobody needs it.
+    pool = made(ami="torch", idle=3.0)
+    pool.leave()
+    cloud.leases_run_out()
+    asyncio.run(sweep.sweep())
+    only_the_image(cloud)
 
 
 def test_the_machine_is_stopped_after_it_and_can_be_logged_in_to_once_more(cloud):
@@ -234,103 +192,6 @@ def test_a_pool_whose_image_cannot_be_made_is_down_and_says_why(cloud):
     cloud.nothing_left()
 
 
-def test_a_notebook_bakes_lists_and_removes(cloud):
-    with leaves_nothing(), kernel() as running:
-        assert running.run(START).status == "ok"
-        assert "there is no pool 'default'" in running.run("%sky bake torch", 60).traceback
-        assert running.run(f"%sky up {OPTIONS} nodes=1", 120).status == "ok"
-        assert running.run("%%sky_remote\nx = 1", 60).status == "ok"
-        ran = running.run("%sky bake torch", 90)
-        assert ran.status == "ok", ran.traceback
-        assert "pool default is down: 1 rank ended" in ran.stdout
-        assert "image torch in us-east-1: ami-" in ran.stdout and "ready, 3 GB" in ran.stdout
-        assert "image torch in us-east-1: ami-" in running.run("%sky bake", 60).stdout
-        swept = running.run("%sky sweep", 60).stdout
-        assert "image torch in us-east-1: ami-" in swept
-        ran = running.run(f"%%sky_remote {OPTIONS} nodes=1 ami=torch\n40 + 2", 120)
-        assert ran.status == "ok" and "42" in ran.result, ran.traceback
-        ran = running.run("%sky bake torch", 60)
-        assert "there is an image 'torch' in us-east-1" in ran.traceback
-        assert running.run("%%sky_remote\n1", 60).status == "ok", "the pool stays"
-        assert running.run("%sky down", 60).status == "ok"
-        ran = running.run("%sky bake torch remove", 60)
-        assert "removed: image torch in us-east-1, with its snapshots" in ran.stdout, ran.traceback
-    cloud.nothing_left()
-
-
-def test_the_command_bakes_lists_and_removes(cloud, capsys):
-    with leaves_nothing():
-        pool = made(keep=True)
-        pool.leave()
-        assert main(["bake", "torch"]) == 0
-        said = capsys.readouterr().out
-        assert "pool default is down" in said and "image torch in us-east-1: ami-" in said
-        assert main(["bake", "--json"]) == 0
-        (image,) = json.loads(capsys.readouterr().out)["images"]
-        assert image["name"] == "torch" and image["state"] == "available"
-        assert main(["sweep", "--json"]) == 0
-        assert "image torch" in json.loads(capsys.readouterr().out)["baked"][0]
-        assert main(["bake", "torch", "remove"]) == 0
-        assert main(["bake", "torch", "remove"]) == 2
-        assert "there is no image 'torch'" in capsys.readouterr().err
-    cloud.nothing_left()
-
-
 def test_other_pools_have_no_images(cloud):
     with pytest.raises(PoolError, match="has no machines of AWS"):
         baked_images.check(PoolSpec(), "default-1", "torch")
-
-
-def _image_with(package: str) -> Image:
-    """An image with a package; with torch, in the CPU build that tests are installed from. Skips without it."""
-    if package != "torch":
-        return Image(pip=["iniconfig<2", package], env=index_of_pip())
-    wheels = Path(__file__).parents[2] / "build" / "wheels"
-    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    found = next(wheels.glob(f"torch-*-{tag}-*.whl"), None)
-    if found is None:
-        pytest.skip(f"no wheel of torch is in {wheels}")
-    exactly = f"torch=={found.name.split('-')[1]}"
-    env = index_of_pip() | {"UV_FIND_LINKS": str(wheels)}
-    return Image(pip=["iniconfig<2", exactly], env=env)
-
-
-@pytest.mark.extensive
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("package", ["numpy", "torch"])
-def test_nothing_is_installed_on_a_machine_of_it(
-    cloud, monkeypatch, tmp_path, record_property, package
-):
-    monkeypatch.setattr(requirements, "BESIDE", ())
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "client"))
-    image = _image_with(package)
-    took: dict[str, float] = {}
-    said: dict[str, list[str]] = {}
-
-    def ran(name, ami=None):
-        """A pool up, and where a first cell found what it imported."""
-        told: list[object] = []
-        began = time.monotonic()
-        aws = AWSAccess(region="us-east-1", instance_type="c6i.large", ami=ami)
-        spec = PoolSpec(provider="aws", aws=aws, nodes=1, image=image, grace=20.0)
-        pool = Pool(spec, PROVIDERS["aws"](), lambda _: None)
-        try:
-            pool.start(told.append)
-            found = values(pool, f"import iniconfig, {package}\n{package}.__file__")
-        except HostNotReady as fault:
-            pytest.skip(f"no index of packages is reached: {fault}")
-        took[name] = time.monotonic() - began
-        said[name] = [s.text for s in told if isinstance(s, Step) and s.name == "environment"]
-        return pool, found
-
-    pool, first = ran("a fresh machine")
-    baked(pool)
-    pool, again = ran("a machine of the image", "torch")
-    assert again == first
-    assert said["a machine of the image"] == ["as before"], said
-    assert len(said["a fresh machine"]) > 1
-    pool.close()
-    for name, seconds in took.items():
-        record_property(name, f"{seconds:.2f} s")
-        print(f"start to the first cell on {name}: {seconds:.2f} s")
-    only_the_image(cloud)
