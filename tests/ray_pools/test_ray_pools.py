@@ -54,6 +54,25 @@ def test_a_pool_comes_up_on_its_nodes_and_goes_with_its_group(on_ray, cluster, m
 
 
 @pytest.mark.extensive
+def test_of_two_pools_on_one_cluster_each_has_its_own_and_goes_alone(on_ray, cluster):
+    first, second = on_ray(name="first"), on_ray(name="second")
+    first.start(lambda _: None)
+    second.start(lambda _: None)
+    assert len(cluster.groups()) == 6
+    assert values(first, "x = 'first'\nx") == ["first"] * 2
+    assert values(second, "'x' in globals()") == [False] * 2
+    # One that ends in the middle of the other's run takes nothing of it.
+    going = second.begin(request(second, "import time\ntime.sleep(3)\n'whole'"), lambda _: None)
+    first.close()
+    assert len(cluster.groups()) == 3
+    outcome = second.finish(going, lambda _: None)
+    assert not outcome.failed and not outcome.lost
+    assert values(second, "1") == [1, 1]
+    second.close()
+    assert not cluster.groups()
+
+
+@pytest.mark.extensive
 def test_a_pool_whose_notebook_and_helper_were_killed_is_found_again(on_ray, cluster):
     again = found_after_its_notebook_was_killed(on_ray().spec)
     assert values(again, "1") == [1, 1]
