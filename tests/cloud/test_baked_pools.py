@@ -12,6 +12,7 @@ from cloud.baked_pools import baked, emptied, made, only_the_image
 from leaks import leaves_nothing
 from pools import values
 
+from skyward_nb.pool import registry
 from skyward_nb.providers.aws import image_records, rental_records, sweep
 from skyward_nb.providers.aws.image_contents import PUT_BACK, TAKE_OUT
 from skyward_nb.reports import baked_images
@@ -121,12 +122,14 @@ def test_a_machine_of_it_has_the_environment_and_nothing_secret_and_lives(cloud)
         assert len(running) == 1, running
         pool.close()
         only_the_image(cloud)
-    # It ends by itself when nobody needs it.
-    pool = made(ami="torch", idle=3.0)
-    pool.leave()
-    cloud.leases_run_out()
-    asyncio.run(sweep.sweep())
-    only_the_image(cloud)
+        # It ends by itself when nobody needs it.
+        pool = made(ami="torch", idle=3.0)
+        pool.leave()
+        cloud.leases_run_out()
+        assert registry.conditions(registry.entries()) == []
+        assert registry.entries() == []
+        asyncio.run(sweep.sweep())
+        only_the_image(cloud)
 
 
 def test_the_machine_is_stopped_after_it_and_can_be_logged_in_to_once_more(cloud):
