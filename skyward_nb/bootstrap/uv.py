@@ -174,10 +174,9 @@ async def _fetch(
     given = "".join(f"{key}={shlex.quote(value)}\n" for key, value in words.items())
     script = f"{exported(variables)}{given}{LOCK}{_FETCH}"
     ran = await shell.run(script, limit=_LIMIT, heard=tell)
-    if ran.code and is_untrusted(ran.err):
-        raise await failure(shell, facts, ran, f"uv {name} could not be fetched there")
     if ran.code:
-        raise HostNotReady(shell.name, what, (await failure(shell, facts, ran, "")).detail)
+        fault = await failure(shell, facts, ran, f"uv {name} could not be fetched there")
+        raise fault if is_untrusted(ran.err) else HostNotReady(shell.name, what, fault.detail)
 
 
 def _binary() -> tuple[Path, int]:

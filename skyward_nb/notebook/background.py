@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 
 from skyward_nb.pool.event_selector import calm
+from skyward_nb.pool.inbox import Inbox
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.pool import Pool
-from skyward_nb.protocol.events import Event, Output
+from skyward_nb.protocol.events import Event
 from skyward_nb.reports.execution import Execution
 from skyward_nb.words.errors import PoolError, SkyError
 
@@ -24,7 +24,6 @@ _PERIOD = 0.1
 _SLICE = 0.05
 """Seconds that may be taken to show what came: the notebook's cells go first."""
 _JOIN = 5.0
-_MANY = 64_000_000
 _SLOWLY = 0.5
 
 
@@ -52,8 +51,7 @@ class Background:
         self._closed = closed
         self._ended_between = False
         self._taking = threading.Lock()
-        self._events: deque[Event] = deque()
-        self._heard = self._shown = 0
+        self._events = Inbox()
         self._outcome: RunOutcome | None = None
         self._trouble: BaseException | None = None
         self._ended = threading.Event()
@@ -75,13 +73,8 @@ class Background:
                     self._loop.call_soon_threadsafe(self._look_between)
 
     def _hear(self, event: Event | None) -> None:
-        if event is not None:
-            self._events.append(event)
-            if isinstance(event, Output):
-                self._heard += len(event.text)
-                # What nobody takes waits in the agent's journal, on disk, and not here.
-                if self._heard - self._shown > _MANY:
-                    time.sleep(_SLOWLY)
+        if event is not None and self._events.put(event):
+            time.sleep(_SLOWLY)
 
     def _call_later(self) -> None:
         if self._loop is not None and not self.is_over:
@@ -118,10 +111,7 @@ class Background:
             ended = self._ended.is_set()
             until = None if seconds is None else time.monotonic() + seconds
             while self._events and (until is None or time.monotonic() < until):
-                event = self._events.popleft()
-                if isinstance(event, Output):
-                    self._shown += len(event.text)
-                self._execution.watch(event)
+                self._execution.watch(self._events.take())
             self._execution.watch(None)
             if ended and not self._events and not self.is_over:
                 self._end()
@@ -151,7 +141,7 @@ class Background:
         self.error = PoolError(self.pool.spec.name, why)
         if is_shown:
             while self._events:
-                self._execution.watch(self._events.popleft())
+                self._execution.watch(self._events.take())
             self._closed(why)
             self.has_ended()
 

@@ -19,16 +19,14 @@ from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import ActiveRun, RunLeft
 from skyward_nb.pool.state import STILL_MEANT, Action, Deliver, Ended, Incoming, Send, SigInt
 from skyward_nb.protocol.commands import Inspect, Sample
-from skyward_nb.protocol.events import CommunicationCut, Event, Output, RankLost
+from skyward_nb.protocol.events import CommunicationCut, Event, RankLost
 from skyward_nb.words.errors import PoolBusy
 
 _FOLLOWS = 0.1
 """Seconds after which a thread that does not listen looks into its inbox."""
 _CUT_LIMIT = 10.0
-_MANY = 64_000_000
-"""Letters of output that may wait for a thread that is busy with other things."""
 _SLOWLY = 0.25
-"""Seconds to the next look where more came: what is not read stays in the agents' journals, on disk."""
+"""Seconds to the next look where much output waits for another thread."""
 _LOOK = 0.25
 """Seconds of one look at lines that are cut."""
 
@@ -182,10 +180,7 @@ class Driver:
                 case Send(command):
                     self._lines.send(command)
                 case Deliver(number, event):
-                    run = self._runs[number]
-                    run.put(event)
-                    if isinstance(event, Output) and run.waiting > _MANY:
-                        self._is_flooded = True
+                    self._is_flooded |= self._runs[number].inbox.put(event)
                 case Ended():
                     """The thread that waits for it sees that."""
 
@@ -196,7 +191,7 @@ class Driver:
             some = False
             while run.inbox:
                 some = True
-                stopped(functools.partial(watch, run), run.take())
+                stopped(functools.partial(watch, run), run.inbox.take())
             if ticks and not some:
                 stopped(functools.partial(watch, run), None)
 

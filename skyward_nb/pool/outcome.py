@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -14,9 +13,10 @@ from skyward_nb.names.ledger import Ledger
 from skyward_nb.names.plan import Plan
 from skyward_nb.pickling.payload import Bundle
 from skyward_nb.pickling.pickler import code_names
+from skyward_nb.pool.inbox import Inbox
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.protocol.commands import DebugPlan
-from skyward_nb.protocol.events import Event, Output, RankDone, RankLost
+from skyward_nb.protocol.events import Event, RankDone, RankLost
 from skyward_nb.protocol.message_parts import Packed, RunCard
 from skyward_nb.workdir.working_folder import WorkingFolder
 
@@ -197,29 +197,8 @@ class ActiveRun:
     fewest: int = 0
     is_work: bool = True
     """Whether it is a person's cell or call; see `RunRequest`."""
-    inbox: deque[Event] = field(default_factory=deque[Event])
+    inbox: Inbox = field(default_factory=Inbox)
     """Events that the thread that waits for the run has yet to read."""
-    _put: int = 0
-    _taken: int = 0
-    """Letters of output, each counted by one thread."""
-
-    def put(self, event: Event) -> None:
-        """Have an event wait for the run's thread."""
-        self.inbox.append(event)
-        if isinstance(event, Output):
-            self._put += len(event.text)
-
-    def take(self) -> Event:
-        """The next event that waits, in the run's thread."""
-        event = self.inbox.popleft()
-        if isinstance(event, Output):
-            self._taken += len(event.text)
-        return event
-
-    @property
-    def waiting(self) -> int:
-        """How many letters of output wait."""
-        return self._put - self._taken
 
     @property
     def number(self) -> int:

@@ -28,6 +28,9 @@ class MakerProcess(msgspec.Struct, frozen=True):
     boot: str = ""
     machine: str = ""
 
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
     @classmethod
     def this(cls) -> MakerProcess:
         """This process."""

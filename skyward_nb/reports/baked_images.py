@@ -134,7 +134,7 @@ def lines(report: ImageReport) -> list[str]:
         said = [
             "no image was baked; %sky bake NAME makes one of a pool's machine, and ends the pool"
         ]
-    return said + [f"not yours: {each}" for each in dict.fromkeys(report.foreign)]
+    return said + [f"not yours: {each}" for each in report.foreign]
 
 
 def remove(name: str, regions: Sequence[str] = ()) -> str:
@@ -143,9 +143,8 @@ def remove(name: str, regions: Sequence[str] = ()) -> str:
     if len(entries) > 1:
         there = ", ".join(each.record.region for each in entries)
         raise OptionError("region", f"image {name!r} is in {there}: name one, region=")
-    for each in [each.record for each in entries if each.record.is_being_made]:
-        who = f"process {each.maker.pid} on {each.maker.host}"
-        why = f"image {name} in {each.region} is being made by {who}: `%sky bake` says when it is ready"
+    if entries and (record := entries[0].record).is_being_made:
+        why = f"image {name} in {record.region} is being made by {record.maker}: `%sky bake` says when it is ready"
         raise PoolError(name, why)
     found = _done(_removed(name, regions, entries))
     if found.elsewhere:

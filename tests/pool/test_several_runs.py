@@ -7,7 +7,7 @@ import pytest
 from pools import request, values
 
 from skyward_nb.pickling.payload import pack, unpack
-from skyward_nb.pool import driver
+from skyward_nb.pool import inbox
 from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.protocol.events import LeftOut, Output
 from skyward_nb.runtime.function_calls import Call
@@ -110,7 +110,7 @@ def flood(lines):
 
 
 def test_what_nobody_takes_in_stays_with_the_agent(lend, tmp_path, monkeypatch):
-    monkeypatch.setattr(driver, "_MANY", 1_000_000)
+    monkeypatch.setattr(inbox, "FLOOD", 1_000_000)
     pool = lend()
     path = str(tmp_path / "now")
     heard = []
@@ -122,7 +122,7 @@ def test_what_nobody_takes_in_stays_with_the_agent(lend, tmp_path, monkeypatch):
     most = 0
     until_late = time.monotonic() + 4
     while time.monotonic() < until_late:
-        most = max(most, going.waiting)
+        most = max(most, going.inbox.waiting)
         time.sleep(0.05)
     assert 1_000_000 < most < 15_000_000, "of 30 million"
     touch(path)

@@ -195,8 +195,7 @@ class Rental:
         entry = rental_records.find(self._pool_id)
         if entry is None or self._for_good or not entry.record.is_ended_elsewhere:
             return False
-        who = entry.record.maker
-        self._say(f"process {who.pid} on {who.host} stops its machines, or bakes and ends them")
+        self._say(f"{entry.record.maker} stops its machines, or bakes and ends them")
         return True
 
     def _say(self, words: str) -> None:

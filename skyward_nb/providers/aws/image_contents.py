@@ -51,8 +51,9 @@ mkdir -m 700 {_ASIDE}
 cd /
 # No agent renews it any more, and nobody can log in meanwhile.
 for each in {" ".join(map(str, range(_RENEWALS)))}; do
-  [ ! -d {_ASIDE} ] || touch {LEASE}
-  [ ! -d {_ASIDE} ] || sleep {_PAUSE}
+  [ -d {_ASIDE} ] || break
+  touch {LEASE}
+  sleep {_PAUSE}
 done < /dev/null > /dev/null 2>&1 &
 here() {{
   case $(stat -f -c %T "$1" 2> /dev/null) in nfs* | lustre | fuse*) return 1 ;; esac

@@ -58,8 +58,7 @@ def _unfinished(record: image_records.ImageRecord) -> str:
         return ""
     if record.is_abandoned:
         return f"was not finished, or is being removed: `%sky bake {record.name} remove` removes it"
-    maker = f"process {record.maker.pid} on {record.maker.host}"
-    return f"is still being made by {maker}: `%sky bake` says when it is ready"
+    return f"is still being made by {record.maker}: `%sky bake` says when it is ready"
 
 
 def _none_here(name: str, region: str) -> str:

@@ -62,11 +62,13 @@ async def _look_in(cloud: AWSClient, place: UsedRegion, report: ImageReport) -> 
     # A record exists before its image. Credentials of another place may be of the same account.
     every = image_records.entries()
     found = _ours(there, {each.record.mark for each in every})
-    report.foreign += [
+    foreign = [
         f"{each['ImageId']} in {region} of {_owner(each) or 'nobody'} (image {each.get('Name', '')})"
         for each in there.images
         if each not in found.images
     ]
+    # Another profile may have shown them.
+    report.foreign += [each for each in foreign if each not in report.foreign]
     known = {each.record.mark for each in every if each.record.region == region}
     copied = {
         each.record.mark: each.record.region for each in every if each.record.mark not in known

@@ -110,7 +110,7 @@ async def sweep(
     images = await image_sweep.look(partial(cloud_of, clouds))
     found.images, found.baked = images.removed, list(map(str, images.there))
     found.left += images.left
-    found.foreign += dict.fromkeys(images.foreign)
+    found.foreign += images.foreign
     return found
 
 

@@ -89,9 +89,10 @@ async def woken(
         try:
             try:
                 return await _woken(spec, cloud, entry, offer, tell, spent), spent
-            except (
-                _NotStartable, AWSError, StartError, ShellGone, TimeoutError, boot.EndedByEC2
-            ) as fault:  # fmt: skip
+            except _NotStartable as why:
+                entry.note(state="stopped", used_by="")
+                _say_refused(tell, str(why), "they are left alone")
+            except (AWSError, StartError, ShellGone, TimeoutError, boot.EndedByEC2) as fault:
                 spent += await _undone(spec, cloud, entry, offer, claimed, fault, tell)
         except LaunchError:  # they were ended, as far as that could be done
             raise
@@ -117,28 +118,26 @@ async def _undone(
     why = spell_fault(fault) if isinstance(fault, AWSError) else str(fault)
     was_asked = entry.record.created != claimed
     may_start = was_asked and isinstance(fault, AWSError) and fault.is_unknown
-    if isinstance(fault, _NotStartable):
-        entry.note(state="stopped", used_by="")
-        is_left = True
-    else:
-        is_left = not may_start and await _is_given_back(cloud, entry)
+    is_left = not may_start and await _is_given_back(cloud, entry)
     may_run = "" if is_left else await _ended(cloud, entry)
     if may_run:
         tried = [("machines that were stopped", f"{why}: {may_run} may still run")]
         raise LaunchError(spec.name, tried, is_clean=False) from fault
     is_stopped = entry.record.state == "stopped"
-    what = "they stay stopped" if is_stopped else "they are ended"
-    if isinstance(fault, _NotStartable):
-        what = "they are left alone"
+    _say_refused(tell, why, "they stay stopped" if is_stopped else "they are ended")
+    if not was_asked or is_stopped:
+        return 0.0
+    seconds = max(time.time() - entry.record.created, LEAST)
+    return (offer.hourly(spec.nodes) or 0.0) * seconds / 3600
+
+
+def _say_refused(tell: Tell, why: str, what: str) -> None:
+    """Say why stopped machines could not be started, and what becomes of them."""
     tell(
         Remark(
             f"machines that were stopped could not be started ({why}): {what}, and others are rented"
         )
     )
-    if not was_asked or is_stopped:
-        return 0.0
-    seconds = max(time.time() - entry.record.created, LEAST)
-    return (offer.hourly(spec.nodes) or 0.0) * seconds / 3600
 
 
 def _fitting(
