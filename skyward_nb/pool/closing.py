@@ -113,10 +113,9 @@ class Closing:
         lost = f"; lost with it: {names}" if names else ""
         if is_news:
             context.keep_agent_logs()
-        now, bill = time.time(), context.bill
-        if is_news and bill is not None and bill.max_cost is not None and bill.is_over(now):
-            context.over = bill.max_cost, bill.spent(now) or 0.0
-            why = f"max_cost={bill.max_cost:g} is spent, and its machines end then ({why})"
+        if is_news and (over := context.limits.ended_by_money(time.time())):
+            context.over = over
+            why = f"max_cost={over[0]:g} is spent, and its machines end then ({why})"
         context.gone = context.gone or f"pool {context.spec.name!r} is gone: {why}{lost}"
         context.why_closed = f"{context.gone}. The next run makes a new one."
         self.close(is_lost=True)
@@ -154,7 +153,7 @@ class Closing:
             yield
         except AgentGone as gone:
             if isinstance(gone, MachineEnded) and context.lines.on_ended is not None:
-                name, over = context.spec.name, context.why_over()
+                name, over = context.spec.name, context.limits.why_over(time.time())
                 raise MachineLost(name, str(gone), over=over, in_python=context.in_python) from gone
             self.gone("the agent of one of its machines has ended")
 

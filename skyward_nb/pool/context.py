@@ -16,6 +16,7 @@ from skyward_nb.names.ledger import Ledger
 from skyward_nb.plugins.plugin_table import uses_of
 from skyward_nb.pool import registry
 from skyward_nb.pool.generations import Generations
+from skyward_nb.pool.limits import Limits
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.machine_stores import MachineStores
 from skyward_nb.pool.run_clock import RunClock
@@ -126,34 +127,17 @@ class PoolContext:
     # ── limits ──────────────────────────────────────────────────────────────────────────
 
     @property
-    def seconds_left(self) -> float | None:
-        """The rest of `ttl`, if there is one."""
-        if not self.state.generation or self.spec.ttl is None:
-            return self.spec.ttl  # it begins when the agents do
-        return self.spec.ttl - (time.time() - self.started)
-
-    def why_over(self) -> str:
-        """Why the pool may rent nothing any more, in words, or ""."""
-        left, bill = self.seconds_left, self.bill
-        if left is not None and left <= 0:
-            return f"its time is over (ttl={self.spec.ttl:g} s)"
-        if bill is None or bill.max_cost is None:
-            return ""
-        now = time.time()
-        spent = bill.spent(now) or 0.0
-        # Machines end a little earlier, and cost nothing from then on.
-        if spent >= bill.max_cost or bill.is_over(now):
-            return f"it has cost ${spent:.2f} of max_cost={bill.max_cost:g}"
-        return ""
+    def limits(self) -> Limits:
+        """Its time, which begins when the agents do, and its money."""
+        started = self.started if self.state.generation else None
+        return Limits(self.spec.ttl, started, self.bill)
 
     def check_budget(self) -> None:
         """Raise `BudgetSpent` once `max_cost` is reached."""
-        bill = self.bill
-        if self.state.has_ended or bill is None or bill.max_cost is None:
-            return
-        spent = bill.spent(time.time())
-        if spent is not None and spent >= bill.max_cost:
-            raise BudgetSpent(self.spec.name, spent, bill.max_cost, in_python=self.in_python)
+        over = None if self.state.has_ended else self.limits.overspent(time.time())
+        if over is not None:
+            most, spent = over
+            raise BudgetSpent(self.spec.name, spent, most, in_python=self.in_python)
 
     # ── words ───────────────────────────────────────────────────────────────────────────
 

@@ -18,7 +18,7 @@ from skyward_nb.pool.outcome import RunRequest
 from skyward_nb.pool.replacements import Replacements
 from skyward_nb.pool.resuming import Resuming
 from skyward_nb.pool.sending import Sending
-from skyward_nb.pool.state import PoolPhase, Remedy
+from skyward_nb.pool.state import Close, PoolPhase, Refuse, Remedy
 from skyward_nb.protocol.events import CostChanged, Event, RankLost
 from skyward_nb.providers.provider_protocol import (
     AgentGone,
@@ -26,7 +26,6 @@ from skyward_nb.providers.provider_protocol import (
     MachineEnded,
     ReplacementRequest,
     Replaces,
-    spell_ended,
 )
 from skyward_nb.words.errors import PoolError, StartError
 from skyward_nb.words.ranks import count_ranks
@@ -87,14 +86,14 @@ class Renewal:
         context, state, is_whole = self._context, self._state, False
         state.becomes(PoolPhase.BEGINNING)
         try:
-            if self.replacing is not None and self.replacing.lacking():
+            if self.replacing is not None:
                 machines = context.generations.machines
                 try:
                     self._replace(self.replacing, watch)
                 except BaseException:
                     # Machines whose end is only announced still work.
                     are_there = machines is context.generations.machines
-                    is_whole = was_ready and are_there and not self.replacing.ended
+                    is_whole = was_ready and are_there and not state.ended_machines
                     raise
             context.generations.kept = context.generations.keep_state(watch) if keeps else ""
             end_present()
@@ -159,55 +158,55 @@ class Renewal:
     def machine_ended(self, link: Link, ended: MachineEnded) -> list[Event]:
         """Handle a machine's end: its lost ranks and the new cost, or `PoolError` if the pool ends with it."""
         assert self.replacing is not None
-        why, over = str(ended), self._context.why_over()
-        if over or not self._state.generation:
-            no_other = f", and no other is rented: {over}" if over else ""
-            self._closing.gone(f"{spell_ended(link.machine, why)}{no_other}")
-        came_of_it: list[Event] = [*self.replacing.has_ended(link, why)]
-        if self._context.bill is not None:
-            self._context.bill = self.replacing.cheaper(self._context.bill)
-            came_of_it.append(CostChanged(self._context.bill))
-            self._context.enter_in_registry()
+        context, gone = self._context, self.replacing.reclaimed(link, str(ended))
+        lost = self._state.machine_ended(gone, context.limits.why_over(time.time()))
+        if isinstance(lost, Close):
+            self._closing.gone(lost.why)
+        came_of_it: list[Event] = [*lost.values()]
+        if context.bill is not None:
+            context.bill = self.replacing.cheaper(context.bill)
+            came_of_it.append(CostChanged(context.bill))
+            context.enter_in_registry()
         return came_of_it
 
     def made_whole(self, request: RunRequest, watch: Watch) -> Lost:
         """Replace machines before a run that needs them; the ranks and names that were lost."""
-        replacing, name = self.replacing, self._context.spec.name
-        if replacing is None or self._state.has_ended or self._state.runs:
+        replacing, state, name = self.replacing, self._state, self._context.spec.name
+        if replacing is None or state.has_ended or state.runs:
             return {}, []
         self._driver.know_who_is_there(watch)
-        if not replacing.lacking():
-            return {}, []
-        if not request.is_work:
-            if replacing.ended:
-                raise PoolError(
-                    name,
-                    f"pool {name!r} is not whole: {replacing.lacking_words()}. The next run gets "
-                    "another machine in its place; what ranks had is lost.",
-                )
+        due = state.before_run(replacing.noticed(), is_work=request.is_work)
+        if isinstance(due, Refuse):
+            raise PoolError(name, f"pool {name!r} {due.why}")
+        if due is Remedy.NOTHING:
             return {}, []
         with self.beginning_anew() as was_ready:
-            if not replacing.lacking():  # another thread has replaced them meanwhile
-                self._state.has_begun(is_whole=was_ready)
+            lacking = replacing.lacking()
+            if not lacking:  # another thread has replaced them meanwhile
+                state.has_begun(is_whole=was_ready)
                 return {}, []
             names = self._context.ledger.names_made_on_ranks()
-            lost = {**replacing.losses(), **self._state.losses}, names
+            lost = {**state.losses_with(lacking), **state.losses}, names
             self.begin(watch, was_ready=was_ready, keeps=True)
         return lost
 
     def _replace(self, replacing: Replacements, watch: Watch) -> None:
-        """Replace reclaimed machines; raises a `SkyError`, or KeyboardInterrupt."""
+        """Replace reclaimed machines, if there are any; raises a `SkyError`, or KeyboardInterrupt."""
         context = self._context
-        if over := context.why_over():
-            lacking = replacing.lacking_words()
-            raise PoolError(context.spec.name, f"{lacking} is not replaced: {over}")
+        over = context.limits.why_over(time.time())
+        due = self._state.before_generation(replacing.noticed(), over)
+        if isinstance(due, Refuse):
+            raise PoolError(context.spec.name, due.why)
+        if due is None:
+            return
         tell, hear = context.telling(watch)
 
         def terms(lost: tuple[Machine, ...], why: str) -> ReplacementRequest:
-            return ReplacementRequest(lost, why, context.seconds_left, context.bill)
+            left = context.limits.seconds_left(time.time())
+            return ReplacementRequest(lost, why, left, context.bill)
 
         try:
-            replacing.replace(context.spec, terms, self.start_agents, tell, hear)
+            replacing.replace(context.spec, due.machines, terms, self.start_agents, tell, hear)
         except AgentGone as gone:
             self._closing.gone(str(gone))
         finally:
@@ -228,7 +227,7 @@ class Renewal:
         context = self._context
         asked = [find_plugin(use.name).preload(use.options) for use in context.plugins]
         preload = list(dict.fromkeys(itertools.chain(*asked)))
-        idle, ttl = context.spec.idle, context.seconds_left or 0
+        idle, ttl = context.spec.idle, context.limits.seconds_left(time.time()) or 0
         starts = [self._start_agent(each, idle, ttl, preload) for each in machines]
         failed: list[StartError] = []
         for error in await asyncio.gather(*starts, return_exceptions=True):

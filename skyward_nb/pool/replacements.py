@@ -8,33 +8,21 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from skyward_nb.pool.generations import Generations
 from skyward_nb.pool.lines import Lines, Watch
 from skyward_nb.pool.link import Link, all_or_none
 from skyward_nb.pool.state import PoolState
-from skyward_nb.protocol.events import RankLost, Step
+from skyward_nb.protocol.events import Step
 from skyward_nb.providers.provider_protocol import Machine, ReplacementRequest, Replaces, Tell
 from skyward_nb.words.errors import NotReplaced, SkyError, StartError
 from skyward_nb.words.offers import Bill
+from skyward_nb.words.reclaimed_machine import ReclaimedMachine, spell_machines
 from skyward_nb.words.spec import PoolSpec
 
 _GREET_LIMIT = 60.0
 Start = Callable[[Sequence[Machine]], Awaitable[None]]
 """Starts the agents of machines."""
-
-
-@dataclass(frozen=True)
-class ReclaimedMachine:
-    """A machine that was reclaimed, or will be, with the reason in words."""
-
-    machine: Machine
-    why: str
-
-    def __str__(self) -> str:
-        nodes = ", ".join(map(str, self.machine.nodes))
-        return f"node {nodes} ({self.machine.name}): {self.why}"
 
 
 class Replacements:
@@ -53,60 +41,43 @@ class Replacements:
         self._provider = provider
         self._lines = lines
         self._generations = generations
-        self._taken: dict[Link, ReclaimedMachine] = {}
         self._told: list[str] = []
 
-    @property
-    def ended(self) -> tuple[ReclaimedMachine, ...]:
-        """The machines that have ended."""
-        return tuple(self._taken.values())
+    def reclaimed(self, link: Link, why: str) -> ReclaimedMachine:
+        """The machine of this line, with the reason in words."""
+        machine = self._machine(link)
+        return ReclaimedMachine(machine.nodes, machine.name, tuple(sorted(link.ranks or ())), why)
 
-    def has_ended(self, link: Link, why: str) -> tuple[RankLost, ...]:
-        """Note a machine's end; its lost ranks."""
-        self._taken[link] = ReclaimedMachine(self._machine(link), why or "its machine has ended")
-        self._note_ended_ranks()
-        losses = self.losses()
-        return tuple(losses[rank] for rank in sorted(link.ranks or ()))
-
-    def lacking(self) -> dict[Link, ReclaimedMachine]:
-        """The machines to replace before the next run: those that have ended, or will."""
-        noticed = {
-            link: ReclaimedMachine(self._machine(link), f"taken back at {link.noticed.at}")
+    def noticed(self) -> list[ReclaimedMachine]:
+        """The machines whose end is announced."""
+        return [
+            self.reclaimed(link, f"taken back at {link.noticed.at}")
             for link in self._lines.links
             if link.noticed is not None
-        }
-        return {**noticed, **self._taken}
+        ]
 
-    def losses(self) -> dict[int, RankLost]:
-        """The ranks that are lost with the machines to replace, with reasons."""
-        number = self._state.generation
-        return {
-            rank: RankLost(number, rank, f"ended with {taken.machine.name} ({taken.why})")
-            for link, taken in self.lacking().items()
-            for rank in sorted(link.ranks or ())
-        }
-
-    def lacking_words(self) -> str:
-        """The machines to replace, in words."""
-        return "; ".join(map(str, self.lacking().values()))
+    def lacking(self) -> list[ReclaimedMachine]:
+        """The machines to replace before the next run."""
+        return self._state.lacking(self.noticed())
 
     def cheaper(self, bill: Bill) -> Bill:
         """The pool's cost without the machines that have ended."""
-        gone = [taken.machine for taken in self._taken.values()]
+        gone = [self._machine(self._link(nodes)) for nodes in self._state.ended_machines]
         return self._provider.cheaper(self._pool_id, gone, bill)
 
     def words(self) -> tuple[str, ...]:
         """Words on reclaimed machines, and, once, on those in their place."""
         told, self._told = self._told, []
-        return (*told, *_coming(self.lacking().values()))
+        return (*told, *_coming(self.lacking()))
 
     def ended_words(self) -> tuple[str, ...]:
         """Words on the machines that have ended."""
-        return _coming(self.ended)
+        return _coming(self._state.ended_machines.values())
 
     def replace(
         self,
         spec: PoolSpec,
+        lacking: Sequence[ReclaimedMachine],
         terms: Callable[[tuple[Machine, ...], str], ReplacementRequest],
         start: Start,
         tell: Tell,
@@ -116,11 +87,11 @@ class Replacements:
 
         After an error the pool is as before, and nothing is left of the new machines.
         """
-        lacking = self.lacking()
         began = time.monotonic()
-        lost = tuple(each.machine for each in lacking.values())
-        nodes = tuple(node for machine in lost for node in machine.nodes)
-        why = self.lacking_words()
+        links = [self._link(each.nodes) for each in lacking]
+        lost = tuple(map(self._machine, links))
+        nodes = tuple(node for each in lacking for node in each.nodes)
+        why = spell_machines(lacking)
         watch(Step(nodes, "replace", f"getting another machine for {why}"))
         connections: list[socket.socket] = []
 
@@ -145,7 +116,7 @@ class Replacements:
             for note in getattr(error, "__notes__", ()):
                 refused.add_note(note)
             raise refused from error
-        self._exchange(spec, dict(zip(lacking, machines, strict=True)), connections, watch)
+        self._exchange(spec, dict(zip(links, machines, strict=True)), connections, watch)
         names = ", ".join(machine.name for machine in machines)
         text = f"{names} in place of {why}; it took {time.monotonic() - began:.0f} s"
         watch(Step(nodes, "replace", text, done=True))
@@ -164,18 +135,15 @@ class Replacements:
         both = zip(machines.items(), connections, strict=True)
         for (link, machine), connection in both:
             new.append(self._lines.exchange(link, machine, spec.slots, connection))
-            self._taken.pop(link, None)
-            self._note_ended_ranks()
+            self._state.has_replaced(machine.nodes)
         self._generations.exchange(gone)
         for _ in self._lines.pump(watch, time.monotonic() + _GREET_LIMIT):
             if all(link.is_greeted for link in new):
                 return
         raise StartError(spec.name, f"its agent did not answer in {_GREET_LIMIT:g} s")
 
-    def _note_ended_ranks(self) -> None:
-        self._state.ended_ranks = frozenset(
-            rank for link in self._taken for rank in link.ranks or ()
-        )
+    def _link(self, nodes: tuple[int, ...]) -> Link:
+        return next(each for each in self._lines.links if self._machine(each).nodes == nodes)
 
     def _machine(self, link: Link) -> Machine:
         return self._generations.machines[self._lines.links.index(link)]

@@ -1,6 +1,7 @@
 """All decisions on a pool: events and the time go in, actions come out.
 
-It has no socket, no thread and no clock: `Driver` feeds it and carries out its actions.
+It has no socket, no thread and no clock: `Driver` feeds it and carries out its actions. What a run, new ranks and
+the end of a machine ask for is decided here, too, and carried out by `Renewal`.
 
 phase       meaning                                next
 ─────       ───────                                ────
@@ -25,6 +26,7 @@ from skyward_nb.pool.run_state import RunState
 from skyward_nb.protocol.commands import Command
 from skyward_nb.protocol.events import CommunicationCut, Event, Phase, RankLost
 from skyward_nb.words.ranks import count_ranks
+from skyward_nb.words.reclaimed_machine import ReclaimedMachine, spell_ended, spell_machines
 
 STILL_MEANT = 1.0
 """Seconds after a run in which an interrupt may still be meant for it."""
@@ -82,8 +84,29 @@ class Ended:
 Action = Send | Deliver | Ended
 
 
+@dataclass(frozen=True)
+class Replace:
+    """Get other machines in place of these, before ranks are forked anew."""
+
+    machines: tuple[ReclaimedMachine, ...]
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Do not begin; the reason is for people."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Close:
+    """End the pool, which is lost; the reason is for people."""
+
+    why: str
+
+
 class Remedy(enum.Enum):
-    """The repair that runs have made necessary."""
+    """The repair that a pool needs."""
 
     NOTHING = "nothing"
     LATER = "the next run begins anew, and tells why"
@@ -105,8 +128,8 @@ class PoolState:
         """Unfinished runs, by number."""
         self.losses: dict[int, RankLost] = {}
         """Lost ranks that no run reports."""
-        self.ended_ranks: frozenset[int] = frozenset()
-        """Ranks of machines that have ended, of any generation: no more events come from them."""
+        self.ended_machines: dict[tuple[int, ...], ReclaimedMachine] = {}
+        """The machines that have ended and were not replaced yet, by their nodes."""
         self._unsettled: list[RunState] = []
         """Runs that left ranks lost or groups cut, and ended while others went on."""
 
@@ -265,6 +288,64 @@ class PoolState:
         self.pids.pop(event.rank, None)
         if not any(event.rank in {*run.running, *run.lost} for run in self.runs.values()):
             self.losses[event.rank] = event
+
+    # ── machines ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def ended_ranks(self) -> frozenset[int]:
+        """The ranks of machines that have ended, of any generation: no more events come from them."""
+        return frozenset(rank for each in self.ended_machines.values() for rank in each.ranks)
+
+    def lacking(self, noticed: Iterable[ReclaimedMachine]) -> list[ReclaimedMachine]:
+        """The machines to replace before the next run: those whose end is `noticed`, and those that have ended."""
+        return list(({each.nodes: each for each in noticed} | self.ended_machines).values())
+
+    def losses_with(self, machines: Iterable[ReclaimedMachine]) -> dict[int, RankLost]:
+        """The ranks that are lost with these machines, with reasons."""
+        return {
+            rank: RankLost(self.generation, rank, f"ended with {each.name} ({each.why})")
+            for each in machines
+            for rank in each.ranks
+        }
+
+    def machine_ended(self, machine: ReclaimedMachine, over: str) -> dict[int, RankLost] | Close:
+        """The ranks that are lost with a machine, in whose place the next run gets another one.
+
+        The pool ends where ranks never were ready, or if `over` says why no more may be rented.
+        """
+        if over or not self.generation:
+            no_other = f", and no other is rented: {over}" if over else ""
+            return Close(f"{spell_ended(machine.name, machine.why)}{no_other}")
+        known = replace(machine, why=machine.why or "its machine has ended")
+        self.ended_machines[machine.nodes] = known
+        return self.losses_with([known])
+
+    def has_replaced(self, nodes: tuple[int, ...]) -> None:
+        """Note that another machine has these nodes."""
+        self.ended_machines.pop(nodes, None)
+
+    def before_run(self, noticed: Iterable[ReclaimedMachine], *, is_work: bool) -> Remedy | Refuse:
+        """What a run needs first; only one that `is_work` has machines replaced, and ranks forked anew."""
+        lacking = self.lacking(noticed)
+        if is_work:
+            return Remedy.BEGIN_ANEW if lacking else Remedy.NOTHING
+        if not self.ended_machines:
+            return Remedy.NOTHING  # machines whose end is only announced still answer
+        return Refuse(
+            f"is not whole: {spell_machines(lacking)}. The next run gets another machine in its place; "
+            "what ranks had is lost."
+        )
+
+    def before_generation(
+        self, noticed: Iterable[ReclaimedMachine], over: str
+    ) -> Replace | Refuse | None:
+        """What new ranks need first; `over`: why no more may be rented, or ""."""
+        lacking = self.lacking(noticed)
+        if not lacking:
+            return None
+        if over:
+            return Refuse(f"{spell_machines(lacking)} is not replaced: {over}")
+        return Replace(tuple(lacking))
 
     # ── repairs ─────────────────────────────────────────────────────────────────────────
 

@@ -16,6 +16,7 @@ from skyward_nb.store.content_store import AgentGone as AgentGone
 from skyward_nb.store.content_store import ContentStore
 from skyward_nb.words.node_log_entry import NodeLogEntry
 from skyward_nb.words.offers import Bill
+from skyward_nb.words.reclaimed_machine import spell_ended
 from skyward_nb.words.spec import PoolSpec
 
 Told = Phase | Step | Remark | CostChanged | NodeLogEntry
@@ -33,11 +34,6 @@ class MachinesEnded(AgentGone):
     def __init__(self, ended: Mapping[str, str], left: int) -> None:
         super().__init__(" and ".join(spell_ended(name, why) for name, why in ended.items()))
         self.left = left
-
-
-def spell_ended(machine: str, why: str) -> str:
-    """The words that a machine has ended, and why, if that is known."""
-    return f"the machine {machine} has ended{f' ({why})' if why else ''}"
 
 
 class Machine(Protocol):

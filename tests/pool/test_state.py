@@ -5,17 +5,21 @@ import pytest
 from skyward_nb.pool.run_state import RunState
 from skyward_nb.pool.state import (
     TRANSITIONS,
+    Close,
     Deliver,
     Ended,
     PoolPhase,
     PoolState,
+    Refuse,
     Remedy,
+    Replace,
     Send,
     SigInt,
 )
 from skyward_nb.protocol.commands import CutCommunication, Inspect, Interrupt
 from skyward_nb.protocol.events import CommunicationCut, Output, Phase, RankDone, RankLost
 from skyward_nb.protocol.message_parts import Failure
+from skyward_nb.words.reclaimed_machine import ReclaimedMachine
 
 FAILURE = Failure(type_name="ValueError", message="no", value=None, at=None, traceback=())
 
@@ -188,6 +192,62 @@ def test_machines_that_are_to_be_replaced_first_leave_all_else_to_the_next_run(s
 
 def test_of_a_run_that_is_followed_what_was_lost_with_a_machine_is_lost_in_any_generation(state):
     run = RunState(1, (0, 1, 2), 2.0, generation=0)
-    state.ended_ranks = frozenset({2})
+    state.machine_ended(ReclaimedMachine((1,), "b", (2,), ""), over="")
     state.losses = {1: lost(1), 2: lost(2)}
     assert state.losses_of(run) == [lost(2, generation=0)]
+
+
+# ── machines ────────────────────────────────────────────────────────────────────────────
+
+SPOT = ReclaimedMachine((1,), "i-2", (2, 3), "taken back at 10:00")
+ENDED = ReclaimedMachine((1,), "i-2", (2, 3), "it was taken back")
+
+
+def test_a_machine_that_has_ended_takes_its_ranks_along_and_the_next_run_replaces_it(state):
+    how = "ended with i-2 (it was taken back)"
+    assert state.machine_ended(ENDED, over="") == {rank: RankLost(1, rank, how) for rank in (2, 3)}
+    assert state.ended_ranks == {2, 3}
+    assert state.before_run([], is_work=True) is Remedy.BEGIN_ANEW
+    assert state.before_generation([], over="") == Replace((ENDED,))
+    state.has_replaced((1,))
+    assert state.before_run([], is_work=True) is Remedy.NOTHING
+    assert state.before_generation([], over="") is None
+
+
+def test_an_end_without_a_reason_is_told_as_that(state):
+    (one,) = state.machine_ended(ReclaimedMachine((0,), "i-1", (0,), ""), over="").values()
+    assert one.how == "ended with i-1 (its machine has ended)"
+
+
+def test_a_machine_that_is_about_to_end_is_replaced_for_work_and_answers_questions(state):
+    assert state.before_run([SPOT], is_work=False) is Remedy.NOTHING
+    assert state.before_run([SPOT], is_work=True) is Remedy.BEGIN_ANEW
+    assert state.before_generation([SPOT], over="") == Replace((SPOT,))
+    state.machine_ended(ENDED, over="")
+    assert state.lacking([SPOT]) == [ENDED], "the end itself says more than its notice"
+
+
+def test_questions_are_refused_while_a_machine_lacks(state):
+    state.machine_ended(ENDED, over="")
+    assert state.before_run([], is_work=False) == Refuse(
+        "is not whole: node 1 (i-2): it was taken back. The next run gets another machine in its "
+        "place; what ranks had is lost."
+    )
+
+
+def test_nothing_is_rented_once_time_or_money_is_over(state):
+    over = "it has cost $2.00 of max_cost=2"
+    assert state.machine_ended(ENDED, over) == Close(
+        f"the machine i-2 has ended (it was taken back), and no other is rented: {over}"
+    )
+    assert not state.ended_ranks
+    assert state.before_generation([SPOT], over) == Refuse(
+        f"node 1 (i-2): taken back at 10:00 is not replaced: {over}"
+    )
+
+
+def test_a_machine_that_ends_before_ranks_were_ready_ends_the_pool():
+    never_ready = PoolState((0, 1, 2, 3))
+    assert never_ready.machine_ended(ENDED, over="") == Close(
+        "the machine i-2 has ended (it was taken back)"
+    )
