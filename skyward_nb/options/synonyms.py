@@ -11,7 +11,10 @@ ALIASES = {
 }
 """Options by the words of others that mean just them."""
 
-VERB_ALIASES = {"ls": "status", "ps": "status", "list": "status", "-h": "help", "--help": "help"}
+VERB_ALIASES = {
+    **dict.fromkeys(("ls", "ps", "list", "pools"), "status"),
+    **dict.fromkeys(("-h", "--help"), "help"),
+}
 """Verbs of `%sky` by the words of others."""
 
 _GPUS = "accelerator=A100:2 asks each node for so many GPUs, by their name"

@@ -1,4 +1,7 @@
-"""The limits of a pool: its time (`ttl`) and its money (`max_cost`). Pure; times in seconds since 1970."""
+"""The limits of a pool, its time (`ttl`) and its money (`max_cost`), and so when no other machine is rented for it.
+
+Pure; times in seconds since 1970.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Reclaimed machines of a pool, and others in their place.
 
 The ranks of a machine that has ended are lost; a machine whose end is announced is replaced before the next run.
+Whether it is, `PoolState` decides.
 """
 
 from __future__ import annotations

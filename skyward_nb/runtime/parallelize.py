@@ -1,4 +1,8 @@
-"""`sky.parallelize`: a model of torch or of JAX spread over the ranks of a mesh."""
+"""`sky.parallelize`: a model of torch or of JAX spread over the ranks of a mesh.
+
+Here is what both have in common: axes are `words/mesh`'s, words of plans `plan_words`'s; `torch_parallel` and
+`jax_parallel` spread the models.
+"""
 
 from __future__ import annotations
 

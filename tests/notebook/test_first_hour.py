@@ -27,7 +27,7 @@ def completed(notebook, text: str) -> list[str]:
 
 
 def test_lists_of_pools_by_the_words_of_others(notebook):
-    for word in ("status", "ls", "ps", "list", "status default"):
+    for word in ("status", "ls", "ps", "list", "pools", "status default"):
         assert notebook.run(f"%sky {word}").stdout.startswith("default: 2 ranks (local) · up ")
     for word in ("stop", "kill"):
         assert "%sky down takes a pool down" in notebook.run(f"%sky {word}").stderr
