@@ -23,16 +23,16 @@ def lacked_by_functions(namespace: Mapping[str, Any], spec: PoolSpec) -> str:
         return ""
     known = NotebookContext(namespace, (), sys.modules, os.environ, is_own)
     by_function = {
-        (each.__module__, each.__qualname__): lacked_packages(
-            modules_of_functions(known, [each]), spec
-        )
+        (each.__module__, each.__qualname__): modules_of_functions(known, [each])
         for each in known_functions()
         if each.__module__ == "__main__" or is_own((each.__module__ or "").partition(".")[0])
     }
-    lacks = {module: package for each in by_function.values() for module, package in each.items()}
+    lacks = lacked_packages(frozenset[str]().union(*by_function.values()), spec)
     if not lacks:
         return ""
-    users = list(dict.fromkeys(name for (_, name), each in by_function.items() if each))
+    users = list(
+        dict.fromkeys(name for (_, name), each in by_function.items() if lacks.keys() & each)
+    )
     use = f"{', '.join(users)} {'uses' if len(users) == 1 else 'use'}"
     packages = ", ".join(repr(each) for each in dict.fromkeys(lacks.values()))
     return f"nodes will not have {', '.join(lacks)}, which {use}: sky.Compute(pip=[{packages}]) installs it"

@@ -50,8 +50,11 @@ def lacked_packages(modules: Iterable[str], spec: PoolSpec) -> dict[str, str]:
 
 def _modules_of(package: str) -> set[str]:
     """The modules that a package has here, by their first names."""
-    files = importlib.metadata.files(package) or ()
-    return {file.parts[0].partition(".")[0] for file in files if file.suffix in _CODE}
+    known = importlib.metadata.distribution(package)
+    # `files` of torch, an object for each of 10,000, take a third of a second.
+    listed = (known.read_text("RECORD") or "").splitlines() or map(str, known.files or ())
+    paths = [each.partition(",")[0] for each in listed]
+    return {each.partition("/")[0].partition(".")[0] for each in paths if each.endswith(_CODE)}
 
 
 def _package_of(module: str) -> str:
