@@ -21,7 +21,7 @@ from pathlib import Path
 from skyward_nb.node import folder_service
 from skyward_nb.node.direct_listeners import DirectListeners
 from skyward_nb.node.peer_agents import PeerAgents, ValueRelay, serve_next
-from skyward_nb.store.blobs import BlobStore, CorruptValue, is_digest
+from skyward_nb.store.blobs import BlobStore, CorruptValue, is_digest, seal
 from skyward_nb.store.reassembly import Reassembly
 from skyward_nb.store.value_messages import (
     ASKS,
@@ -278,6 +278,7 @@ class ValueService:
                     self._give_up(arrival)
                     why = "the received bytes are not those that were packed"
                     return ValueRefused(errno.EBADMSG, why)
+                seal(arrival.path, arrival.digest)
                 arrival.path.rename(arrival.path.parent / arrival.digest)
                 self._give_up(arrival)
                 on_disk = self._store.on_disk(arrival.digest)

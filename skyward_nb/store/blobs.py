@@ -24,6 +24,8 @@ from skyward_nb.store.file_mapping import map_privately
 from skyward_nb.words.errors import spell_size
 
 MAPPED_FROM = 4 << 20
+_PIECE = 256 << 10
+"""Bytes that a processor keeps at hand: copied, hashed and written before the next ones."""
 _STEP = 64 << 20
 _RESERVE = 64 << 20
 _SPARE_SHARE = 8
@@ -53,6 +55,18 @@ def digest_of(parts: Iterable[Buffer]) -> str:
 def is_digest(text: str) -> bool:
     """Whether it can be the name of a value, and nothing else."""
     return _DIGEST.fullmatch(text) is not None
+
+
+def seal(file: int | Path, digest: str) -> None:
+    """Note on a file that its bytes were found to have this digest as they were written: readers rely on it.
+
+    The note is the time of writing: of the digest, in the 1970s, so that any later write changes it.
+    """
+    os.utime(file, ns=(time.time_ns(), _sealed_at(digest)))
+
+
+def _sealed_at(digest: str) -> int:
+    return int(digest[:7], 16) * 10**9
 
 
 class BlobStore:
@@ -99,7 +113,7 @@ class BlobStore:
 
         `tick` is called now and then, as writing may take seconds.
         Raises OSError (ENOSPC) when neither memory nor disk has room; nothing is left of an
-        attempt that fails. Readers verify that the bytes have the digest.
+        attempt that fails. A large blob is sealed if its bytes have the digest; readers verify the others.
         """
         size = sum(memoryview(part).nbytes for part in parts)
         if self.touch(digest, size):
@@ -157,14 +171,20 @@ class BlobStore:
     ) -> None:
         _make(folder)
         handle, name = tempfile.mkstemp(dir=folder, prefix=".part-")
+        hasher, size, due = xxhash.xxh3_128(), 0, _STEP
         try:
             os.fchmod(handle, 0o600)  # whatever umask the user's code has set
             with os.fdopen(handle, "wb", buffering=0) as file:
-                for part in parts:
-                    view = memoryview(part).cast("B")
-                    while view:
-                        view = view[file.write(view[:_STEP]) or 0 :]
+                for piece in _pieces(parts):
+                    hasher.update(piece)
+                    size += len(piece)
+                    while piece:
+                        piece = piece[file.write(piece) or 0 :]
+                    if size >= due:
+                        due = size + _STEP
                         tick()
+                if size >= MAPPED_FROM and hasher.hexdigest() == digest:
+                    seal(handle, digest)
             Path(name).rename(folder / digest)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -175,8 +195,8 @@ class BlobStore:
 
         Raises `CorruptValue`, and forgets the blob, when there is none whose bytes have the digest.
 
-        Only what is large is mapped, the rest is read. A large file that nobody has written to since
-        is verified once.
+        Only what is large is mapped, the rest is read. A large file that nobody has written to since it was
+        sealed, or verified here, is not verified again.
         """
         try:
             with self.open(digest) as file:
@@ -187,7 +207,9 @@ class BlobStore:
                 else:
                     data = memoryview(bytearray(file.read()))
             written = info.st_ino, info.st_size, info.st_mtime_ns
-            if is_large and self._verified.get(digest) == written:
+            if is_large and (
+                info.st_mtime_ns == _sealed_at(digest) or self._verified.get(digest) == written
+            ):
                 return data
             if digest_of([data]) == digest:
                 if is_large:
@@ -234,6 +256,22 @@ class BlobStore:
                 path.unlink(missing_ok=True)
                 gone.append(path.name)
         return gone
+
+
+def _pieces(parts: Iterable[Buffer]) -> Iterator[memoryview]:
+    """The bytes of parts, copied piece by piece: what is hashed and written is the same, whoever changes a part."""
+    room, filled = memoryview(bytearray(_PIECE)), 0
+    for part in parts:
+        view = memoryview(part).cast("B")
+        while view:
+            count = min(len(view), _PIECE - filled)
+            room[filled : filled + count] = view[:count]
+            view, filled = view[count:], filled + count
+            if filled == _PIECE:
+                yield room
+                filled = 0
+    if filled:
+        yield room[:filled]
 
 
 def _make(folder: Path) -> None:

@@ -55,23 +55,61 @@ def test_what_is_not_what_its_name_says_is_refused_and_forgotten(store, size):
     assert there(store) == set()
 
 
-def test_a_large_file_is_verified_once_and_again_when_it_was_written(store, monkeypatch):
-    digest = put(store, b"x" * blobs.MAPPED_FROM)
-    verified = []
-    monkeypatch.setattr(blobs, "digest_of", lambda parts: verified.append(1) or digest_of(parts))
-    assert store.map(digest) == store.map(digest)
-    put(store, b"x" * blobs.MAPPED_FROM)
-    store.map(digest)
-    assert verified == [1], "used again, and not written"
+@pytest.fixture
+def verified(monkeypatch):
+    """How often bytes of the store were verified."""
+    times = []
+    monkeypatch.setattr(blobs, "digest_of", lambda parts: times.append(1) or digest_of(parts))
+    return times
+
+
+def damage(store, digest, later=1):
+    """Write to the file, by a clock that may be coarse."""
     path = store.memory / digest
     written = path.stat().st_mtime_ns
     with path.open("r+b") as file:
         file.write(b"y")
-    os.utime(path, ns=(written, written + 1))  # clocks of files may be coarse
+    os.utime(path, ns=(written, written + later))
+
+
+def test_what_was_hashed_as_it_was_written_is_not_verified_again(store, verified):
+    digest = put(store, b"x" * blobs.MAPPED_FROM)
+    assert store.map(digest) == BlobStore(store.memory).map(digest)
+    put(store, b"x" * blobs.MAPPED_FROM)
+    store.map(digest)
+    assert not verified, "used again, and not written"
+    damage(store, digest)
     with pytest.raises(CorruptValue):
         store.map(digest)
     put(store, b"x" * blobs.MAPPED_FROM)
     assert bytes(store.map(digest)[:1]) == b"x"
+
+
+def test_a_large_file_that_others_wrote_is_verified_once_and_again_when_it_was_written(
+    store, verified
+):
+    digest = put(store, b"x" * blobs.MAPPED_FROM)
+    os.utime(store.memory / digest)  # as where a file system has no such times
+    assert store.map(digest) == store.map(digest)
+    put(store, b"x" * blobs.MAPPED_FROM)
+    store.map(digest)
+    assert verified == [1]
+    damage(store, digest)
+    with pytest.raises(CorruptValue):
+        store.map(digest)
+
+
+def test_parts_of_any_sizes_are_written_in_a_row(store, monkeypatch):
+    monkeypatch.setattr(blobs, "_PIECE", 1000)
+    monkeypatch.setattr(blobs, "MAPPED_FROM", 1)
+    parts = [os.urandom(size) for size in (0, 1, 999, 1, 1000, 2500, 0, 3)]
+    digest = digest_of(parts)
+    store.put(digest, parts)
+    assert bytes(store.map(digest)) == b"".join(parts)
+    table = memoryview(bytes(range(240))).cast("Q", (5, 6))
+    digest = digest_of([table])
+    store.put(digest, [table])
+    assert bytes(store.map(digest)) == table.tobytes()
 
 
 def test_no_room_in_memory_goes_to_disk(store, monkeypatch):
@@ -179,11 +217,12 @@ def test_rooms_are_what_the_system_says(tmp_path):
 
 
 def test_writing_much_lets_others_know_that_it_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("skyward_nb.store.blobs._STEP", 100)
+    for each in ("_STEP", "_PIECE"):
+        monkeypatch.setattr(blobs, each, 100)
     ticks = []
     store = BlobStore(tmp_path)
     store.put("d", [b"x" * 950, b"y"], lambda: ticks.append(1))
-    assert len(ticks) == 11
+    assert len(ticks) == 9
 
 
 def test_there_is_a_folder_where_there_is_room_also_when_somebody_took_it_away(store):

@@ -18,6 +18,7 @@ from waiting import until
 
 from skyward_nb.node import value_service as service
 from skyward_nb.node.value_service import ValueService
+from skyward_nb.store import blobs
 from skyward_nb.store.blobs import BlobStore, CorruptValue, digest_of
 from skyward_nb.store.receive_window import ReceiveWindow
 from skyward_nb.store.remote_store import RemoteStore
@@ -226,6 +227,13 @@ def test_a_value_that_changed_on_the_way_has_no_name(near, far):
         with pytest.raises(CorruptValue, match="not those that were packed"):
             near.put(digest_of([b"value"]), [value])
         assert far.files() == []
+
+
+def test_what_has_come_whole_is_not_verified_by_each_rank(near, far, monkeypatch):
+    digest = digest_of([LARGE])
+    near.put(digest, [LARGE])
+    monkeypatch.setattr(blobs, "digest_of", lambda _: pytest.fail("verified"))
+    assert BlobStore(far.store.memory).map(digest) == LARGE
 
 
 def test_a_value_that_is_damaged_there_is_told_and_forgotten(near, far):
