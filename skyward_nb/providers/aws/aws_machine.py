@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
@@ -21,6 +20,7 @@ from skyward_nb.providers.aws.user_data import LEASE
 from skyward_nb.providers.far.far_machine import FarMachine, Opening
 from skyward_nb.providers.far.host_setup import folder_of
 from skyward_nb.providers.far.line_protocol import Line
+from skyward_nb.providers.far.shared_answer import SharedAnswer
 from skyward_nb.providers.provider_protocol import AgentGone, MachineEnded
 from skyward_nb.words.errors import MissingDependency
 from skyward_nb.words.offers import Bill
@@ -44,12 +44,10 @@ class Rental:
     def __init__(self, cloud: AWSClient, pool_id: str) -> None:
         self._cloud = cloud
         self._pool_id = pool_id
-        self._ending: asyncio.Task[str] | None = None
+        self._ended = SharedAnswer(self._end)
         self._lines: list[Line] = []
-        self._asking: asyncio.Task[bool] | None = None
-        self._asked = 0.0
-        self._letting: asyncio.Task[bool] | None = None
-        self._let_at = 0.0
+        self._has_record = SharedAnswer(self._ask, _ASK_AGAIN)
+        self._was_let_in = SharedAnswer(self._let_in, _LET_AGAIN)
         self.callers: tuple[str, ...] = ()
         """The addresses from which this side came when it was last let in."""
         self._ends: dict[str, str] = {}
@@ -85,13 +83,7 @@ class Rental:
 
     async def end_of(self, instance: str, *, anew: bool = False) -> str:
         """Why a machine is gone, by EC2's last answer, or a new one with `anew`; "" if it is not gone."""
-        now = time.monotonic()
-        is_asked = self._asking is not None and not self._asking.done()
-        if self._asking is None or (not is_asked and (anew or now - self._asked > _ASK_AGAIN)):
-            self._asked = now
-            self._asking = asyncio.ensure_future(self._ask())
-        # Callers meanwhile get this answer, not the one before.
-        is_there = await asyncio.shield(self._asking)
+        is_there = await self._has_record.get(anew=anew)
         return self._ends.get(instance, "") if is_there else "the pool was ended"
 
     def has_ended(self, instance: str) -> bool:
@@ -114,11 +106,7 @@ class Rental:
 
         Calls within some seconds get one answer.
         """
-        now = time.monotonic()
-        if self._letting is None or now - self._let_at > _LET_AGAIN:
-            self._let_at = now
-            self._letting = asyncio.ensure_future(self._let_in())
-        return await asyncio.shield(self._letting)
+        return await self._was_let_in.get()
 
     async def _let_in(self) -> bool:
         entry = rental_records.find(self._pool_id)
@@ -139,9 +127,7 @@ class Rental:
 
     async def give_back(self) -> str:
         """End all machines, once; returns those that may run on."""
-        if self._ending is None:
-            self._ending = asyncio.ensure_future(self._end())
-        return await asyncio.shield(self._ending)
+        return await self._ended.get()
 
     async def _end(self) -> str:
         entry = rental_records.find(self._pool_id)

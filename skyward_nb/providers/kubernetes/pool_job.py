@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.far.exec_line import ExecLine
+from skyward_nb.providers.far.shared_answer import SharedAnswer
 from skyward_nb.providers.far.take_down import EngineFault, taken_down
 from skyward_nb.providers.kubernetes.cluster import (
     ClusterRefused,
@@ -68,9 +69,8 @@ class PoolJob:
         self._may_exist = may_exist
         self.was_told: bool = False
         """Whether an agent of it was reached, and thus told to stop."""
-        self._ending: asyncio.Task[str] | None = None
-        self._asking: asyncio.Task[JobView | None] | None = None
-        self._asked = 0.0
+        self._ended = SharedAnswer(self._end)
+        self._last_view = SharedAnswer(self._view, _ASK_AGAIN)
         self._words: dict[str, str] = {}
 
     # ── created ─────────────────────────────────────────────────────────────────────────
@@ -208,12 +208,7 @@ class PoolJob:
         """
         if pod in self._words:
             return self._words[pod]
-        now = time.monotonic()
-        is_asked = self._asking is not None and not self._asking.done()
-        if self._asking is None or (not is_asked and now - self._asked > _ASK_AGAIN):
-            self._asked = now
-            self._asking = asyncio.ensure_future(self._view())
-        view = await asyncio.shield(self._asking)
+        view = await self._last_view.get()
         if view is None:
             return ""
         found = next((each for each in view.pods if each.name == pod), None)
@@ -232,9 +227,7 @@ class PoolJob:
 
     async def give_back(self) -> str:
         """Delete the Job, once, and wait until its pods are gone; what of it may run on, in words."""
-        if self._ending is None:
-            self._ending = asyncio.ensure_future(self._end())
-        return await asyncio.shield(self._ending)
+        return await self._ended.get()
 
     async def _end(self) -> str:
         if not self._may_exist:

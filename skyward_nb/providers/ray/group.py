@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Phase
+from skyward_nb.providers.far.shared_answer import SharedAnswer
 from skyward_nb.providers.far.take_down import taken_down
 from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.providers.ray.group_records import GroupRecord
@@ -58,9 +58,8 @@ class NodeGroup:
         self.was_told: bool = False
         """Whether an agent of it was reached, and thus told to stop."""
         self._name = group_name(record.pool_id)
-        self._ending: asyncio.Task[str] | None = None
-        self._asking: asyncio.Task[list[str]] | None = None
-        self._asked = 0.0
+        self._ended = SharedAnswer(self._end)
+        self._last_faults = SharedAnswer(self._faults, _ASK_AGAIN)
 
     # ── asked for ───────────────────────────────────────────────────────────────────────
 
@@ -115,12 +114,7 @@ class NodeGroup:
 
     async def why_ended(self, number: int) -> str:
         """Why an actor is gone, as Ray says; "" if it is not, or Ray does not answer."""
-        now = time.monotonic()
-        is_asked = self._asking is not None and not self._asking.done()
-        if self._asking is None or (not is_asked and now - self._asked > _ASK_AGAIN):
-            self._asked = now
-            self._asking = asyncio.ensure_future(self._faults())
-        faults = await asyncio.shield(self._asking)
+        faults = await self._last_faults.get()
         return faults[number] if number < len(faults) else ""
 
     async def _faults(self) -> list[str]:
@@ -134,9 +128,7 @@ class NodeGroup:
 
     async def give_back(self) -> str:
         """Remove the group with its actors, once; what of it may still be there, in words."""
-        if self._ending is None:
-            self._ending = asyncio.ensure_future(self._end())
-        return await asyncio.shield(self._ending)
+        return await self._ended.get()
 
     async def _end(self) -> str:
         what = f"placement group {self._name}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import CostChanged, Phase
+from skyward_nb.providers.far.shared_answer import SharedAnswer
 from skyward_nb.providers.far.take_down import taken_down
 from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.providers.skypilot.cli_answers import (
@@ -36,9 +36,8 @@ class RentedCluster:
     def __init__(self, record: ClusterRecord) -> None:
         self.record: ClusterRecord = record
         self.program: SkyProgram = SkyProgram(record.access)
-        self._ending: asyncio.Task[str] | None = None
-        self._asking: asyncio.Task[str] | None = None
-        self._asked = 0.0
+        self._ended = SharedAnswer(self._end)
+        self._why = SharedAnswer(self._why_ended, _ASK_AGAIN)
 
     # ── launched ────────────────────────────────────────────────────────────────────────
 
@@ -105,12 +104,7 @@ class RentedCluster:
 
     async def why_ended(self) -> str:
         """Why its machines are gone, as SkyPilot says; "" if they are not, or it does not answer."""
-        now = time.monotonic()
-        is_asked = self._asking is not None and not self._asking.done()
-        if self._asking is None or (not is_asked and now - self._asked > _ASK_AGAIN):
-            self._asked = now
-            self._asking = asyncio.ensure_future(self._why_ended())
-        return await asyncio.shield(self._asking)
+        return await self._why.get()
 
     async def _why_ended(self) -> str:
         name = self.record.cluster
@@ -123,9 +117,7 @@ class RentedCluster:
 
     async def take_down(self) -> str:
         """Take it down, once, and see that it is gone; what of it may run on and cost, in words."""
-        if self._ending is None:
-            self._ending = asyncio.ensure_future(self._end())
-        return await asyncio.shield(self._ending)
+        return await self._ended.get()
 
     async def _end(self) -> str:
         name = self.record.cluster

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Phase, Remark
+from skyward_nb.providers.far.shared_answer import SharedAnswer
 from skyward_nb.providers.far.take_down import taken_down
 from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.providers.slurm.batch_script import (
@@ -67,9 +68,8 @@ class Allocation:
         self.controller: SlurmController = controller
         self.was_told: bool = False
         """Whether an agent of it was reached, and thus told to stop."""
-        self._ending: asyncio.Task[str] | None = None
-        self._asking: asyncio.Task[str] | None = None
-        self._asked = 0.0
+        self._ended = SharedAnswer(self._end)
+        self._why = SharedAnswer(self._why_ended, _ASK_AGAIN)
         self._notice = notice_of(None)
         self._ends: float | None = None
         """When its time limit is reached, by this process's clock; None without one."""
@@ -245,12 +245,7 @@ class Allocation:
 
         Calls within some seconds get one answer.
         """
-        now = time.monotonic()
-        is_asked = self._asking is not None and not self._asking.done()
-        if self._asking is None or (not is_asked and now - self._asked > _ASK_AGAIN):
-            self._asked = now
-            self._asking = asyncio.ensure_future(self._why_ended())
-        return await asyncio.shield(self._asking)
+        return await self._why.get()
 
     async def _why_ended(self) -> str:
         until = time.monotonic() + _KNOWN_AT_LAST
@@ -271,9 +266,7 @@ class Allocation:
 
     async def give_back(self) -> str:
         """End the job, once, and wait until it has left the queue; what of it may run on, in words."""
-        if self._ending is None:
-            self._ending = asyncio.ensure_future(self._end())
-        return await asyncio.shield(self._ending)
+        return await self._ended.get()
 
     async def _end(self) -> str:
         if self.record.is_current:  # its keepers end with the agents
