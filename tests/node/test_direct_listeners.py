@@ -23,7 +23,7 @@ from skyward_nb.protocol.events import AgentStatus, Pong
 from skyward_nb.protocol.frames import FrameError, event_frames, frame
 from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.far.direct_connection import DirectConnection
-from skyward_nb.providers.far.direct_machine import DirectMachine
+from skyward_nb.providers.far.engine_machine import EngineMachine
 from skyward_nb.providers.far.tls_stream import carried_by_tls
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.providers.loop_thread import LOOP
@@ -306,7 +306,7 @@ def test_a_door_is_asked_for_over_the_connection_of_that_time(monkeypatch):
         return await asking()
 
     monkeypatch.setattr(DirectConnection, "values", values)
-    made = DirectMachine("p", "f", 0, Line())
+    made = EngineMachine("p", "f", 0, Line())
     for over in (1, 2):
         made._runtime = f"/run{over}"
         do(made._way("values.sock", over)).close()

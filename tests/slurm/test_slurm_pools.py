@@ -20,7 +20,7 @@ from waiting import until
 
 from skyward_nb.pool import registry
 from skyward_nb.protocol.events import Output, Phase, Remark
-from skyward_nb.providers.far.direct_machine import DirectMachine
+from skyward_nb.providers.far.engine_machine import EngineMachine
 from skyward_nb.providers.far.keeper import first
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.maker_process import MakerProcess
@@ -247,14 +247,14 @@ def test_from_a_machine_without_slurm_by_its_login_node(
         server.say("Host login", f"HostName {server.address}", f"Port {server.port}")
         monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
         monkeypatch.delenv("SLURM_CONF")
-        ways, own_way = [], DirectMachine._way
+        ways, own_way = [], EngineMachine._way
 
         async def noted(machine, path, over):
             found = await own_way(machine, path, over)
             ways.append("ssh -W" if isinstance(found, ssl.SSLSocket) else "srun")
             return found
 
-        monkeypatch.setattr(DirectMachine, "_way", noted)
+        monkeypatch.setattr(EngineMachine, "_way", noted)
         pool = slurm(job={"login": "login"})
         pool.start(lambda _: None)
         where = "import os\nos.environ['SLURMD_NODENAME']"

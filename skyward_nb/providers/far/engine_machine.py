@@ -1,13 +1,17 @@
-"""A machine of several that an engine has given at once, and takes back at once."""
+"""A machine of several that an engine has given at once, and takes back at once; its agent is reached by TCP, too."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+from functools import partial
 from typing import Protocol, TypeVar
 
-from skyward_nb.providers.far.direct_machine import DirectMachine
-from skyward_nb.providers.far.far_machine import Opening
+from skyward_nb.providers.far.direct_connection import Asking, DirectConnection, ThroughFor
+from skyward_nb.providers.far.far_machine import VALUES, Opening
+from skyward_nb.providers.far.keeper import KeptMachine
 from skyward_nb.providers.provider_protocol import AgentGone, MachineEnded
+from skyward_nb.store.byte_streams import ByteStream
 
 T = TypeVar("T")
 _ASK_EACH = 3.0
@@ -25,10 +29,18 @@ class EngineAllocation(Protocol):
         ...
 
 
-class EngineMachine(DirectMachine):
-    """A machine of an allocation that all machines of the pool share."""
+class EngineMachine(KeptMachine):
+    """A machine of an allocation that all machines of the pool share.
+
+    Commands and values go by a direct connection to the agent, and over the line where there is none.
+    """
 
     given: EngineAllocation
+    through: ThroughFor | None = None
+    """By which command an address of the machine is reached; None: from here."""
+    is_near: bool = True
+    """Whether addresses of the machine may be reached at all."""
+    _direct: DirectConnection | None = None
 
     async def why_ended(self) -> str:
         """Why it has ended, as its engine says; "" if it has not, or the engine does not answer."""
@@ -82,4 +94,26 @@ class EngineMachine(DirectMachine):
         """Hang up."""
         self._store.close()
         await self._line.close()
-        await self._shut()
+        if self._direct is not None:  # its commands are waited for
+            await self._direct.close()
+
+    # ── direct connections ──────────────────────────────────────────────────────────────
+
+    async def _stream(self, path: str, over: int) -> socket.socket:
+        """A stream to the agent."""
+        near = await self._entered().commands(self._asking(over)) if self.is_near else None
+        return near or await super()._stream(path, over)
+
+    async def _way(self, path: str, over: int) -> socket.socket | ByteStream:
+        """A channel for values."""
+        near = await self._entered().values(self._asking(over)) if self.is_near else None
+        return near or await super()._way(path, over)
+
+    def _entered(self) -> DirectConnection:
+        if self._direct is None:
+            self._direct = DirectConnection(self.name, self.through)
+        return self._direct
+
+    def _asking(self, over: int) -> Asking:
+        """How a direct connection is asked for, over the present connection: an earlier one may have ended since."""
+        return partial(super()._way, f"{self._runtime}/{VALUES}", over)
