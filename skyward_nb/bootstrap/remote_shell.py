@@ -6,10 +6,15 @@ How the machine is reached, and what the scripts are for, is known elsewhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import chain
+
+from skyward_nb.bootstrap.file_upload import UPLOAD_END, upload_error, upload_script
+
+_PIECE = 256 << 10
 
 
 class ShellGone(Exception):
@@ -62,13 +67,22 @@ def untold(_size: int) -> None:
     """Ignore the number of bytes sent."""
 
 
-class Shell(Protocol):
-    """A machine's /bin/sh, which reads its script from the line: no process list shows it."""
+def pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes, at most 256 KiB at once."""
+    for part in parts:
+        view = memoryview(part)
+        for start in range(0, len(view), _PIECE):
+            yield bytes(view[start : start + _PIECE])
 
-    @property
-    def name(self) -> str:
-        """The machine as the user wrote it."""
-        ...
+
+class Shell(ABC):
+    """A machine's /bin/sh, which reads its script from the line: no process list shows it.
+
+    A file is sent as the stdin of a script.
+    """
+
+    name: str
+    """The machine as the user wrote it."""
 
     async def run(
         self,
@@ -83,7 +97,7 @@ class Shell(Protocol):
         `heard` gets each line of stderr as it comes, without its end. Raises `ShellGone` when the
         line is lost, and `TimeoutError` after `limit` seconds.
         """
-        ...
+        return await self._run(script, [data] if data else [], limit, heard, untold)
 
     async def send(
         self,
@@ -98,11 +112,25 @@ class Shell(Protocol):
         `told` gets the number of bytes sent so far. Raises `OSError` if it cannot be written
         (ENOSPC if the disk is full), and `ShellGone` when the line is lost.
         """
-        ...
+        parts = chain(parts, [UPLOAD_END])
+        ran = await self._run(upload_script(path, mode), parts, None, unheard, told)
+        if ran.code:
+            raise upload_error(path, ran.err)
 
+    @abstractmethod
+    async def _run(
+        self,
+        script: str,
+        parts: Iterable[bytes],
+        limit: float | None,
+        heard: Callable[[str], None],
+        told: Callable[[int], None],
+    ) -> ScriptResult:
+        """Run a script with `parts` as its stdin; `told` gets the number of bytes sent so far."""
+
+    @abstractmethod
     def offer(self, serve: Serve) -> AbstractAsyncContextManager[int]:
         """Within this context, a port of the machine's loopback is served here; gives the port.
 
         Raises `NotOffered` if that is forbidden there, and `ShellGone` when the line is lost.
         """
-        ...

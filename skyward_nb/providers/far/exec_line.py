@@ -19,10 +19,11 @@ from skyward_nb.bootstrap.remote_shell import (
     ScriptResult,
     Serve,
     ShellGone,
+    pieces,
     spoken,
     untold,
 )
-from skyward_nb.bootstrap.script_shell import ScriptShell
+from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.far.loopback_port import served_at_loopback
 from skyward_nb.providers.far.script_loop import MOST_DATA, KeptCommand, end
 from skyward_nb.providers.host import RELAY
@@ -35,7 +36,6 @@ NOT_READY = 75
 
 _BEGUN = b"+"
 _JOIN = f"""[ -r "$1/{RELAY}" ] || {{ printf -- -; exit; }}; exec /bin/sh "$1/{RELAY}" "$1/$2" """
-_CHUNK = 256 << 10
 _LINE_LIMIT = 1 << 24
 _ANSWER_LIMIT = 60.0
 """Seconds in which a stream is open: a busy login node's srun takes half a minute. Whoever knows that the machine has ended
@@ -48,7 +48,7 @@ _BEAT = 25.0
 """Seconds between words to a machine that was waited for: its keeper ends when nobody uses it (`keeper.PATIENCE`)."""
 
 
-class ExecLine(ScriptShell):
+class ExecLine(Line):
     """A `Line` to the machine `name`; `prelude` is run before each script there, in its shell.
 
     `first` is a script that returns when the machine is ready for others, and exits with `NOT_READY` if it will not be: it
@@ -302,13 +302,11 @@ async def _talk(
             # A script need not read all that it is given.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 stdin.write(first)
-                for part in parts:
-                    view = memoryview(part)
-                    for start in range(0, len(view), _CHUNK):
-                        stdin.write(bytes(view[start : start + _CHUNK]))
-                        await stdin.drain()
-                        sent += min(_CHUNK, len(view) - start)
-                        told(sent)
+                for piece in pieces(parts):
+                    stdin.write(piece)
+                    await stdin.drain()
+                    sent += len(piece)
+                    told(sent)
                 await stdin.drain()
         finally:
             # Where a part cannot be read, what came is known not to be whole.

@@ -14,10 +14,11 @@ from skyward_nb.bootstrap.remote_shell import (
     ScriptResult,
     Serve,
     ShellGone,
+    pieces,
     spoken,
 )
-from skyward_nb.bootstrap.script_shell import ScriptShell
 from skyward_nb.providers.far.keeper import prelude
+from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.far.login_errors import Unreachable
 from skyward_nb.providers.ray.group_words import group_name, keep_of
 from skyward_nb.providers.ray.helper_client import RayHelper
@@ -30,7 +31,7 @@ _HEAD = 5
 _ANSWER_LIMIT = 20.0
 
 
-class RayLine(ScriptShell):
+class RayLine(Line):
     """A `Line` to the node `name`, whose actor is number `number` of the pool's group."""
 
     reaching: str = "reaching nodes"
@@ -173,14 +174,11 @@ class _Talk:
         # A script need not read all that it is given.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._send(first)
-            for part in parts:
-                view = memoryview(part)
-                for start in range(0, len(view), _CHUNK):
-                    piece = bytes(view[start : start + _CHUNK])
-                    self._send(piece)
-                    await self._writer.drain()
-                    sent += len(piece)
-                    self._told(sent)
+            for piece in pieces(parts):
+                self._send(piece)
+                await self._writer.drain()
+                sent += len(piece)
+                self._told(sent)
             self._send(b"")
             await self._writer.drain()
 

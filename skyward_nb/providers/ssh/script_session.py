@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable
 
 import asyncssh
 
-from skyward_nb.bootstrap.remote_shell import LINE, ScriptResult, ShellGone, spoken
+from skyward_nb.bootstrap.remote_shell import LINE, ScriptResult, ShellGone, pieces, spoken
 from skyward_nb.providers.ssh.stream import whole
 
-_CHUNK = 256 << 10
 _END_LIMIT = 1.0
 _FIRST_PAUSE = 0.005
 _MOST_PAUSE = 3.0
@@ -82,14 +81,11 @@ class ScriptSession:
         sent, stdin = 0, self._process.stdin
         with contextlib.suppress(BrokenPipeError):  # it has ended; its status says how
             stdin.write(spoken(script))
-            for part in parts:
-                view = memoryview(part)
-                for start in range(0, len(view), _CHUNK):
-                    piece = bytes(view[start : start + _CHUNK])
-                    stdin.write(piece)
-                    await stdin.drain()
-                    sent += len(piece)
-                    told(sent)
+            for piece in pieces(parts):
+                stdin.write(piece)
+                await stdin.drain()
+                sent += len(piece)
+                told(sent)
             stdin.write_eof()
 
     async def close(self) -> bool:

@@ -26,7 +26,7 @@ from skyward_nb.bootstrap.remote_shell import (
     unheard,
     untold,
 )
-from skyward_nb.bootstrap.script_shell import ScriptShell
+from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.far.login_errors import LoginRefused, UnknownKey, Unreachable
 from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT, Dialer
 from skyward_nb.providers.ssh.extra_connections import ExtraConnections
@@ -48,7 +48,7 @@ _LEAST_SESSIONS = 2
 """Sessions beside those of streams: a script, and a channel for values."""
 
 
-class HostLine(ScriptShell):
+class HostLine(Line):
     """A `Line` to a host."""
 
     reaching: str = "logging in to hosts"
