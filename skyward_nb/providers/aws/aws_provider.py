@@ -5,35 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from skyward_nb.providers.far.far_provider import FarProvider
 from skyward_nb.providers.provider_protocol import Machine, Readied, ReplacementRequest, Tell
 from skyward_nb.words.spec import PoolSpec
 
 if TYPE_CHECKING:
-    from skyward_nb.providers.aws.aws_machine import AWSMachine
     from skyward_nb.words.offers import Bill, Offer
 
 
-class AWSProvider:
+class AWSProvider(FarProvider):
     """Rents as many machines as a spec has nodes, and ends them for certain."""
 
     name = "aws"
-    shares_files = False
 
     def check(self, spec: PoolSpec) -> None:
         """Raise `OptionError` for an image that no machine can have, or a way to machines that this one lacks."""
-        from skyward_nb.bootstrap.requirements import check_minor
         from skyward_nb.providers.aws.callers import check_way
 
-        check_minor(spec.image)
+        super().check(spec)
         check_way(spec)
 
-    async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[AWSMachine, ...]:
+    async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[Machine, ...]:
         """Rent machines and make them ready, all or none; raises a `SkyError`, with none left."""
         from skyward_nb.providers.aws.provisioning import rent
 
         return await rent(spec, pool_id, await self.offers(spec), tell)
 
-    def find(self, spec: PoolSpec, pool_id: str) -> tuple[AWSMachine, ...]:
+    def find(self, spec: PoolSpec, pool_id: str) -> tuple[Machine, ...]:
         """The machines of an existing pool; raises `AgentGone` if they were ended."""
         from skyward_nb.providers.aws.provisioning import find
 

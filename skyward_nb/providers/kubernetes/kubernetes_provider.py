@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from skyward_nb.providers.provider_protocol import Tell
+from skyward_nb.providers.far.far_provider import FarProvider
+from skyward_nb.providers.provider_protocol import Machine, Tell
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.spec import PoolSpec
 
-if TYPE_CHECKING:
-    from skyward_nb.providers.kubernetes.pod_machine import PodMachine
 
-
-class KubernetesProvider:
+class KubernetesProvider(FarProvider):
     """Has Kubernetes run one Job for a pool, whose pods are its nodes."""
 
     name = "kubernetes"
-    shares_files = False
 
     def check(self, spec: PoolSpec) -> None:
         """Raise `OptionError` for what no pod can have."""
-        from skyward_nb.bootstrap.requirements import check_minor
         from skyward_nb.providers.kubernetes.manifest import check_overrides
         from skyward_nb.words.catalogue import kind_of
 
-        check_minor(spec.image)
+        super().check(spec)
         if spec.kubernetes is not None:
             check_overrides(spec.kubernetes)
         gpu = spec.real_accelerator
@@ -41,13 +35,13 @@ class KubernetesProvider:
                 f'sky.Kubernetes(gpu_key="nvidia.com/mig-{spec.mig}"), and leave out mig=',
             )
 
-    async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[PodMachine, ...]:
+    async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[Machine, ...]:
         """Create a Job, wait for its pods and make them ready, all or none; raises a `SkyError`, with none left."""
         from skyward_nb.providers.kubernetes.pool_pods import acquire
 
         return await acquire(spec, pool_id, tell)
 
-    def find(self, spec: PoolSpec, pool_id: str) -> tuple[PodMachine, ...]:
+    def find(self, spec: PoolSpec, pool_id: str) -> tuple[Machine, ...]:
         """The machines of an existing pool; raises `AgentGone` if it has no Job any more."""
         from skyward_nb.providers.kubernetes.pool_pods import find
 

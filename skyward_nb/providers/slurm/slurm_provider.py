@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from skyward_nb.providers.far.far_provider import FarProvider
 from skyward_nb.providers.provider_protocol import Machine, Readied, ReplacementRequest, Tell
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.spec import PoolSpec
 
-if TYPE_CHECKING:
-    from skyward_nb.providers.slurm.slurm_machine import SlurmMachine
 
-
-class SlurmProvider:
+class SlurmProvider(FarProvider):
     """Has Slurm run one job for a pool, with a keeper on each of its nodes."""
 
     name = "slurm"
-    shares_files = False
 
-    def check(self, spec: PoolSpec) -> None:
-        """Raise `OptionError` for an image that no node can have."""
-        from skyward_nb.bootstrap.requirements import check_minor
-
-        check_minor(spec.image)
-
-    async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[SlurmMachine, ...]:
+    async def acquire(self, spec: PoolSpec, pool_id: str, tell: Tell) -> tuple[Machine, ...]:
         """Submit a job, wait for it and make its nodes ready, all or none; raises a `SkyError`, with none left."""
         from skyward_nb.providers.slurm.job_machines import acquire
 
         return await acquire(spec, pool_id, tell)
 
-    def find(self, spec: PoolSpec, pool_id: str) -> tuple[SlurmMachine, ...]:
+    def find(self, spec: PoolSpec, pool_id: str) -> tuple[Machine, ...]:
         """The machines of an existing pool; raises `AgentGone` if it has no job any more."""
         from skyward_nb.providers.slurm.job_machines import find
 
@@ -39,7 +29,7 @@ class SlurmProvider:
 
     async def replace(
         self, spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
-    ) -> tuple[SlurmMachine, ...]:
+    ) -> tuple[Machine, ...]:
         """Another job in place of one that was preempted, has failed or is about to end: see `Replaces`."""
         from skyward_nb.providers.slurm.job_machines import replaced
 
