@@ -46,8 +46,8 @@ from skyward_nb.show.display import RunDisplay
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
-from skyward_nb.words.kubernetes_access import is_container_image
 from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.provider_access import is_container_image
 from skyward_nb.words.spec import PoolSpec
 from skyward_nb.words.units import near_words
 

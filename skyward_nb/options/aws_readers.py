@@ -6,9 +6,9 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
-from skyward_nb.words.aws_access import LEAST_WARM, MOST_WARM, SSM
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.hosts import parse_host
+from skyward_nb.words.provider_access import LEAST_WARM, MOST_WARM, SSM
 from skyward_nb.words.units import read_duration
 from skyward_nb.words.volume import Volume, apart, read_volume
 

@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.kubernetes_access import KubernetesAccess, is_container_image
 from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.provider_access import KubernetesAccess, is_container_image
 from skyward_nb.words.spec import PoolSpec
 
 OF_KUBERNETES = ("context", "namespace", "queue", "service_account", "image")

@@ -12,9 +12,8 @@ from typing import Any
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS, parse_frameworks
 from skyward_nb.words.hosts import TRUST, parse_host
-from skyward_nb.words.kubernetes_access import is_container_image
 from skyward_nb.words.masking import masked_text
-from skyward_nb.words.slurm_access import CURRENT
+from skyward_nb.words.provider_access import CURRENT, is_container_image
 from skyward_nb.words.spec import Simulate
 from skyward_nb.words.units import near_words, read_size
 from skyward_nb.workdir.patterns import read_pattern

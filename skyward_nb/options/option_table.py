@@ -14,7 +14,6 @@ from skyward_nb.options import option_readers as readers
 from skyward_nb.options.host_access import certificates
 from skyward_nb.options.synonyms import OPTION_HINTS
 from skyward_nb.words.accelerators import parse_accelerator
-from skyward_nb.words.aws_access import IMAGE_ID, IMAGE_NAME
 from skyward_nb.words.catalogue import KINDS
 from skyward_nb.words.checkpoints import read_place
 from skyward_nb.words.frameworks import AUTO, WORDS
@@ -23,6 +22,7 @@ from skyward_nb.words.image import read_python_or_path
 from skyward_nb.words.mesh import parse_mesh
 from skyward_nb.words.mig import MODELS, parse_mig
 from skyward_nb.words.offers import parse_need
+from skyward_nb.words.provider_access import IMAGE_ID, IMAGE_NAME
 from skyward_nb.words.units import near_words, read_duration, read_size
 
 Scope = Literal["pool", "cell", "verb"]

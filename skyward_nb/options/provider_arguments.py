@@ -12,13 +12,16 @@ import msgspec
 from skyward_nb.options import aws_readers, option_readers
 from skyward_nb.options.argument_texts import as_text, of_text
 from skyward_nb.options.host_access import OF_ACCESS
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.pool_options import PoolOptions
-from skyward_nb.words.ray_access import AUTO_ADDRESS, RayAccess
-from skyward_nb.words.skypilot_access import SkyPilotAccess
-from skyward_nb.words.slurm_access import SlurmAccess
+from skyward_nb.words.provider_access import (
+    AUTO_ADDRESS,
+    AWSAccess,
+    KubernetesAccess,
+    RayAccess,
+    SkyPilotAccess,
+    SlurmAccess,
+)
 
 
 class Local(msgspec.Struct, frozen=True):

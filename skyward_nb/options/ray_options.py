@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
-from skyward_nb.words.ray_access import RayAccess
+from skyward_nb.words.provider_access import RayAccess
 from skyward_nb.words.spec import PoolSpec
 
 OF_RAY = ("address", "resources", "waits")

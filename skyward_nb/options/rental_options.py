@@ -15,9 +15,9 @@ from skyward_nb.options.ray_options import ray_options
 from skyward_nb.options.skypilot_options import ALSO_OF_SKYPILOT, skypilot_options
 from skyward_nb.options.slurm_options import ALSO_OF_AWS, OF_NODES, slurm_options
 from skyward_nb.words.accelerators import Accelerator, other_ways
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 OF_AWS = (

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
-from skyward_nb.words.skypilot_access import SkyPilotAccess
+from skyward_nb.words.provider_access import SkyPilotAccess
 from skyward_nb.words.spec import PoolSpec
 
 OF_SKYPILOT = ("infra",)

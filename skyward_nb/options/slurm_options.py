@@ -13,7 +13,7 @@ from skyward_nb.words.accelerators import Accelerator, counted
 from skyward_nb.words.catalogue import canonical, kind_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
-from skyward_nb.words.slurm_access import CURRENT, SlurmAccess
+from skyward_nb.words.provider_access import CURRENT, SlurmAccess
 from skyward_nb.words.spec import PoolSpec
 
 OF_SLURM = {

@@ -22,6 +22,7 @@ from typing import IO
 
 import platformdirs
 
+from skyward_nb.bootstrap import instance_store
 from skyward_nb.providers.orphans import (
     Swept,
     end_processes,
@@ -31,7 +32,6 @@ from skyward_nb.providers.orphans import (
     size_of,
 )
 from skyward_nb.system import processes, slices_note
-from skyward_nb.words import scratch
 from skyward_nb.words.errors import RuntimeFolderError
 
 _SOCKET_LIMIT = 100
@@ -111,8 +111,8 @@ def spill_root() -> Path:
 def _own_disk() -> Path | None:
     """The folder of a rented machine's own disk, where it has one for this user."""
     with contextlib.suppress(OSError):
-        if scratch.FOLDER.stat().st_uid == os.getuid() and scratch.FOLDER.is_mount():
-            return scratch.FOLDER
+        if instance_store.FOLDER.stat().st_uid == os.getuid() and instance_store.FOLDER.is_mount():
+            return instance_store.FOLDER
     return None
 
 

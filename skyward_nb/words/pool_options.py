@@ -10,17 +10,20 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from skyward_nb.words.accelerators import Accelerator
-from skyward_nb.words.aws_access import AWSAccess, OnPreempt
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO
 from skyward_nb.words.image import Image
-from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes
 from skyward_nb.words.offers import Need, Spot
-from skyward_nb.words.ray_access import RayAccess
-from skyward_nb.words.skypilot_access import SkyPilotAccess
-from skyward_nb.words.slurm_access import SlurmAccess
+from skyward_nb.words.provider_access import (
+    AWSAccess,
+    KubernetesAccess,
+    OnPreempt,
+    RayAccess,
+    SkyPilotAccess,
+    SlurmAccess,
+)
 from skyward_nb.words.spec import Simulate
 from skyward_nb.words.volume import Volume
 

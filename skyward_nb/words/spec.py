@@ -7,18 +7,21 @@ from typing import Literal
 import msgspec
 
 from skyward_nb.words.accelerators import Accelerator
-from skyward_nb.words.aws_access import AWSAccess, OnPreempt
 from skyward_nb.words.hosts import SSHAccess
 from skyward_nb.words.image import Image
-from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.masking import masked_repr
 from skyward_nb.words.mesh import Axes, spell_mesh
 from skyward_nb.words.mig import slices_per_gpu
 from skyward_nb.words.offers import Need, Spot
+from skyward_nb.words.provider_access import (
+    AWSAccess,
+    KubernetesAccess,
+    OnPreempt,
+    RayAccess,
+    SkyPilotAccess,
+    SlurmAccess,
+)
 from skyward_nb.words.rank_limits import RankLimits
-from skyward_nb.words.ray_access import RayAccess
-from skyward_nb.words.skypilot_access import SkyPilotAccess
-from skyward_nb.words.slurm_access import SlurmAccess
 from skyward_nb.words.volume import Volume
 
 Simulate = Literal["", "yes", "cuda"]

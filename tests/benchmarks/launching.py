@@ -12,8 +12,8 @@ def main(nodes: int) -> None:
     from skyward_nb.pool.pool import Pool
     from skyward_nb.protocol.events import Event, Step
     from skyward_nb.providers.provider_table import PROVIDERS
-    from skyward_nb.words.aws_access import AWSAccess
     from skyward_nb.words.image import Image
+    from skyward_nb.words.provider_access import AWSAccess
     from skyward_nb.words.spec import PoolSpec
 
     told: dict[str, float] = {}

@@ -17,7 +17,7 @@ from contenders import OURS
 from ray_pools.raylets import PYTHON, Raylets, lacks, raylets
 
 from skyward_nb.words.image import Image
-from skyward_nb.words.ray_access import RayAccess
+from skyward_nb.words.provider_access import RayAccess
 from skyward_nb.words.spec import PoolSpec
 
 SIZE = 256 << 20

@@ -9,8 +9,8 @@ from pools import start
 
 from skyward_nb.providers.aws import image_records, rental_records, sweep
 from skyward_nb.reports import baked_images
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.image import Image
+from skyward_nb.words.provider_access import AWSAccess
 
 
 def emptied(cloud):

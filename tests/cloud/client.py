@@ -27,9 +27,9 @@ from skyward_nb.bootstrap.package import Package
 from skyward_nb.providers.aws import boot, provisioning, quoting  # noqa: F401 - the same
 from skyward_nb.providers.aws import sweep as sweeping
 from skyward_nb.reports import baked_images
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError, SkyError
 from skyward_nb.words.image import Image
+from skyward_nb.words.provider_access import AWSAccess
 
 retries.at_once()
 _MOST = 170

@@ -8,9 +8,9 @@ import sys
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.aws import sweep
 from skyward_nb.providers.provider_table import PROVIDERS
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.image import Image
 from skyward_nb.words.offers import InstanceType, Offer, Price, Quote
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 KIND = InstanceType(name="c6i.large", arch="x86_64", cpus=2, memory=4)

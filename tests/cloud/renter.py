@@ -13,8 +13,8 @@ from skyward_nb.providers.aws import client, rental_records, termination
 from skyward_nb.providers.aws.launch import Launch
 from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.ssh.private_keys import new_pair
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import InstanceType, Offer, Price
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 CPU = InstanceType(name="c6i.large", arch="x86_64", cpus=2, memory=4)

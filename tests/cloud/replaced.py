@@ -11,9 +11,9 @@ from waiting import until
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import registry
 from skyward_nb.providers.aws import quoting, rental_records
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.image import Image
 from skyward_nb.words.offers import InstanceType, Offer, Price, Quote
+from skyward_nb.words.provider_access import AWSAccess
 
 KIND = InstanceType(name="c6i.large", arch="x86_64", cpus=2, memory=4)
 ZONES = ("us-east-1a", "us-east-1b")

@@ -14,9 +14,9 @@ from cloud.sky import Cloud
 
 from skyward_nb.providers.aws import boot, client, launch, network, rental_records
 from skyward_nb.providers.far.login_errors import Unreachable
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
 from skyward_nb.words.offers import InstanceType
+from skyward_nb.words.provider_access import AWSAccess
 
 boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
 

@@ -15,8 +15,8 @@ from skyward_nb.providers.aws.images import MachineImage
 from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.network import PoolSubnets
 from skyward_nb.providers.aws.user_data import LEASE
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
+from skyward_nb.words.provider_access import AWSAccess
 
 
 def the(values):

@@ -12,8 +12,8 @@ from tiers import few
 from waiting import until
 
 from skyward_nb.providers.aws import boot, launch, provisioning, rental_records
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, HostError, StartError
+from skyward_nb.words.provider_access import AWSAccess
 
 pytestmark = pytest.mark.timeout(300)
 

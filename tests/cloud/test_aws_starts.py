@@ -26,9 +26,9 @@ from skyward_nb.providers.aws.launch_request import LaunchRequest
 from skyward_nb.providers.aws.rental_records import Warmth
 from skyward_nb.providers.aws.tags import spell_time
 from skyward_nb.words.accelerators import Accelerator
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError, StartError
 from skyward_nb.words.offers import Need
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.volume import Volume
 
 # ── started ─────────────────────────────────────────────────────────────────────────────

@@ -20,9 +20,9 @@ from skyward_nb.cli import main
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Step
 from skyward_nb.providers.provider_table import PROVIDERS
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import HostNotReady
 from skyward_nb.words.image import Image
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 pytestmark = pytest.mark.timeout(120)

@@ -10,8 +10,8 @@ from cloud.renter import CPU, GPU, launches, offer
 
 from skyward_nb.providers.aws import launch, termination
 from skyward_nb.providers.aws.elastic_addresses import release_spare
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, LaunchError
+from skyward_nb.words.provider_access import AWSAccess
 
 
 def swept():

@@ -9,8 +9,8 @@ from cloud.renter import offer
 
 from skyward_nb.protocol.events import CostChanged, Remark, Step
 from skyward_nb.providers.aws import boot, provisioning, rental_records, silence
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import HostError, LaunchError
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 pytestmark = pytest.mark.timeout(200)

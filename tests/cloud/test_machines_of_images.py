@@ -10,9 +10,9 @@ from cloud.renter import CPU, GPU, launches, offer
 
 from skyward_nb.providers.aws import image_records, tags
 from skyward_nb.reports import baked_images
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import LaunchError, OptionError
 from skyward_nb.words.offers import InstanceType
+from skyward_nb.words.provider_access import AWSAccess
 
 ARM = InstanceType(name="c7g.large", arch="arm64", cpus=2, memory=4)
 

@@ -13,8 +13,8 @@ from leaks import leaves_nothing
 from pools import start, values
 
 from skyward_nb.providers.aws import rental_records
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.image import Image
+from skyward_nb.words.provider_access import AWSAccess
 
 pytestmark = pytest.mark.timeout(300)
 TOKEN = "IQoJb3JpZ2luX2VjEXAMPLETOKEN"

@@ -16,8 +16,8 @@ from pools import start, values
 from waiting import until
 
 from skyward_nb.providers.aws import rental_records, sweep
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.image import Image
+from skyward_nb.words.provider_access import AWSAccess
 
 pytestmark = pytest.mark.timeout(90)
 

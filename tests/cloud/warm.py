@@ -14,7 +14,7 @@ from skyward_nb.providers.aws import (
     waking,
 )
 from skyward_nb.providers.aws.rental_records import Warmth
-from skyward_nb.words.aws_access import AWSAccess
+from skyward_nb.words.provider_access import AWSAccess
 
 WARM = AWSAccess(region="us-east-1", warm=7200)
 ACCOUNT = "123456789012"

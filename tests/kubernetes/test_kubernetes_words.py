@@ -44,7 +44,7 @@ from skyward_nb.providers.kubernetes.pod_words import (
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.words.catalogue import kind_of
 from skyward_nb.words.errors import OptionError, PoolError
-from skyward_nb.words.kubernetes_access import KubernetesAccess
+from skyward_nb.words.provider_access import KubernetesAccess
 
 
 def made(line="provider=kubernetes", server=None):

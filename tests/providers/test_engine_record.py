@@ -11,9 +11,7 @@ from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.ray.group_records import GroupRecord
 from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
 from skyward_nb.providers.slurm.job_records import JobRecord
-from skyward_nb.words.ray_access import RayAccess
-from skyward_nb.words.skypilot_access import SkyPilotAccess
-from skyward_nb.words.slurm_access import SlurmAccess
+from skyward_nb.words.provider_access import RayAccess, SkyPilotAccess, SlurmAccess
 
 KINDS = [
     (PodRecord, {}),

@@ -28,9 +28,7 @@ from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.controller import SlurmSilent
 from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.words.errors import OptionError, StartError
-from skyward_nb.words.ray_access import RayAccess
-from skyward_nb.words.skypilot_access import SkyPilotAccess
-from skyward_nb.words.slurm_access import SlurmAccess
+from skyward_nb.words.provider_access import RayAccess, SkyPilotAccess, SlurmAccess
 from skyward_nb.words.spec import PoolSpec
 
 LOST = "its answer was lost"

@@ -12,7 +12,7 @@ from waiting import until
 from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.words.image import Image
-from skyward_nb.words.ray_access import RayAccess
+from skyward_nb.words.provider_access import RayAccess
 from skyward_nb.words.spec import PoolSpec
 
 

@@ -24,7 +24,7 @@ from skyward_nb.providers.ray.messages import (
 )
 from skyward_nb.providers.ray.ray_errors import spell_failure
 from skyward_nb.words.errors import OptionError, PoolError
-from skyward_nb.words.ray_access import RayAccess
+from skyward_nb.words.provider_access import RayAccess
 from skyward_nb.words.spec import PoolSpec
 
 

@@ -11,7 +11,7 @@ from skyward_nb.pool.pool import Pool
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.words.image import Image
-from skyward_nb.words.skypilot_access import SkyPilotAccess
+from skyward_nb.words.provider_access import SkyPilotAccess
 from skyward_nb.words.spec import PoolSpec
 
 

@@ -21,7 +21,7 @@ from skyward_nb.providers.skypilot.sky_cluster import RentedCluster
 from skyward_nb.providers.ssh.host_keys import pin_file
 from skyward_nb.reports.cost_approval import dry_lines, quote_for
 from skyward_nb.words.errors import AccountError, NothingFits, PoolError, StartError
-from skyward_nb.words.skypilot_access import SkyPilotAccess
+from skyward_nb.words.provider_access import SkyPilotAccess
 
 
 def phases(events):

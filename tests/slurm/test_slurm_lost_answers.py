@@ -16,7 +16,7 @@ from skyward_nb.providers.slurm.job_machines import replaced
 from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.slurm_machine import SlurmMachine, line_to
 from skyward_nb.words.errors import NodesRefused
-from skyward_nb.words.slurm_access import SlurmAccess
+from skyward_nb.words.provider_access import SlurmAccess
 from skyward_nb.words.spec import PoolSpec
 
 SPEC = PoolSpec(name="p", provider="slurm", nodes=2, slurm=SlurmAccess())

@@ -36,7 +36,7 @@ from skyward_nb.providers.slurm.job_states import (
 from skyward_nb.providers.slurm.login_node import over_login, through_login
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.words.errors import OptionError, PoolError
-from skyward_nb.words.slurm_access import SlurmAccess
+from skyward_nb.words.provider_access import SlurmAccess
 
 
 def job(state="PENDING", reason="None", **fields):

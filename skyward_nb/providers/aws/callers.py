@@ -14,8 +14,8 @@ from http.client import HTTPException
 
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.client import on_thread
-from skyward_nb.words.aws_access import SSM
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.provider_access import SSM
 from skyward_nb.words.spec import PoolSpec
 
 _ASK = "https://checkip.amazonaws.com"

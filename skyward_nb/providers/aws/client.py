@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from skyward_nb.providers.aws.api_errors import AWSError, is_refusal
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import MissingDependency
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.units import near_words
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from skyward_nb.providers.aws import baking, image_records, rental_records, tags
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.rental_records import UsedRegion
-from skyward_nb.words.aws_access import is_image_id
 from skyward_nb.words.offers import InstanceType
+from skyward_nb.words.provider_access import is_image_id
 
 NONE_HERE = "NoBakedImage"
 NOT_READY = "BakedImageNotReady"

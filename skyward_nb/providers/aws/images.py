@@ -8,8 +8,8 @@ from skyward_nb.providers.aws import tags
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.image_lookup import check_driver, described
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import InstanceType
+from skyward_nb.words.provider_access import AWSAccess
 
 # https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html; the open driver is for GPUs
 # from Turing on.

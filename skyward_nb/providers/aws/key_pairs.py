@@ -12,8 +12,8 @@ from pathlib import Path
 from skyward_nb.providers.aws.rental_records import RentalRecord, RunningInstance
 from skyward_nb.providers.ssh.private_keys import KeyPair, read_pair
 from skyward_nb.providers.state_files import write
-from skyward_nb.words.aws_access import SSM
 from skyward_nb.words.hosts import Host, SSHAccess
+from skyward_nb.words.provider_access import SSM
 
 _KEY = "key"
 _KNOWN = "known_hosts"

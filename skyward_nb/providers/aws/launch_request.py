@@ -23,7 +23,7 @@ from skyward_nb.providers.aws.rental_records import RentalFolder, RunningInstanc
 from skyward_nb.providers.aws.tags import tagged
 from skyward_nb.providers.aws.user_data import BOOT, lease_for, script_for
 from skyward_nb.providers.ssh.private_keys import KeyPair
-from skyward_nb.words.aws_access import AWSAccess
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 _METADATA = {"HttpEndpoint": "enabled", "HttpTokens": "required", "HttpPutResponseHopLimit": 1}

@@ -15,8 +15,8 @@ from skyward_nb.providers.aws.api_errors import AWSError, family_of
 from skyward_nb.providers.aws.client import AWSClient
 from skyward_nb.providers.aws.rental_records import CreatedResource, RentalFolder
 from skyward_nb.providers.aws.tags import tagged
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import InstanceType
+from skyward_nb.words.provider_access import AWSAccess
 
 _SSH = 22
 _NO_PLACEMENT = {"t2", "t3", "t3a", "t4g", "mac1", "mac2"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import InstanceType
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 _ADDRESSES = 5

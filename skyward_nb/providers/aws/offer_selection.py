@@ -14,10 +14,10 @@ import msgspec
 
 from skyward_nb.providers.aws.mig_types import cut_alike, cut_remarks
 from skyward_nb.words.accelerators import Accelerator, other_ways
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.catalogue import kind_of
 from skyward_nb.words.errors import NothingFits
 from skyward_nb.words.offers import Arch, InstanceType, Need, Offer, Price, spell_dollars
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 LEAST = {"cpus": Need(2, more=True), "memory": Need(4, more=True)}

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from skyward_nb.providers.aws.api_errors import AWSError, Quota, quota_of, spell_quota
 from skyward_nb.providers.aws.client import AWSClient
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import Offer, Quote
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 _MOST_NAMED = 3

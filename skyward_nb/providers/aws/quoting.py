@@ -21,9 +21,9 @@ from skyward_nb.providers.aws.price_table import (
     shipped_types,
     usual_prices,
 )
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import AccountError, NothingFits
 from skyward_nb.words.offers import Arch, InstanceType, Quote
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 _HOLDS = 900.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from skyward_nb.providers.aws.offer_walk import is_large
 from skyward_nb.providers.aws.rental_records import RentalRecord, RunningInstance
-from skyward_nb.words.aws_access import SSM
+from skyward_nb.words.provider_access import SSM
 
 TOLD_AFTER = 60.0
 """Seconds without any answer after which it is told why that may be."""

@@ -26,8 +26,8 @@ from skyward_nb.providers.aws.rental_records import (
 from skyward_nb.providers.aws.tags import spell_time
 from skyward_nb.providers.aws.user_data import LEASE, STATE
 from skyward_nb.providers.far.line_protocol import Line
-from skyward_nb.words.aws_access import LEAST_WARM
 from skyward_nb.words.offers import Bill, spell_dollars
+from skyward_nb.words.provider_access import LEAST_WARM
 
 WAKING = 900.0
 """Seconds from a later boot to the first renewal of the lease."""

@@ -35,9 +35,9 @@ from skyward_nb.providers.aws.user_data import BOOT, LEAST, lease_for
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.providers.ssh.ssh_line import HostLine
-from skyward_nb.words.aws_access import LEAST_WARM, AWSAccess
 from skyward_nb.words.errors import LaunchError, StartError
 from skyward_nb.words.offers import Bill, Offer, spell_dollars
+from skyward_nb.words.provider_access import LEAST_WARM, AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 _MARGIN = LEAST_WARM / 2

@@ -15,8 +15,8 @@ from skyward_nb.providers.far.keeper import KEEPER, PATIENCE
 from skyward_nb.providers.kubernetes.gpu_labels import TOLERATIONS, terms
 from skyward_nb.words.decoding import from_json
 from skyward_nb.words.errors import OptionError
-from skyward_nb.words.kubernetes_access import KubernetesAccess
 from skyward_nb.words.offers import Need
+from skyward_nb.words.provider_access import KubernetesAccess
 from skyward_nb.words.spec import PoolSpec
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]

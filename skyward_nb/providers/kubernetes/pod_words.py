@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from skyward_nb.providers.kubernetes.pod_states import JobView, NodeRoom, PodEvent, PodState
-from skyward_nb.words.kubernetes_access import KubernetesAccess
+from skyward_nb.words.provider_access import KubernetesAccess
 from skyward_nb.words.spec import PoolSpec
 
 # ── why it waits ────────────────────────────────────────────────────────────────────────

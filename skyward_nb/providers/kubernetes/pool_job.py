@@ -34,7 +34,7 @@ from skyward_nb.providers.kubernetes.pod_words import (
 )
 from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.words.errors import NodesRefused, StartError
-from skyward_nb.words.kubernetes_access import KubernetesAccess
+from skyward_nb.words.provider_access import KubernetesAccess
 from skyward_nb.words.spec import PoolSpec
 
 _FIRST_LOOK = 0.3

@@ -16,7 +16,7 @@ from skyward_nb.providers.kubernetes.pool_job import PoolJob
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.provider_protocol import AgentGone, Tell
 from skyward_nb.words.errors import HostError, HostNotReady, StartError
-from skyward_nb.words.kubernetes_access import KubernetesAccess
+from skyward_nb.words.provider_access import KubernetesAccess
 from skyward_nb.words.spec import PoolSpec
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from skyward_nb.providers.far.engine_record import EngineRecord
-from skyward_nb.words.ray_access import RayAccess
+from skyward_nb.words.provider_access import RayAccess
 
 
 class GroupRecord(EngineRecord, frozen=True, kw_only=True):

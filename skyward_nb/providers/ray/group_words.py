@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from skyward_nb.providers.far.keeper import KEEPER, PATIENCE
 from skyward_nb.providers.ray.messages import ClusterNode, GroupState, StartedActor
-from skyward_nb.words.ray_access import RayAccess
+from skyward_nb.words.provider_access import RayAccess
 from skyward_nb.words.spec import PoolSpec
 
 CREATED = "CREATED"

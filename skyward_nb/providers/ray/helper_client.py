@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from skyward_nb.providers.ray.messages import HelperFailed, HelperReady, Request
 from skyward_nb.providers.ray.ray_errors import RaySilent, spell_failure
 from skyward_nb.words.decoding import from_json
-from skyward_nb.words.ray_access import RayAccess
+from skyward_nb.words.provider_access import RayAccess
 
 T = TypeVar("T")
 PYTHON_VARIABLE = "SKYWARD_RAY_PYTHON"

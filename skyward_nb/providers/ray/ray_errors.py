@@ -6,7 +6,7 @@ import re
 
 from skyward_nb.providers.far.take_down import EngineFault
 from skyward_nb.providers.ray.messages import HelperFailed
-from skyward_nb.words.ray_access import AUTO_ADDRESS, RayAccess
+from skyward_nb.words.provider_access import AUTO_ADDRESS, RayAccess
 
 
 class RaySilent(EngineFault):

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from skyward_nb.providers.far.engine_record import EngineRecord
 from skyward_nb.providers.skypilot.cluster_request import cluster_name, host_names, task
-from skyward_nb.words.skypilot_access import SkyPilotAccess
+from skyward_nb.words.provider_access import SkyPilotAccess
 
 _THEIR_CONFIG = "~/.sky/generated/ssh"
 

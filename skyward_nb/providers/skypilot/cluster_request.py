@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from skyward_nb.providers.far.keeper import KEEPER, PATIENCE
-from skyward_nb.words.skypilot_access import SkyPilotAccess
+from skyward_nb.words.provider_access import SkyPilotAccess
 from skyward_nb.words.spec import PoolSpec
 
 AUTOSTOP = 1

@@ -10,7 +10,7 @@ from skyward_nb.providers.skypilot.cluster_request import asked, plan_arguments,
 from skyward_nb.providers.skypilot.sky_program import SkyProgram, SkySilent
 from skyward_nb.words.errors import AccountError, NothingFits
 from skyward_nb.words.offers import InstanceType, Offer, Price, Quote, spell_dollars
-from skyward_nb.words.skypilot_access import SkyPilotAccess
+from skyward_nb.words.provider_access import SkyPilotAccess
 from skyward_nb.words.spec import PoolSpec
 
 _PLAN_LIMIT = 300.0

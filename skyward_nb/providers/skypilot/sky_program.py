@@ -21,7 +21,7 @@ from skyward_nb.providers.skypilot.cli_answers import (
     plain,
     request_id,
 )
-from skyward_nb.words.skypilot_access import SkyPilotAccess
+from skyward_nb.words.provider_access import SkyPilotAccess
 
 _STATUS_LIMIT = 300.0
 _DOWN_LIMIT = 900.0

@@ -39,7 +39,7 @@ from skyward_nb.providers.slurm.job_states import (
     why_never,
 )
 from skyward_nb.words.errors import NodesRefused, StartError
-from skyward_nb.words.slurm_access import CURRENT, ContainerRuntime
+from skyward_nb.words.provider_access import CURRENT, ContainerRuntime
 from skyward_nb.words.spec import PoolSpec
 
 _FIRST_LOOK, _LONGER = 0.1, 1.3

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from skyward_nb.providers.far.keeper import KEEPER, PATIENCE
-from skyward_nb.words.slurm_access import ContainerRuntime, SlurmAccess
+from skyward_nb.words.provider_access import ContainerRuntime, SlurmAccess
 from skyward_nb.words.spec import PoolSpec
 
 _NOTICE, _LEAST = 120, 60

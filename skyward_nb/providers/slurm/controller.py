@@ -9,7 +9,7 @@ from skyward_nb.bootstrap.remote_shell import ScriptResult, Shell, ShellGone
 from skyward_nb.providers.far.take_down import EngineFault
 from skyward_nb.providers.slurm.batch_script import job_name
 from skyward_nb.providers.slurm.job_states import FORMAT, JobState, read_states
-from skyward_nb.words.slurm_access import ContainerRuntime
+from skyward_nb.words.provider_access import ContainerRuntime
 
 _LIMIT = 60.0
 _CLEAN = r"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from skyward_nb.providers.far.engine_record import EngineRecord
-from skyward_nb.words.slurm_access import ContainerRuntime, SlurmAccess
+from skyward_nb.words.provider_access import ContainerRuntime, SlurmAccess
 
 
 class JobRecord(EngineRecord, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from skyward_nb.providers.slurm.allocation import Allocation
 from skyward_nb.providers.slurm.controller import SlurmController, SlurmSilent, clean_environ
 from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.login_node import over_login
-from skyward_nb.words.slurm_access import SlurmAccess
+from skyward_nb.words.provider_access import SlurmAccess
 
 
 def controller_of(access: SlurmAccess) -> SlurmController:

@@ -6,8 +6,8 @@ import pytest
 
 from skyward_nb.providers.aws.api_errors import AWSError, NextStep, spell_fault, way_on
 from skyward_nb.providers.aws.images import image_for
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import InstanceType
+from skyward_nb.words.provider_access import AWSAccess
 
 KIND = InstanceType(name="c6i.large", arch="x86_64", cpus=2, memory=4)
 

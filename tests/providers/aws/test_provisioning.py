@@ -12,9 +12,9 @@ from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.offer_walk import ZoneAttempt
 from skyward_nb.providers.aws.user_data import BOOT
 from skyward_nb.providers.folders import far_root
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import LaunchError, NothingFits
 from skyward_nb.words.offers import InstanceType, Offer, Price
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 KIND = InstanceType(name="c6i.large", arch="x86_64", cpus=2, memory=4)

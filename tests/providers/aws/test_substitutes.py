@@ -6,8 +6,8 @@ import pytest
 
 from skyward_nb.providers.aws.rental_records import RunningInstance
 from skyward_nb.providers.aws.substitutes import bill_of, lasting, offers_alike, share_of
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.offers import Bill, InstanceType, Offer, Price
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")

@@ -17,8 +17,8 @@ from skyward_nb.providers.aws.rental_records import (
 )
 from skyward_nb.providers.aws.silence import most_for, spell_silence
 from skyward_nb.providers.aws.tags import tags_of
-from skyward_nb.words.aws_access import AWSAccess
 from skyward_nb.words.errors import OptionError
+from skyward_nb.words.provider_access import AWSAccess
 from skyward_nb.words.spec import PoolSpec
 
 
