@@ -203,32 +203,8 @@ def sweep(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     swept = clean_up(ends_stopped=asked.cell.now)
     if as_json:
         from skyward_nb.cli.documents import Sweep, show
-        from skyward_nb.providers.kubernetes.pod_records import PodRecord
-        from skyward_nb.providers.ray.group_records import GroupRecord
-        from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
-        from skyward_nb.providers.slurm.job_records import JobRecord
 
-        here, rented, found = swept.here, swept.rented, swept.reports.values()
-        show(
-            Sweep(
-                here.folders,
-                here.values,
-                here.processes,
-                machines=tuple(rented.machines) if rented is not None else (),
-                groups=tuple(rented.others) if rented is not None else (),
-                addresses=tuple(rented.addresses) if rented is not None else (),
-                records=tuple(rented.records) if rented is not None else (),
-                stopped=tuple(rented.stopped) if rented is not None else (),
-                images=tuple(rented.images) if rented is not None else (),
-                baked=tuple(rented.baked) if rented is not None else (),
-                jobs=tuple(swept.of(JobRecord).ended),
-                pods=tuple(swept.of(PodRecord).ended),
-                placement_groups=tuple(swept.of(GroupRecord).ended),
-                clusters=tuple(swept.of(ClusterRecord).ended),
-                left=tuple(text for each in found for text in each.left),
-                others=tuple(text for each in found for text in each.foreign),
-            )
-        )
+        show(Sweep.of(swept))
     else:
         print(at_terminal(str(swept)))
     for said in unanswered(others(())):

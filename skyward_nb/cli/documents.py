@@ -6,6 +6,11 @@ import msgspec
 
 from skyward_nb.cli.rehearsal_acts import ActEnd
 from skyward_nb.logs.log_reader import LogLine
+from skyward_nb.providers.kubernetes.pod_records import PodRecord
+from skyward_nb.providers.ray.group_records import GroupRecord
+from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
+from skyward_nb.providers.slurm.job_records import JobRecord
+from skyward_nb.reports.cleanup import CleanupReport
 from skyward_nb.reports.hang_check import RunStanding
 from skyward_nb.reports.run_logs import LogRow
 from skyward_nb.reports.status import PoolRow
@@ -78,8 +83,10 @@ class Down(msgspec.Struct, frozen=True):
 class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was left of pools that are gone, and is gone, too, now: `values` in bytes.
 
-    Of what was rented: `machines`, `groups` and Elastic IP `addresses` that were ended, and `records` of pools that are gone, in Slurm's queue `jobs`, on Kubernetes Jobs of
-    `pods`, `placement_groups` of Ray, and `clusters` of SkyPilot; machines that wait `stopped` for a later pool; `images` that were half made, and `baked` ones, which stay; what is `left` although it should not be, and why, and machines and jobs of `others`.
+    Of what was rented: `machines`, `groups` and Elastic IP `addresses` that were ended, and `records` of pools that are
+    gone; `jobs` in Slurm's queue, Jobs of `pods` on Kubernetes, `placement_groups` of Ray, and `clusters` of SkyPilot.
+    Machines wait `stopped` for a later pool; `images` were half made, and `baked` ones stay. What is `left` although it
+    should not be has its reason; `others` are machines and jobs of other owners.
     """
 
     folders: int
@@ -98,6 +105,32 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     clusters: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, swept: CleanupReport) -> Sweep:
+        """The document of a report."""
+        from skyward_nb.providers.aws.sweep import SweepReport
+
+        here, found = swept.here, swept.reports.values()
+        rented = swept.rented if swept.rented is not None else SweepReport()
+        return cls(
+            here.folders,
+            here.values,
+            here.processes,
+            machines=tuple(rented.machines),
+            groups=tuple(rented.others),
+            addresses=tuple(rented.addresses),
+            records=tuple(rented.records),
+            stopped=tuple(rented.stopped),
+            images=tuple(rented.images),
+            baked=tuple(rented.baked),
+            jobs=tuple(swept.of(JobRecord).ended),
+            pods=tuple(swept.of(PodRecord).ended),
+            placement_groups=tuple(swept.of(GroupRecord).ended),
+            clusters=tuple(swept.of(ClusterRecord).ended),
+            left=tuple(text for each in found for text in each.left),
+            others=tuple(text for each in found for text in each.foreign),
+        )
 
 
 class Baked(msgspec.Struct, frozen=True):
