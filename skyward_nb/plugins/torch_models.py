@@ -9,9 +9,11 @@ gradients did not all come: a rank without such a step is the one that the other
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,6 +36,25 @@ stepped: weakref.WeakSet[Any] = weakref.WeakSet()
 def remember(ddp: Any) -> None:
     """A `DistributedDataParallel` was made."""
     _made[ddp] = max(_made.values(), default=0) + 1
+
+
+@contextmanager
+def remembered() -> Generator[None]:
+    """Within this context, each `DistributedDataParallel` that is made is remembered."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    make: Callable[..., None] = DistributedDataParallel.__init__
+
+    @functools.wraps(make)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - what it is
+        make(self, *args, **kwargs)
+        remember(self)
+
+    DistributedDataParallel.__init__ = __init__
+    try:
+        yield
+    finally:
+        DistributedDataParallel.__init__ = make
 
 
 class ModelsStanding(msgspec.Struct, frozen=True):

@@ -27,7 +27,6 @@ from skyward_nb.plugins.plugin_base import (
     nccl_kept_to,
     own_interface,
 )
-from skyward_nb.plugins.torch_ddp import models_remembered
 from skyward_nb.plugins.torch_forming import Forming
 from skyward_nb.plugins.torch_kept import KeptGroups
 from skyward_nb.plugins.torch_rescue import rescue
@@ -102,7 +101,7 @@ class TorchPlugin(PlainPlugin):
             forming = Forming(info, store, backend, limit)
             with (
                 forming.heeded(),
-                models_remembered(),
+                torch_models.remembered(),
                 steps_counted(info, stores),
                 ExitStack() as simulation,
             ):
