@@ -9,26 +9,13 @@ import threading
 
 import pytest
 from cloud.notebooks import rented
+from ddp_cell import DDP
 from kernels import ready
 from later import needs
 
 pytestmark = pytest.mark.timeout(300)
 needs_torch = needs("torch")
 
-_DDP = """
-import torch, torch.distributed as dist
-torch.manual_seed(int(os.environ['RANK']))
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(3):
-    optimizer.zero_grad()
-    model(torch.randn(16, 8)).square().mean().backward()
-    optimizer.step()
-total = torch.ones(1) * (dist.get_rank() + 1)
-dist.all_reduce(total)
-weights = round(sum(float(each.sum()) for each in model.parameters()), 5)
-[socket.gethostname(), total.item(), weights, os.environ["MASTER_ADDR"]]
-"""
 _CHANGES = ("Create", "Run", "Authorize", "Import", "Request")
 
 
@@ -67,7 +54,9 @@ def answered(book, word):
 def test_torch_trains_on_machines_that_did_not_exist_and_do_not_any_more(cloud, running):
     with rented(cloud, shared=running) as book:
         book.options += " framework=torch"
-        found = book.values(_DDP, timeout=150)
+        found = book.values(
+            f'{DDP}[socket.gethostname(), total, weights, os.environ["MASTER_ADDR"]]', timeout=150
+        )
         machines = cloud.machines
         assert {each[0] for each in found} == {each.name for each in machines}
         assert [each[1] for each in found] == [3.0, 3.0]

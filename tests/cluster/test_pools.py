@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from ddp_cell import DDP
 from later import needs
 
 pytestmark = pytest.mark.timeout(300)
@@ -125,20 +126,6 @@ def test_a_rank_that_dies_there_is_told_of_and_made_anew(book):
 
 # ── frameworks ──────────────────────────────────────────────────────────────────────────
 
-_DDP = """
-import torch, torch.distributed as dist
-torch.manual_seed(int(os.environ['RANK']))
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(3):
-    optimizer.zero_grad()
-    model(torch.randn(16, 8)).square().mean().backward()
-    optimizer.step()
-total = torch.ones(1) * (dist.get_rank() + 1)
-dist.all_reduce(total)
-[total.item(), round(sum(float(each.sum()) for each in model.parameters()), 5)]
-"""
-
 
 @needs_torch
 @pytest.mark.parametrize("count", [2, 4])
@@ -171,7 +158,7 @@ def test_torch_joins_no_hosts_that_others_log_in_to_unasked(hosts, notebook):
 def torch_trains(book):
     count = len(book.town)
     book.options += " framework=torch trust_local_users"
-    found = book.values(_DDP, timeout=90)
+    found = book.values(f"{DDP}[total, weights]", timeout=90)
     assert [each[0] for each in found] == [count * (count + 1) / 2] * count
     assert len({each[1] for each in found}) == 1
 

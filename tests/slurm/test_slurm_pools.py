@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from ddp_cell import DDP
 from later import needs
 from msgspec.structs import replace
 from pools import found, request, values
@@ -477,22 +478,7 @@ def test_the_quickstart_trains_with_ddp_on_two_nodes_of_two_ranks(slurm):
     """Each rank's gradients are those of all, over addresses that the nodes have found by trying."""
     pool = slurm(ranks_per_node=2, framework=("torch",))
     pool.start(lambda _: None)
-    body = """
-import os
-import torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-torch.manual_seed(int(os.environ["RANK"]))
-model = DDP(torch.nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(3):
-    optimizer.zero_grad()
-    model(torch.randn(16, 8)).square().mean().backward()
-    optimizer.step()
-total = torch.ones(1) * (dist.get_rank() + 1)
-dist.all_reduce(total)
-total.item(), round(sum(float(each.sum()) for each in model.parameters()), 5), os.environ["SLURMD_NODENAME"]
-"""
-    got = values(pool, body)
+    got = values(pool, f"{DDP}total, weights, os.environ['SLURMD_NODENAME']")
     assert [each[0] for each in got] == [10.0] * 4
     assert len({each[1] for each in got}) == 1
     assert [each[2] for each in got] == ["c1", "c1", "c2", "c2"]
