@@ -15,18 +15,17 @@ import asyncio
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.providers.aws import image_records, tags, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
-from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.client import Answer, Arguments, AWSClient
 from skyward_nb.providers.aws.image_contents import PUT_BACK, TAKE_OUT
 from skyward_nb.providers.aws.image_records import PREFIX, ImageEntry, ImageRecord
 from skyward_nb.providers.aws.rental_records import RentalRecord, as_far_as_it_can
 from skyward_nb.providers.far.line_protocol import Line
 
-_OWN: dict[str, Any] = {"Owners": ["self"], "IncludeDisabled": True}
+_OWN: Arguments = {"Owners": ["self"], "IncludeDisabled": True}
 """The account's own images, with those that nobody may start from now, which EC2 does not list otherwise."""
 _MAY = "DryRunOperation"
 """EC2's refusal to do what was only asked to be tried, and would be allowed."""
@@ -59,8 +58,8 @@ class NotRestored(Exception):
 class SeenImages:
     """Images, and snapshots, as EC2 describes them."""
 
-    images: list[dict[str, Any]]
-    snapshots: list[dict[str, Any]]
+    images: list[Answer]
+    snapshots: list[Answer]
 
 
 async def check(cloud: AWSClient, rental: RentalRecord, name: str) -> None:
@@ -213,22 +212,22 @@ async def _begun(cloud: AWSClient, record: ImageRecord, disks: int) -> None:
     raise NotBaked(f"EC2 has not begun to copy its disks within {sum(_LOOKS):.0f} s")
 
 
-def has_failed(image: dict[str, Any]) -> bool:
+def has_failed(image: Answer) -> bool:
     """Whether EC2 could not make an image."""
     return str(image.get("State")) in ("failed", "error", "invalid")
 
 
-def failure(image: dict[str, Any]) -> str:
+def failure(image: Answer) -> str:
     """Why EC2 could not make an image, in words."""
     return f"EC2 could not make it: {reason(image)}"
 
 
-def reason(image: dict[str, Any]) -> str:
+def reason(image: Answer) -> str:
     """The reason of an image's state, as far as EC2 says it."""
     return image.get("StateReason", {}).get("Message") or "nobody says why"
 
 
-async def named(cloud: AWSClient, name: str, region: str) -> list[dict[str, Any]]:
+async def named(cloud: AWSClient, name: str, region: str) -> list[Answer]:
     """The account's images of this name in a region, at most one; raises `AWSError`."""
     only = [{"Name": "name", "Values": [f"{PREFIX}{name}"]}]
     said = await cloud.ask("DescribeImages", region, **_OWN, Filters=only)
@@ -241,19 +240,19 @@ async def seen(cloud: AWSClient, region: str, tag: str = tags.MARK, value: str =
     return SeenImages(images, await _snapshots(cloud, region, tag, value))
 
 
-async def _images(cloud: AWSClient, region: str, tag: str, value: str) -> list[dict[str, Any]]:
+async def _images(cloud: AWSClient, region: str, tag: str, value: str) -> list[Answer]:
     only = _marked(tag, value)
     said = await cloud.ask_all("DescribeImages", region, **_OWN, Filters=only)
     return list(said["Images"])
 
 
-async def _snapshots(cloud: AWSClient, region: str, tag: str, value: str) -> list[dict[str, Any]]:
+async def _snapshots(cloud: AWSClient, region: str, tag: str, value: str) -> list[Answer]:
     only = _marked(tag, value)
     said = await cloud.ask_all("DescribeSnapshots", region, OwnerIds=["self"], Filters=only)
     return list(said["Snapshots"])
 
 
-def _marked(tag: str, value: str) -> list[dict[str, Any]]:
+def _marked(tag: str, value: str) -> list[Arguments]:
     only = [{"Name": "tag-key", "Values": [tags.MARK]}]
     return [{"Name": f"tag:{tag}", "Values": [tags.fitting(value)]}, *only] if value else only
 
@@ -296,8 +295,8 @@ async def forget_gone(cloud: AWSClient, entry: ImageEntry) -> str:
 async def _remove_rest(
     cloud: AWSClient,
     entry: ImageEntry,
-    images: list[dict[str, Any]],
-    copies: list[dict[str, Any]],
+    images: list[Answer],
+    copies: list[Answer],
 ) -> str:
     """Remove what is left of images that were removed: snapshots that no copy uses, then the record; what may be left, in words.
 
@@ -329,7 +328,7 @@ async def remove_seen(cloud: AWSClient, region: str, found: SeenImages) -> list[
     return await _delete_snapshots(cloud, region, found)
 
 
-async def _deregister(cloud: AWSClient, region: str, images: list[dict[str, Any]]) -> None:
+async def _deregister(cloud: AWSClient, region: str, images: list[Answer]) -> None:
     for image in images:
         try:
             await cloud.ask("DeregisterImage", region, ImageId=image["ImageId"])
@@ -362,15 +361,13 @@ async def _is_deleted(cloud: AWSClient, region: str, snapshot: str) -> bool:
     return True
 
 
-def snapshots_of(image: dict[str, Any]) -> list[str]:
+def snapshots_of(image: Answer) -> list[str]:
     """The ids of the snapshots that an image consists of."""
     disks = (each.get("Ebs", {}) for each in image.get("BlockDeviceMappings", ()))
     return [str(each["SnapshotId"]) for each in disks if each.get("SnapshotId")]
 
 
-def apart(
-    record: ImageRecord, images: list[dict[str, Any]]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def apart(record: ImageRecord, images: list[Answer]) -> tuple[list[Answer], list[Answer]]:
     """Of the images of a record's mark its own, and those that somebody has copied from it, under other names."""
     own = [
         each for each in images if each["ImageId"] == record.ami or each.get("Name") == record.title
@@ -378,7 +375,7 @@ def apart(
     return own, [each for each in images if each not in own]
 
 
-def unused(snapshots: list[dict[str, Any]], images: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def unused(snapshots: list[Answer], images: list[Answer]) -> list[Answer]:
     """The snapshots that none of these images consists of; none where EC2 does not say yet what one consists of."""
     used = [snapshots_of(each) for each in images]
     if not all(used):
@@ -386,6 +383,6 @@ def unused(snapshots: list[dict[str, Any]], images: list[dict[str, Any]]) -> lis
     return [each for each in snapshots if all(str(each["SnapshotId"]) not in one for one in used)]
 
 
-def _tagged(record: ImageRecord, *, has_driver: bool = False) -> list[dict[str, Any]]:
+def _tagged(record: ImageRecord, *, has_driver: bool = False) -> list[Arguments]:
     own = tags.of_image(record, has_driver=has_driver)
     return [{"ResourceType": kind, "Tags": own} for kind in ("image", "snapshot")]

@@ -20,6 +20,9 @@ from skyward_nb.words.units import near_words
 
 T = TypeVar("T")
 Answer = dict[str, Any]
+"""An answer of AWS, or a part of it: a machine, an image."""
+Arguments = dict[str, Any]
+"""What a call of AWS is given, or a part of it."""
 _CONNECT_LIMIT = 10.0
 _READ_LIMIT = 60.0
 _TRIES = 5

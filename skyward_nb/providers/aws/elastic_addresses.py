@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from skyward_nb.providers.aws.api_errors import AWSError
-from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.client import Answer, AWSClient
 from skyward_nb.providers.aws.rental_records import CreatedResource, RentalFolder
 from skyward_nb.providers.aws.tags import of_pool, tagged
 
@@ -31,7 +30,7 @@ class ElasticAddresses:
         self._left = list(ids)
         self._given: set[str] = set()
 
-    async def give(self, machines: Sequence[dict[str, Any]]) -> None:
+    async def give(self, machines: Sequence[Answer]) -> None:
         """Each of these running machines gets one, once, on its first card. Raises `AWSError`."""
         for each in machines:
             if each["InstanceId"] in self._given:
@@ -51,10 +50,10 @@ class ElasticAddresses:
         )
 
 
-def _first_card(machine: dict[str, Any]) -> str:
+def _first_card(machine: Answer) -> str:
     """The id of the interface on a machine's first network card."""
 
-    def place(card: dict[str, Any]) -> tuple[int, int]:
+    def place(card: Answer) -> tuple[int, int]:
         at = card.get("Attachment", {})
         return int(at.get("NetworkCardIndex", 0)), int(at.get("DeviceIndex", 0))
 
@@ -93,12 +92,12 @@ async def release_spare(cloud: AWSClient, entry: RentalFolder, ended: Collection
                         await _release(cloud, made.region, each)
 
 
-async def _found(cloud: AWSClient, region: str, pool_id: str) -> list[dict[str, Any]]:
+async def _found(cloud: AWSClient, region: str, pool_id: str) -> list[Answer]:
     said = await cloud.ask("DescribeAddresses", region, Filters=[of_pool(pool_id)])
     return list(said["Addresses"])
 
 
-async def _release(cloud: AWSClient, region: str, address: dict[str, Any]) -> bool:
+async def _release(cloud: AWSClient, region: str, address: Answer) -> bool:
     """Release one address, also one that a machine has whose end has begun; False while it is in use."""
     try:
         if association := address.get("AssociationId"):

@@ -16,10 +16,9 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Sequence
-from typing import Any
 
 from skyward_nb.providers.aws.api_errors import NO_TIMER, AWSError
-from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.client import Arguments, AWSClient
 from skyward_nb.providers.aws.rental_records import CreatedResource, RentalFolder, RentalRecord
 from skyward_nb.providers.aws.tags import spell_time
 
@@ -121,7 +120,7 @@ def _name(pool_id: str, number: int) -> str:
 
 def _words(
     record: RentalRecord, timer: CreatedResource, instances: Sequence[str], at: str
-) -> dict[str, Any]:
+) -> Arguments:
     partition = next(
         (own for start, own in _PARTITIONS.items() if timer.region.startswith(start)), "aws"
     )

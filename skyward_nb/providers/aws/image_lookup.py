@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Any
 
 from skyward_nb.providers.aws import baking, image_records, rental_records, tags
 from skyward_nb.providers.aws.api_errors import AWSError
-from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.client import Answer, AWSClient
 from skyward_nb.providers.aws.rental_records import UsedRegion
 from skyward_nb.words.offers import InstanceType
 from skyward_nb.words.provider_access import is_image_id
@@ -18,7 +17,7 @@ NOT_READY = "BakedImageNotReady"
 _ASKED = "DescribeImages"
 
 
-async def described(cloud: AWSClient, asked: str, region: str) -> dict[str, Any]:
+async def described(cloud: AWSClient, asked: str, region: str) -> Answer:
     """What EC2 says of an image by its id, or by the name that it was baked with; raises `AWSError`."""
     if is_image_id(asked):
         said = await cloud.ask(_ASKED, region, ImageIds=[asked])
@@ -86,7 +85,7 @@ def _snapshot_tags(record: image_records.ImageRecord) -> list[dict[str, str]]:
     return [each for each in tags.of_image(record, has_driver=False) if each["Key"] in needed]
 
 
-def check_driver(image: dict[str, Any], asked: str, kind: InstanceType) -> None:
+def check_driver(image: Answer, asked: str, kind: InstanceType) -> None:
     """Raise `AWSError` where an image was made on a machine without the driver that a type's GPUs need."""
     if kind.gpus and tags.tags_in(image).get(tags.DRIVER) == "no":
         why = (

@@ -9,7 +9,6 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from skyward_nb.providers.aws import (
     baking,
@@ -21,7 +20,7 @@ from skyward_nb.providers.aws import (
 )
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.baking import SeenImages
-from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.client import Answer, AWSClient
 from skyward_nb.providers.aws.image_records import PREFIX, ImageEntry, ImageRecord
 from skyward_nb.providers.aws.rental_records import UsedRegion
 from skyward_nb.words.baked_image import BakedImage
@@ -185,16 +184,16 @@ def _ours(found: SeenImages, marks: Collection[str]) -> SeenImages:
     )
 
 
-def _is_mine(resource: dict[str, Any]) -> bool:
+def _is_mine(resource: Answer) -> bool:
     # Computers that share a home share its records, and each is an owner of its own.
     return _owner(resource) == tags.fitting(rental_records.owner())
 
 
-def _owner(resource: dict[str, Any]) -> str:
+def _owner(resource: Answer) -> str:
     return tags.tags_in(resource).get(tags.OWNER, "")
 
 
-def _mark(resource: dict[str, Any]) -> str:
+def _mark(resource: Answer) -> str:
     return tags.tags_in(resource).get(tags.MARK, "")
 
 
@@ -206,10 +205,10 @@ def _of_mark(found: SeenImages, mark: str) -> SeenImages:
 
 
 def _found(
-    image: dict[str, Any],
+    image: Answer,
     name: str,
     region: str,
-    snapshots: Sequence[dict[str, Any]],
+    snapshots: Sequence[Answer],
     price: float | None,
     of: str,
 ) -> BakedImage:
@@ -229,7 +228,7 @@ def _found(
     )
 
 
-def _gigabytes(snapshot: dict[str, Any]) -> float:
+def _gigabytes(snapshot: Answer) -> float:
     """The size of all that a snapshot has, once EC2 says it; before, that of its disk."""
     written = snapshot.get("FullSnapshotSizeInBytes") or 0
     return written / _GIB if written else float(snapshot.get("VolumeSize", 0))

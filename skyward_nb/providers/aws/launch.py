@@ -6,7 +6,6 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -25,7 +24,7 @@ from skyward_nb.providers.aws.api_errors import (
     way_on,
 )
 from skyward_nb.providers.aws.boot import POWERED_OFF, boot_failed
-from skyward_nb.providers.aws.client import Answer
+from skyward_nb.providers.aws.client import Answer, Arguments
 from skyward_nb.providers.aws.disk_keys import OF_KEYS
 from skyward_nb.providers.aws.elastic_addresses import release_spare
 from skyward_nb.providers.aws.launch_request import LaunchRequest
@@ -163,7 +162,7 @@ class Launch:
         rate = now.offer.hourly(launched[attempt.token])
         return (rate or 0.0) * max(time.time() - attempt.at, LEAST) / 3600
 
-    async def _send(self, attempt: LaunchAttempt, arguments: dict[str, Any]) -> None:
+    async def _send(self, attempt: LaunchAttempt, arguments: Arguments) -> None:
         """Ask for machines until EC2 answers; the token makes repetitions one call. Raises `AWSError`."""
         pause, may_be = _PAUSE, False
         for left in reversed(range(_AGAINS)):
@@ -267,7 +266,7 @@ def _other_ways(spec: PoolSpec) -> str:
     return f"Other ways: {', '.join(ways)}."
 
 
-def _ended(instance: dict[str, Any]) -> AWSError:
+def _ended(instance: Answer) -> AWSError:
     """Why a machine ended before it could be used, as a refusal."""
     reason = instance.get("StateReason", {})
     code = str(reason.get("Code", "Ended"))

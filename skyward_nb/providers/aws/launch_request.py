@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from skyward_nb.providers.aws import disk_prices, elastic_addresses, end_timers, network
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.callers import callers_for
-from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.client import Answer, Arguments, AWSClient
 from skyward_nb.providers.aws.images import MachineImage, image_for
 from skyward_nb.providers.aws.network_cards import fewer_cards, one_card_if_warm
 from skyward_nb.providers.aws.offer_walk import ZoneAttempt
@@ -66,7 +66,7 @@ class LaunchRequest:
         """Why the machines of the last request use one of their network cards, in words; "" if they use all."""
         self._addresses: elastic_addresses.ElasticAddresses | None = None
 
-    async def arguments(self, now: ZoneAttempt, spent: float) -> dict[str, Any]:
+    async def arguments(self, now: ZoneAttempt, spent: float) -> Arguments:
         """The arguments for one zone, after `spent` dollars for machines that ended. Raises `AWSError`."""
         kind, region = now.offer.type, now.offer.region
         if region not in self._subnets:
@@ -91,7 +91,7 @@ class LaunchRequest:
             await self._warm(region, image)
         several = self.spec.nodes + len(self._others) > 1 and self._access.placement != "no"
         cards = await self._cards(now, subnets, zone, group, efa=several and kind.efa)
-        arguments: dict[str, Any] = {
+        arguments: Arguments = {
             "ImageId": image.ami,
             "InstanceType": kind.name,
             "MinCount": self.spec.nodes,
@@ -131,7 +131,7 @@ class LaunchRequest:
 
     async def _cards(
         self, now: ZoneAttempt, subnets: network.PoolSubnets, zone: str, group: str, *, efa: bool
-    ) -> list[dict[str, Any]]:
+    ) -> list[Arguments]:
         """The network cards of a machine; raises `AWSError`."""
         is_public = zone not in subnets.private
         cards = network.cards_for(
@@ -145,9 +145,7 @@ class LaunchRequest:
         self._addresses, self.fewer_cards = None, ""
         return await self._reachable(cards, now) if is_public and len(cards) > 1 else cards
 
-    async def _reachable(
-        self, cards: list[dict[str, Any]], now: ZoneAttempt
-    ) -> list[dict[str, Any]]:
+    async def _reachable(self, cards: list[Arguments], now: ZoneAttempt) -> list[Arguments]:
         """Of several cards, those of a machine that has a public address: one, where the account may have no more."""
         if self._access.warm is not None:
             # An Elastic IP address would be charged for as long as they are stopped, and outlive the timer.
@@ -165,18 +163,18 @@ class LaunchRequest:
                 return cards
         return [{**cards[0], "AssociatePublicIpAddress": True}]
 
-    async def has_addresses(self, machines: Sequence[dict[str, Any]]) -> None:
+    async def has_addresses(self, machines: Sequence[Answer]) -> None:
         """Give machines that run the public addresses that EC2 does not give them. Raises `AWSError`."""
         if self._addresses is not None:
             await self._addresses.give(machines)
 
-    def address(self, instance: dict[str, Any], region: str) -> str | None:
+    def address(self, instance: Answer, region: str) -> str | None:
         """The address of a machine for this side, once it has one."""
         zone = str(instance["Placement"]["AvailabilityZone"])
         is_public = zone not in self._subnets[region].private and not self._access.jump
         return instance.get("PublicIpAddress" if is_public else "PrivateIpAddress")
 
-    def running(self, instance: dict[str, Any], now: ZoneAttempt) -> RunningInstance:
+    def running(self, instance: Answer, now: ZoneAttempt) -> RunningInstance:
         """A machine of this request, from EC2's description."""
         price = now.offer.price
         return RunningInstance(
@@ -242,12 +240,12 @@ class LaunchRequest:
         return self._groups[region]
 
 
-def _reserved(access: AWSAccess) -> dict[str, Any]:
+def _reserved(access: AWSAccess) -> Arguments:
     """What names the capacity that the account has reserved; a block of it is a market of its own."""
     found = access.capacity_block or access.reservation
     if found is None:
         return {}
-    arguments: dict[str, Any] = {
+    arguments: Arguments = {
         "CapacityReservationSpecification": {
             "CapacityReservationTarget": {"CapacityReservationId": found}
         }
@@ -257,7 +255,7 @@ def _reserved(access: AWSAccess) -> dict[str, Any]:
     return arguments
 
 
-def _speed(throughput: int | None) -> dict[str, Any]:
+def _speed(throughput: int | None) -> Arguments:
     """The kind of a disk that reads and writes so many MiB/s.
 
     A gp3 has 125 MiB/s and 3,000 operations a second by itself, and at most 1 MiB/s for four of these.
@@ -268,7 +266,7 @@ def _speed(throughput: int | None) -> dict[str, Any]:
     return {"VolumeType": "gp3", "Throughput": throughput, "Iops": max(3000, 4 * throughput)}
 
 
-def _disk(name: str, size: int, **more: Any) -> dict[str, Any]:
+def _disk(name: str, size: int, **more: Any) -> Arguments:
     """An encrypted disk of so many GB that is removed with its machine."""
     disk = {"VolumeSize": size, "Encrypted": True, "DeleteOnTermination": True, **more}
     return {"DeviceName": name, "Ebs": disk}

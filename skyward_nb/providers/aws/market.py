@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from skyward_nb.providers.aws import responses
 from skyward_nb.providers.aws.api_errors import BAD_CREDENTIALS, AWSError, spell_fault
 from skyward_nb.providers.aws.cache import Cache
-from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.client import Answer, AWSClient
 from skyward_nb.providers.aws.offer_selection import RegionStock
 from skyward_nb.providers.aws.price_table import shipped_prices
 from skyward_nb.words.errors import AccountError
@@ -161,7 +161,7 @@ class Market:
         asked: tuple[str, str, object],
         within: float,
         kind: type[T],
-        read: Callable[[dict[str, Any]], T],
+        read: Callable[[Answer], T],
         operation: str,
         **words: Any,
     ) -> T | None:
@@ -172,7 +172,7 @@ class Market:
             self._cache.keep(asked, known)
         return known
 
-    async def _ask(self, operation: str, region: str, **words: Any) -> dict[str, Any] | None:
+    async def _ask(self, operation: str, region: str, **words: Any) -> Answer | None:
         """The answer, all pages of it; None and a remark if AWS does not say."""
         try:
             return await self._cloud.ask_all(operation, region, **words)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from dataclasses import dataclass
-from typing import Any
 
 from skyward_nb.providers.aws.api_errors import AWSError, family_of
-from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.client import Answer, Arguments, AWSClient
 from skyward_nb.providers.aws.rental_records import CreatedResource, RentalFolder
 from skyward_nb.providers.aws.tags import tagged
 from skyward_nb.words.offers import InstanceType
@@ -55,7 +54,7 @@ async def subnets_in(cloud: AWSClient, access: AWSAccess, region: str) -> PoolSu
         raise AWSError("SeveralNetworks", why, "DescribeSubnets")
     order = {name: at for at, name in enumerate(access.subnet or ())}
     found.sort(key=lambda each: order.get(str(each["SubnetId"]), 0))
-    zones: dict[str, dict[str, Any]] = {}
+    zones: dict[str, Answer] = {}
     for each in found:
         zones.setdefault(str(each["AvailabilityZone"]), each)
     return PoolSubnets(
@@ -74,7 +73,7 @@ def _first_host(network: str) -> str:
     return str(ipaddress.ip_network(network)[1]) if network else ""
 
 
-def _is_public(subnet: dict[str, Any], access: AWSAccess) -> bool:
+def _is_public(subnet: Answer, access: AWSAccess) -> bool:
     """Whether machines get public addresses: as asked, else in AWS's default network, else as a subnet says."""
     if access.public_ip is not None:
         return access.public_ip
@@ -128,16 +127,16 @@ async def let_in(cloud: AWSClient, entry: RentalFolder, callers: tuple[str, ...]
     return is_new
 
 
-def _login(caller: str) -> dict[str, Any]:
+def _login(caller: str) -> Arguments:
     """A rule that allows SSH from a network."""
-    login: dict[str, Any] = {"IpProtocol": "tcp", "FromPort": _SSH, "ToPort": _SSH}
+    login: Arguments = {"IpProtocol": "tcp", "FromPort": _SSH, "ToPort": _SSH}
     if ":" in caller:
         return login | {"Ipv6Ranges": [{"CidrIpv6": caller}]}
     return login | {"IpRanges": [{"CidrIp": caller}]}
 
 
 async def _allow(
-    cloud: AWSClient, region: str, operation: str, group: str, rules: list[dict[str, Any]]
+    cloud: AWSClient, region: str, operation: str, group: str, rules: list[Arguments]
 ) -> bool:
     """Add rules to a group; False if it has them all. Retries, as a new group may not be visible at once.
 
@@ -213,14 +212,14 @@ def cards_for(
     efa: bool,
     is_public: bool,
     asked: bool | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Arguments]:
     """The network interfaces of a machine, as RunInstances takes them.
 
     EC2 gives public addresses only to machines with one interface: those with several need Elastic IP addresses.
     `asked` is whether one was asked for: a subnet that gives them by itself is overruled only then.
     Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html.
     """
-    first: dict[str, Any] = {
+    first: Arguments = {
         "DeviceIndex": 0,
         "SubnetId": subnet,
         "Groups": [group],

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from skyward_nb.providers.aws.client import Answer
 from skyward_nb.words.catalogue import canonical, kind_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.offers import InstanceType, Price
@@ -100,7 +101,7 @@ def list_prices_of(answers: Iterable[str]) -> dict[str, Price]:
     return found
 
 
-def dollars_of(product: dict[str, Any]) -> Iterator[float]:
+def dollars_of(product: Answer) -> Iterator[float]:
     """The prices on demand of a product of GetProducts; free ones are left out."""
     for term in product.get("terms", {}).get("OnDemand", {}).values():
         for dimension in term.get("priceDimensions", {}).values():

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from skyward_nb.providers.aws.client import Arguments
 from skyward_nb.providers.aws.image_records import ImageRecord
 from skyward_nb.providers.aws.rental_records import RentalRecord
 
@@ -61,7 +62,7 @@ def fitting(value: str) -> str:
     return value[:_MOST]
 
 
-def tagged(kinds: Sequence[str], record: RentalRecord) -> list[dict[str, Any]]:
+def tagged(kinds: Sequence[str], record: RentalRecord) -> list[Arguments]:
     """A `TagSpecifications` for these kinds of resources."""
     tags = tags_of(record)
     return [{"ResourceType": kind, "Tags": tags} for kind in kinds]
@@ -82,12 +83,12 @@ def spell_other(image: Mapping[str, Any], region: str) -> str:
     return f"{name} in {region} ({ami}) of {owner}: `{command}` removes it"
 
 
-def of_pool(pool_id: str) -> dict[str, Any]:
+def of_pool(pool_id: str) -> Arguments:
     """A filter for a pool's resources."""
     return {"Name": f"tag:{POOL}", "Values": [pool_id]}
 
 
-def of_anybody() -> dict[str, Any]:
+def of_anybody() -> Arguments:
     """A filter for the resources of all pools, of any owner."""
     return {"Name": "tag-key", "Values": [POOL]}
 

@@ -10,13 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec.structs import replace
 
 from skyward_nb.providers.aws import elastic_addresses, end_timers
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
-from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.client import Answer, AWSClient
 from skyward_nb.providers.aws.image_records import ImageRecord
 from skyward_nb.providers.aws.network import find_group
 from skyward_nb.providers.aws.rental_records import (
@@ -219,7 +218,7 @@ async def ends_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, Mach
     }
 
 
-def _why_ended(instance: dict[str, Any]) -> str:
+def _why_ended(instance: Answer) -> str:
     said = instance.get("StateReason", {}).get("Message") or instance.get("StateTransitionReason")
     state = str(instance["State"]["Name"])
     return f"EC2 says that it is {state}{f': {said}' if said else ''}"
@@ -230,17 +229,17 @@ async def states_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, st
     return _states(await asked(cloud, region, pool_id))
 
 
-async def asked(cloud: AWSClient, region: str, pool_id: str) -> list[dict[str, Any]]:
+async def asked(cloud: AWSClient, region: str, pool_id: str) -> list[Answer]:
     """The machines of a pool as EC2 describes them; raises `AWSError`."""
     said = await cloud.ask_all("DescribeInstances", region, Filters=[of_pool(pool_id)])
     return list(instances_in(said))
 
 
-def _states(told: Iterable[dict[str, Any]]) -> dict[str, str]:
+def _states(told: Iterable[Answer]) -> dict[str, str]:
     return {str(each["InstanceId"]): str(each["State"]["Name"]) for each in told}
 
 
-def instances_in(said: dict[str, Any]) -> Iterable[dict[str, Any]]:
+def instances_in(said: Answer) -> Iterable[Answer]:
     """The instances of an answer."""
     for reservation in said.get("Reservations", []):
         yield from reservation.get("Instances", [])

@@ -12,7 +12,6 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +21,7 @@ from skyward_nb.protocol.events import CostChanged, Remark, Step
 from skyward_nb.providers.aws import boot, end_timers, rental_records, termination
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.aws_machine import Rental
-from skyward_nb.providers.aws.client import AWSClient
+from skyward_nb.providers.aws.client import Answer, AWSClient
 from skyward_nb.providers.aws.offer_walk import run_limit
 from skyward_nb.providers.aws.rental_records import (
     MakerProcess,
@@ -275,7 +274,7 @@ async def _stopped(cloud: AWSClient, entry: RentalFolder) -> dict[str, str]:
         pause = min(2 * pause, _MOST_PAUSE)
 
 
-def _state(said: dict[str, Any]) -> str:
+def _state(said: Answer) -> str:
     return str(said.get("State", {}).get("Name", ""))
 
 
