@@ -6,6 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
+from skyward_nb.options.option_readers import matching
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.hosts import parse_host
 from skyward_nb.words.provider_access import LEAST_WARM, MOST_WARM, SSM
@@ -23,9 +24,6 @@ _MOST_KEY, _MOST_VALUE, _MOST_TAGS = 128, 256, 40
 
 Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html.
 """
-_PROFILE = re.compile(
-    r"[A-Za-z0-9+=,.@_\-]{1,128}|arn:aws[a-z\-]*:iam::\d{12}:instance-profile/\S+"
-)
 
 
 def jump(option: str, text: str) -> str:
@@ -112,15 +110,12 @@ def throughput(option: str, text: str) -> int:
     return int(text)
 
 
-def profile(option: str, text: str) -> str:
-    """The name or ARN of an instance profile."""
-    if not _PROFILE.fullmatch(text):
-        raise OptionError(
-            option,
-            f"{option}={text}: that is no instance profile: write its name, or arn:aws:iam::123456789012:"
-            "instance-profile/NAME (a role's own ARN is not taken)",
-        )
-    return text
+profile = matching(
+    r"[A-Za-z0-9+=,.@_\-]{1,128}|arn:aws[a-z\-]*:iam::\d{12}:instance-profile/\S+",
+    "that is no instance profile: write its name, or arn:aws:iam::123456789012:instance-profile/NAME (a role's own "
+    "ARN is not taken)",
+)
+"""The name or ARN of an instance profile."""
 
 
 def warm(option: str, text: str) -> float:

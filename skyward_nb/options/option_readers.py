@@ -22,7 +22,6 @@ _MOST_NUMBERS = 10_000
 Reader = Callable[[str, str], Any]
 """Reads (option's name, text)."""
 
-_FAR_FOLDER = re.compile(r"(/|~/|\$[A-Za-z_])([\w./~@%+=,-]|\$[A-Za-z_])*")
 _BETWEEN = re.compile(r"\s+|,(?=[A-Za-z])(?![^\[]*\])")
 
 
@@ -36,6 +35,68 @@ def alone(parse: Callable[[str], Any]) -> Reader:
     return lambda _option, text: parse(text)
 
 
+def matching(form: str, why: str) -> Reader:
+    """A reader of texts of this form; `why` has the words for another `text`."""
+
+    def read(option: str, text: str) -> str:
+        if not re.fullmatch(form, text):
+            raise OptionError(option, f"{option}={text}: {why.format(option=option, text=text)}")
+        return text
+
+    return read
+
+
+far_folder = matching(
+    r"(/|~/|\$[A-Za-z_])([\w./~@%+=,-]|\$[A-Za-z_])*",
+    "name a folder there by its whole path, as in {option}=/scratch/$USER, or {option}=~/big",
+)
+"""A folder on a machine elsewhere; its shell knows `~/` and variables there."""
+
+slurm_name = matching(r"(?!-)[^\s'\"\\;|<>$`]+", "{text!r} is no name that Slurm may have")
+"""A word of Slurm's, as its commands take it."""
+
+job = matching(rf"{CURRENT}|\d+", "write {option}=current, or the id of your job")
+"""`current`, or the id of a job."""
+
+address = matching(
+    r"(?!-)(auto|(ray://)?([A-Za-z0-9_.\-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5})",
+    "write {option}=auto, {option}=ray://HOST:10001, or {option}=HOST:6379 from one of the cluster's nodes",
+)
+"""The address of a Ray cluster: `auto`, `ray://HOST:10001`, or `HOST:6379` from one of its nodes."""
+
+infra = matching(
+    r"[a-z][a-z0-9]*(/[A-Za-z0-9_.:@*\-]+){0,3}",
+    "write a cloud, or CLOUD/REGION: {option}=gcp/us-central1",
+)
+"""A place to rent machines at, as SkyPilot writes it: `gcp`, `gcp/us-central1`, `k8s/my-context`."""
+
+kubernetes_name = matching(
+    r"[a-z0-9]([a-z0-9.\-]{0,61}[a-z0-9])?",
+    "{text!r} is no name that Kubernetes may have: small letters, digits, '-' and '.', at most 63",
+)
+"""A name as Kubernetes takes it: RFC 1123's, of at most 63 characters."""
+
+resource_name = matching(
+    r"[a-z0-9.\-]+/[A-Za-z0-9._\-]+", "{text!r} is no such name as nvidia.com/mig-1g.10gb"
+)
+"""The name of a resource of Kubernetes' nodes, as `nvidia.com/gpu`."""
+
+container_image = matching(
+    r"[A-Za-z0-9][A-Za-z0-9._\-/:@]*",
+    "name an sky.Image of the notebook, or for provider=kubernetes a container image, such as "
+    "{option}=python:3.12-slim",
+)
+"""A container image, as `nvcr.io/nvidia/pytorch:25.01-py3`, `me/torch@sha256:...`."""
+
+user = matching(r"[^\s@:/\-][^\s@:/]*", "{text!r} is not a user name")
+"""The name of a user on a host."""
+
+pool_name = matching(
+    r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,40}(-[0-9a-f]{6})?", "use letters, digits, '-', '_' and '.'"
+)
+"""The name of a pool, or its id."""
+
+
 def flag(option: str, text: str) -> bool:
     """`yes` or `no`."""
     if text.lower() in ("yes", "true", "1"):
@@ -43,17 +104,6 @@ def flag(option: str, text: str) -> bool:
     if text.lower() in ("no", "false", "0"):
         return False
     raise OptionError(option, f"{option} is a flag: write it alone, or =no")
-
-
-def far_folder(option: str, text: str) -> str:
-    """A folder on a machine elsewhere; its shell knows `~/` and variables there."""
-    if not _FAR_FOLDER.fullmatch(text):
-        raise OptionError(
-            option,
-            f"{option}={text}: name a folder there by its whole path, as in {option}=/scratch/$USER, or "
-            f"{option}=~/big",
-        )
-    return text
 
 
 def simulation(option: str, text: str) -> Simulate:
@@ -76,30 +126,9 @@ def partition(option: str, text: str) -> bool | str:
         return slurm_name(option, text)
 
 
-def slurm_name(option: str, text: str) -> str:
-    """A word of Slurm's, as its commands take it."""
-    if not re.fullmatch(r"[^\s'\"\\;|<>$`]+", text) or text.startswith("-"):
-        raise OptionError(option, f"{option}={text}: {text!r} is no name that Slurm may have")
-    return text
-
-
 def slurm_names(option: str, text: str) -> tuple[str, ...]:
     """Such words, with commas between them."""
     return tuple(slurm_name(option, name) for name in _parts(text))
-
-
-def address(option: str, text: str) -> str:
-    """The address of a Ray cluster: `auto`, `ray://HOST:10001`, or `HOST:6379` from one of its nodes."""
-    if (
-        not re.fullmatch(r"auto|(ray://)?([A-Za-z0-9_.\-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}", text)
-        or text[0] == "-"
-    ):
-        raise OptionError(
-            option,
-            f"{option}={text}: write {option}=auto, {option}=ray://HOST:10001, or {option}=HOST:6379 from one of "
-            "the cluster's nodes",
-        )
-    return text
 
 
 def resources(option: str, text: str) -> tuple[tuple[str, float], ...]:
@@ -120,34 +149,6 @@ def resources(option: str, text: str) -> tuple[tuple[str, float], ...]:
 _OTHER_WAYS = {"CPU": "cpus=4", "memory": "memory=32"}
 
 
-def infra(option: str, text: str) -> str:
-    """A place to rent machines at, as SkyPilot writes it: `gcp`, `gcp/us-central1`, `k8s/my-context`."""
-    if not re.fullmatch(r"[a-z][a-z0-9]*(/[A-Za-z0-9_.:@*\-]+){0,3}", text):
-        raise OptionError(
-            option, f"{option}={text}: write a cloud, or CLOUD/REGION: {option}=gcp/us-central1"
-        )
-    return text
-
-
-def kubernetes_name(option: str, text: str) -> str:
-    """A name as Kubernetes takes it: RFC 1123's, of at most 63 characters."""
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9.\-]{0,61}[a-z0-9])?", text):
-        raise OptionError(
-            option,
-            f"{option}={text}: {text!r} is no name that Kubernetes may have: small letters, digits, '-' and '.', at most 63",
-        )
-    return text
-
-
-def resource_name(option: str, text: str) -> str:
-    """The name of a resource of Kubernetes' nodes, as `nvidia.com/gpu`."""
-    if not re.fullmatch(r"[a-z0-9.\-]+/[A-Za-z0-9._\-]+", text):
-        raise OptionError(
-            option, f"{option}={text}: {text!r} is no such name as nvidia.com/mig-1g.10gb"
-        )
-    return text
-
-
 def context(option: str, text: str) -> str:
     """The name of a context of kubectl, which may have any form; an option of kubectl is none."""
     if text.startswith("-") or not text.isprintable() or " " in text:
@@ -163,17 +164,6 @@ def image(option: str, text: str) -> str:
     return container_image(option, text) if is_container_image(text) else variable(option, text)
 
 
-def container_image(option: str, text: str) -> str:
-    """A container image, as `nvcr.io/nvidia/pytorch:25.01-py3`, `me/torch@sha256:...`."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._\-/:@]*", text):
-        raise OptionError(
-            option,
-            f"{option}={text}: name an sky.Image of the notebook, or for provider=kubernetes a container image, "
-            f"such as {option}=python:3.12-slim",
-        )
-    return text
-
-
 def arguments(option: str, text: str) -> tuple[str, ...]:
     """Arguments of a command, as a shell splits them."""
     try:
@@ -186,13 +176,6 @@ def arguments(option: str, text: str) -> tuple[str, ...]:
                 option, f"{option}={text}: {word!r} is no argument: write --name=value"
             )
     return words
-
-
-def job(option: str, text: str) -> str:
-    """`current`, or the id of a job."""
-    if text != CURRENT and not text.isdecimal():
-        raise OptionError(option, f"{option}={text}: write {option}=current, or the id of your job")
-    return text
 
 
 def choice(choices: Sequence[str]) -> Reader:
@@ -300,20 +283,6 @@ def hosts(_option: str, text: str) -> tuple[str, ...]:
         if "/" not in name and not name.startswith("@"):
             parse_host(name)
     return names
-
-
-def user(option: str, text: str) -> str:
-    """The name of a user on a host."""
-    if not re.fullmatch(r"[^\s@:/\-][^\s@:/]*", text):
-        raise OptionError(option, f"{option}={text}: {text!r} is not a user name")
-    return text
-
-
-def pool_name(option: str, text: str) -> str:
-    """The name of a pool, or its id."""
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,40}(-[0-9a-f]{6})?", text):
-        raise OptionError(option, f"{option}={text}: use letters, digits, '-', '_' and '.'")
-    return text
 
 
 def numbers(option: str, text: str) -> tuple[int, ...]:
