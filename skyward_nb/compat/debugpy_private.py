@@ -4,7 +4,7 @@ It sets no breakpoint in a file that does not exist, and cells of a notebook are
 Python programs of a kernel whose debugger is on under a debugger of their own, which waits for a front end: no pool
 would start. Of a variable that could not be set it says that it was, with the old value. Where the names are missing,
 breakpoints stop ranks of this machine alone, pools start if the extension was loaded before the debugger was turned on,
-a variable that was not set shows its old value, and whoever asks to stop at raised exceptions is stopped at those that
+a variable that was not set shows its old value, and a breakpoint at raised exceptions stops at those, too, that
 this package catches.
 
 `connect` waits for the other end without a limit: where that fails, `end_wait` has it return.

@@ -48,7 +48,7 @@ class _Route(APIHandler):
     _track_activity = False
 
     async def ask(self, what: Callable[[], T]) -> T:
-        """Its value, from a thread; raises `Refused` with the words of an error of ours."""
+        """Its value, from a thread; raises `Refused` with the message of an error of this package."""
         try:
             return await asyncio.to_thread(what)
         except (SkyError, OptionError) as error:
@@ -67,7 +67,7 @@ class _Route(APIHandler):
         self.finish(msgspec.json.encode(document))
 
     def compute_etag(self) -> None:
-        """No tag: whoever asks again asks for what is new."""
+        """No tag: a client that asks again wants the present answer."""
 
     def kernels(self) -> dict[int, str]:
         """The kernels of this server: their ids, by their process ids."""

@@ -86,7 +86,7 @@ class Agent:
     async def serve(self) -> None:
         """Run until the end; leaves no process and no file behind."""
         loop = asyncio.get_running_loop()
-        # Whoever ends a machine may kill the forge before the agent.
+        # What ends a machine may kill the forge before the agent.
         self._forge.open(self._ranks, lambda: self._leave("its forge ended", by_machine=True))
         server = await self._clients.listen(str(self._folder / "agent.sock"))
         self._values.direct.welcome = self._clients.welcome
@@ -243,7 +243,7 @@ def run(
             slices_note.restore(own)
             for path in values:
                 shutil.rmtree(path, ignore_errors=True)
-            # What is left is removed by whoever waits for this end, or by the next sweep; both go by the folder.
+            # The process that waits for this end, or the next sweep, removes the rest; both go by the folder.
             if not slices_note.is_noted(own) and not any(path.exists() for path in values):
                 shutil.rmtree(own, ignore_errors=True)
             for path in values:

@@ -29,7 +29,7 @@ from skyward_nb.system.peer_owner import other_users
 from skyward_nb.words.info import LOOPBACK
 
 _PATIENCE = 20.0
-"""Seconds for debugpy to answer a request of ours."""
+"""Seconds for debugpy to answer a request."""
 _OURS = str(Path(__file__).parent.parent), str(Path(IPython.__file__).parent)
 """Folders of code that is never the user's."""
 _PASSED_ON = ("stopped", "continued", "output")

@@ -1,7 +1,7 @@
 """A rank's way up: events in order on one socket, printed text gathered for a few milliseconds.
 
 Text and events wait in one queue, so what a person sees keeps the order of what the code did.
-Whoever writes only appends to it, without a lock; sending takes one. An interrupt never tears a
+Writers only append to it, without a lock; the sender takes one. An interrupt never tears a
 frame: while one is being written, `interrupted` remembers it.
 """
 

@@ -19,7 +19,7 @@ _MOST = 4 << 20
 _LARGE = 1 << 20
 _LINE = 1 << 12
 """Bytes that are looked at first for the end of a line."""
-_OURS = 3  # what getrefcount counts of an object that only a table of ours holds, in a loop over it
+_OURS = 3  # what getrefcount counts of an object that only such a table holds, in a loop over it
 
 
 class ObjectMissing(LookupError):

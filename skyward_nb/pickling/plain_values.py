@@ -40,7 +40,7 @@ _SAFE_ARROW = 15
 
 
 class ValueUnpickler(pickle.Unpickler):
-    """Reads what `value_pickler` writes, whoever wrote it; raises `NotPlain` for all else."""
+    """Reads what `value_pickler` writes, from any source; raises `NotPlain` for all else."""
 
     def __init__(self, data: memoryview, buffers: list[memoryview]) -> None:
         scan(data)

@@ -33,7 +33,7 @@ _THREADING = "/threading.py", "/multiprocessing/pool.py", f"{_TENSORFLOW}trainin
 
 _SYNC, _REDUCERS = "/skyward_nb/runtime/sync.py", "/skyward_nb/pickling/reducers.py"
 _WAIT = (_SYNC, "barrier"), (_REDUCERS, "_jax_array")
-"""Functions of ours that wait themselves: others of these files wait only where torch does that they call."""
+"""Functions of this package that wait by themselves; others in these files wait only in the torch functions that they call."""
 
 _PACKAGES = (
     "/torch/distributed/",
@@ -138,7 +138,7 @@ def waits_in(frames: Iterable[NamedFrame]) -> str:
 
 
 def _is_quick(frame: NamedFrame) -> bool:
-    """Whether it is of ours, and waits for nobody."""
+    """Whether a frame is one of this package that never waits."""
     ours = next((place for place in (_SYNC, _REDUCERS) if frame[0].endswith(place)), "")
     return bool(ours) and (ours, frame[1]) not in _WAIT
 

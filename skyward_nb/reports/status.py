@@ -52,9 +52,9 @@ class RunRow(msgspec.Struct, frozen=True):
 class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
     """A pool that is alive; `started` in seconds since 1970, `ends_in` in seconds from now.
 
-    It ends by itself only where no `client` is. `where` says in words who has it, empty for whoever
-    asks; `doing` what goes on there; `remarks` how its ranks keep up with one another. What costs
-    nothing has no `cost`.
+    It ends by itself only where no `client` is. `where` says in words which other process has it,
+    `doing` what it runs, `remarks` how its ranks keep up with one another. A pool without a bill has no
+    `cost`.
     """
 
     name: str

@@ -326,7 +326,7 @@ def _seen(
             continue
         parts: list[CheckpointPart] = []
         for name in names:
-            # What was removed meanwhile, or is no part of ours, makes no checkpoint whole.
+            # A file that was removed meanwhile, or is no part of a checkpoint, completes none.
             with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
                 if is_part(key, name):
                     parts.append(from_json(bytes(place.read(key, name)), CheckpointPart))

@@ -1,4 +1,4 @@
-"""What is imported for a first step of training with torch: whoever forks processes that train has imported it."""
+"""Modules that torch imports in the first step of a training: the process that forks ranks imports them before."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class LateFlusher:
     def _serve(self) -> None:
         # Signals are the main thread's, which sleeps on if another one takes them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        # Whoever holds something back from here on wakes it again.
+        # A writer that holds something back from here on wakes it again.
         while self._asleep.acquire():
             time.sleep(PAUSE)
             if self._flush():

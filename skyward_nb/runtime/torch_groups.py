@@ -23,7 +23,7 @@ _GROUP = "process_group"
 
 
 def patch(module: ModuleType, changes: Changes) -> None:
-    """Patch `DistributedDataParallel`, whoever forms the group: the pool, or a script by itself."""
+    """Patch `DistributedDataParallel`, for groups of the pool and for those that a script forms by itself."""
     model: Any = module.DistributedDataParallel
     changes.put(model, "__init__", _with_its_group_last(model.__init__))
 

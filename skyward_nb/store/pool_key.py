@@ -1,7 +1,7 @@
-"""The key of one pool: what its agents know each other by when they give values to one another.
+"""The key of one pool: by it, its agents know one another when they exchange values.
 
 Each pool has its own, made by its client, told to agents over the line to each, and kept in their
-memory: with the pool it is gone. Whoever has it may be given values, and give some. A client that reaches an
+memory: with the pool it is gone. Its holder may read and write values. A client that reaches an
 agent by a second way has another one for each agent.
 """
 

@@ -96,7 +96,7 @@ class StreamPool:
         with (
             contextlib.suppress(OSError),
             self.stream(tick),
-        ):  # whoever needs a stream finds it, too
+        ):  # the next caller finds it, too
             try:
                 if not self._idle:
                     self._give_back(ValueStream(self._connect(), ANSWERS))

@@ -121,8 +121,8 @@ class AdmitPeers(msgspec.Struct, frozen=True, tag=True):
 
     Without `hosts`, at all private addresses of the machine. `name` is what the machine is called. `is_client`: not
     agents come with this key, but the client that made it, by another way, and it may ask for all that it may here, and
-    command the agent as over its socket. `other` is the certificate that it comes with, where that is another one: whoever
-    overhears this message has the agent's key, and not the client's.
+    command the agent as over its socket. `other` is the certificate that it comes with, where that is another one: an
+    eavesdropper on this message has the agent's key, and not the client's.
     """
 
     name: str

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from cloud.cases import OTHERS, POOL, SEED, Case
 
-_HEAD = """# What is left in the cloud when a call of AWS comes to grief: nothing
+_HEAD = """# What is left in the cloud when a call of AWS fails: nothing
 
 Written by `make cloud-faults`, which plays every case; `make test` plays a few, always the same.
 
 A process brings a pool up, runs a cell and takes the pool down; or rents another machine for one that
-EC2 took back; or sweeps what somebody left who was killed; or makes an image, or removes one. One of its calls of AWS comes to grief: the
+EC2 took back; or sweeps what somebody left who was killed; or makes an image, or removes one. One of its calls of AWS fails: the
 process is killed (-9) before the call was sent, when it was carried out, or when it was answered; the
 answer is lost; the call fails with an error that AWS documents, once or as all calls from there on, or
 although it was carried out. Then the leases of machines run out, and another process sweeps; in half of

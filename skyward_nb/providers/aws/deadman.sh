@@ -13,7 +13,7 @@
 #
 # A machine that was stopped for a later pool has other times in `terms`: BOOT IDLE DEADLINE.
 #
-# A machine that was made of an image of this one's disk is not ended: whoever made it has not asked for it. On Nitro it
+# A machine that was made of an image of this one's disk is not ended: its owner has not asked for that. On Nitro it
 # is told apart by its id: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/identify_ec2_instances.html.
 lease=$1 boot=$2 idle=$3 deadline=$4 every=$5
 state=${SKYWARD_DEADMAN_STATE:-/var/lib/skyward}

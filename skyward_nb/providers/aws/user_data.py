@@ -45,7 +45,7 @@ set -e
 
 mkdir -p {state}
 chmod 755 {state}
-# Of the machine of whose disk the image was made, if it was one of ours.
+# These files come from the machine of whose disk the image was made, if it was a pool's.
 rm -f {state}/boot {state}/terms
 cat > {state}/deadman.sh <<'END_OF_DEADMAN'
 {deadman}

@@ -1,7 +1,7 @@
 """Starts stopped machines for a pool that needs such ones; of several pools that want them, one gets them.
 
-Who has written down that it has them, has them (`RentalFolder.claim`). From there on the record is that of a launch:
-whoever is killed leaves machines that end by their own timers, and that sweeps end. The timer of EventBridge goes on
+The first client that writes down its claim has them (`RentalFolder.claim`). From there on the record is that of a launch:
+a client that is killed leaves machines that end by their own timers, or by a sweep. The timer of EventBridge goes on
 until a login has given the machines the times of the new pool.
 """
 

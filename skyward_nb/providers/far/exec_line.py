@@ -38,8 +38,8 @@ _BEGUN = b"+"
 _JOIN = f"""[ -r "$1/{RELAY}" ] || {{ printf -- -; exit; }}; exec /bin/sh "$1/{RELAY}" "$1/$2" """
 _LINE_LIMIT = 1 << 24
 _ANSWER_LIMIT = 60.0
-"""Seconds in which a stream is open: a busy login node's srun takes half a minute. Whoever knows that the machine has ended
-gives up before."""
+"""Seconds in which a stream opens: a busy login node's srun takes half a minute. A caller that learns that the machine has
+ended gives up before."""
 _FIRST_LIMIT = 120.0
 _IMAGE_LIMIT = 2000.0
 """Seconds in which what scripts run in is there, at most: `first` itself knows better."""

@@ -53,7 +53,7 @@ def _folder() -> Path:
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
-    # ssh connects to a socket there, whoever listens, and gives it all that is sent.
+    # ssh connects to any listener at a socket there, and gives it all that is sent.
     if (
         not stat.S_ISDIR(found.st_mode)
         or found.st_uid != os.getuid()

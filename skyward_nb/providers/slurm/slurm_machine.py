@@ -51,7 +51,7 @@ def line_to(record: JobRecord, node: str, *, is_new: bool = False) -> ExecLine:
 
 
 def _first(record: JobRecord, keep: str, *, in_image: bool) -> str:
-    """Large images are unpacked for minutes; a job of ours ends where that fails, another one goes on."""
+    """A script that waits for the keeper: unpacking a large image takes minutes. The pool's own job ends where that fails, another one goes on."""
     if not in_image:
         return first(keep)
     patience = _UNPACKED_THERE if record.is_current else _UNPACKED
