@@ -117,7 +117,7 @@ def help_text(command: str) -> str:
         return "\n".join([_USAGE, *rows(table), "", more, "", _ENDS])
     if command not in COMMANDS:
         known = ", ".join(COMMANDS)
-        raise OptionError(command, f"there is no command {command!r}: there is {known}")
+        raise OptionError(command, f"there is no command {command!r}: the commands are {known}")
     row = COMMANDS[command]
     blocks = [
         f"usage: skyward-nb {command} [--json] {row.form}".rstrip(),

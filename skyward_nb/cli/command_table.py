@@ -59,7 +59,7 @@ COMMANDS = {
 def read(command: str, words: list[str]) -> ParsedOptions:
     """The options of a command line; raises `OptionError` for an unknown command or option."""
     if command not in COMMANDS:
-        known = near_words(command, COMMANDS) or f": there is {', '.join(COMMANDS)}"
+        known = near_words(command, COMMANDS) or f": the commands are {', '.join(COMMANDS)}"
         what = f"there is no command {command!r}" if command else "a command is missing"
         raise OptionError(command, what + known)
     row = COMMANDS[command]

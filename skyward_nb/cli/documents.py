@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from skyward_nb.cli.rehearsal_acts import ActEnd
 from skyward_nb.logs.log_reader import LogLine
-from skyward_nb.providers.kubernetes.pod_records import PodRecord
-from skyward_nb.providers.ray.group_records import GroupRecord
-from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
-from skyward_nb.providers.slurm.job_records import JobRecord
-from skyward_nb.reports.cleanup import CleanupReport
 from skyward_nb.reports.hang_check import RunStanding
 from skyward_nb.reports.run_logs import LogRow
 from skyward_nb.reports.status import PoolRow
 from skyward_nb.words.baked_image import BakedImage
 from skyward_nb.words.findings import Findings
 from skyward_nb.words.node_log_entry import NodeLogEntry
+
+if TYPE_CHECKING:
+    from skyward_nb.reports.cleanup import CleanupReport
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -110,6 +110,10 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     def of(cls, swept: CleanupReport) -> Sweep:
         """The document of a report."""
         from skyward_nb.providers.aws.sweep import SweepReport
+        from skyward_nb.providers.kubernetes.pod_records import PodRecord
+        from skyward_nb.providers.ray.group_records import GroupRecord
+        from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
+        from skyward_nb.providers.slurm.job_records import JobRecord
 
         here, found = swept.here, swept.reports.values()
         rented = swept.rented if swept.rented is not None else SweepReport()

@@ -166,7 +166,7 @@ def chosen(names: Sequence[str]) -> tuple[Act, ...]:
     known = [each.name for each in ACTS]
     for name in names:
         if name not in known:
-            near = near_words(name, known) or f": there is {', '.join(known)}"
+            near = near_words(name, known) or f": the acts are {', '.join(known)}"
             raise OptionError(name, f"there is no act {name!r}{near}")
     return tuple(each for each in ACTS if not names or each.name in names)
 

@@ -159,7 +159,7 @@ def _checked(only: Any) -> Only:
     if isinstance(only, str):
         if only not in _WORDS:
             near = near_words(only, _WORDS) or ", or ranks, or a function of sky.InstanceInfo"
-            raise OptionError("only", f"only={only!r}: there is {', '.join(_WORDS)}{near}")
+            raise OptionError("only", f"only={only!r}: choose one of {', '.join(_WORDS)}{near}")
         return only
     if callable(only):
         return cast("Only", only)

@@ -159,7 +159,7 @@ class LogRoute(_Route):
         try:
             return int(text)
         except ValueError:
-            raise Refused(f"{name}={text} is no number") from None
+            raise Refused(f"{name}={text} is not a number") from None
 
 
 class InterruptRoute(_Route):

@@ -376,7 +376,7 @@ def _is_there(start: int, stop: int, tick: Callable[[], None]) -> None:
 def _checked(digest: str) -> str:
     """The digest, if it is one and no path into another folder; else raises OSError."""
     if not is_digest(digest):
-        raise OSError(errno.EINVAL, "this is no digest")
+        raise OSError(errno.EINVAL, "this is not a digest")
     return digest
 
 

@@ -161,7 +161,7 @@ def _cluster_of(options: Any) -> bool:
 def _spot_of(allocation: Any) -> str:
     if not isinstance(allocation, str) or allocation not in _SPOT:
         words = ", ".join(map(repr, _SPOT))
-        raise OptionError("allocation", f"allocation={allocation!r}: there is {words}")
+        raise OptionError("allocation", f"allocation={allocation!r}: choose one of {words}")
     return _SPOT[allocation]
 
 

@@ -64,7 +64,7 @@ def tags(option: str, text: str) -> tuple[tuple[str, str], ...]:
         key, equals, value = part.partition("=")
         if not equals:
             raise OptionError(
-                option, f"{option}={text}: {part!r} is no tag: write {option}=K=V,..."
+                option, f"{option}={text}: {part!r} is not a tag: write {option}=K=V,..."
             )
         pairs.append((key, value))
     return tag_pairs(option, text, pairs)
@@ -112,7 +112,7 @@ def throughput(option: str, text: str) -> int:
 
 profile = matching(
     r"[A-Za-z0-9+=,.@_\-]{1,128}|arn:aws[a-z\-]*:iam::\d{12}:instance-profile/\S+",
-    "that is no instance profile: write its name, or arn:aws:iam::123456789012:instance-profile/NAME (a role's own "
+    "that is not an instance profile: write its name, or arn:aws:iam::123456789012:instance-profile/NAME (a role's own "
     "ARN is not taken)",
 )
 """The name or ARN of an instance profile."""

@@ -174,6 +174,6 @@ def _of_file(name: str) -> tuple[Host, ...]:
     try:
         text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
     except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise OptionError("hosts", f"hosts=@{name} cannot be read: {why}") from None
     return parse_hostfile(text, name)

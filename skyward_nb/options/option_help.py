@@ -100,7 +100,7 @@ def help_text(verb: str | None = None) -> str:
 
 def unknown_verb(verb: str) -> str:
     """What to say about a word that is no verb of `%sky`."""
-    known = f": there is {', '.join(VERBS)}"
+    known = f": the verbs are {', '.join(VERBS)}"
     if not verb:
         return f"%sky needs a verb{known}"
     hint = f": {VERB_HINTS[verb]}" if verb in VERB_HINTS else near_words(verb, VERBS) or known

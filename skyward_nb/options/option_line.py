@@ -150,7 +150,7 @@ def of_script(words: Sequence[str], takes: Sequence[str] = RUN_TAKES) -> ParsedO
             why = (
                 "which has no names of the notebook" if option != "ranks" else "which runs on nodes"
             )
-            raise OptionError(option, f"{option}= is no option of a script, {why}")
+            raise OptionError(option, f"{option}= is not an option of a script, {why}")
     if asked.cell.out and not asked.cell.detach:
         raise OptionError(
             "out", "a script has no value: out= names the handle of one that runs with detach"

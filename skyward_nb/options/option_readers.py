@@ -52,7 +52,7 @@ far_folder = matching(
 )
 """A folder on a machine elsewhere; its shell knows `~/` and variables there."""
 
-slurm_name = matching(r"(?!-)[^\s'\"\\;|<>$`]+", "{text!r} is no name that Slurm may have")
+slurm_name = matching(r"(?!-)[^\s'\"\\;|<>$`]+", "{text!r} is not a name that Slurm takes")
 """A word of Slurm's, as its commands take it."""
 
 job = matching(rf"{CURRENT}|\d+", "write {option}=current, or the id of your job")
@@ -72,12 +72,12 @@ infra = matching(
 
 kubernetes_name = matching(
     r"[a-z0-9]([a-z0-9.\-]{0,61}[a-z0-9])?",
-    "{text!r} is no name that Kubernetes may have: small letters, digits, '-' and '.', at most 63",
+    "{text!r} is not a name that Kubernetes takes: lower-case letters, digits, '-' and '.', at most 63",
 )
 """A name as Kubernetes takes it: RFC 1123's, of at most 63 characters."""
 
 resource_name = matching(
-    r"[a-z0-9.\-]+/[A-Za-z0-9._\-]+", "{text!r} is no such name as nvidia.com/mig-1g.10gb"
+    r"[a-z0-9.\-]+/[A-Za-z0-9._\-]+", "{text!r} is not a name like nvidia.com/mig-1g.10gb"
 )
 """The name of a resource of Kubernetes' nodes, as `nvidia.com/gpu`."""
 
@@ -154,7 +154,7 @@ def context(option: str, text: str) -> str:
     if text.startswith("-") or not text.isprintable() or " " in text:
         raise OptionError(
             option,
-            f"{option}={text}: {text!r} is no context: `kubectl config get-contexts -o name` lists them",
+            f"{option}={text}: {text!r} is not a context: `kubectl config get-contexts -o name` lists them",
         )
     return text
 
@@ -173,7 +173,7 @@ def arguments(option: str, text: str) -> tuple[str, ...]:
     for word in words:
         if not word.startswith("-"):
             raise OptionError(
-                option, f"{option}={text}: {word!r} is no argument: write --name=value"
+                option, f"{option}={text}: {word!r} is not an argument: write --name=value"
             )
     return words
 
@@ -185,7 +185,7 @@ def choice(choices: Sequence[str]) -> Reader:
         if text not in choices:
             known = ", ".join(choices)
             raise OptionError(
-                option, f"{option}={text}: there is {known}{near_words(text, choices)}"
+                option, f"{option}={text}: choose one of {known}{near_words(text, choices)}"
             )
         return text
 
@@ -294,7 +294,7 @@ def numbers(option: str, text: str) -> tuple[int, ...]:
             raise OptionError(option, f"{option}={text}: give numbers, such as {option}=3-7,9")
         found += range(int(first), int(last or first) + 1)
         if len(found) > _MOST_NUMBERS or int(last or first) < int(first):
-            raise OptionError(option, f"{option}={text}: {part} is no range of numbers")
+            raise OptionError(option, f"{option}={text}: {part} is not a range of numbers")
     return tuple(dict.fromkeys(found))
 
 
@@ -310,7 +310,7 @@ def aws_names(form: str, example: str) -> Reader:
         names = _parts(text)
         for name in names or (text,):
             if not re.fullmatch(form, name):
-                raise OptionError(option, f"{option}={text}: {name!r} is no such name as {example}")
+                raise OptionError(option, f"{option}={text}: {name!r} is not a name like {example}")
         return names
 
     return read

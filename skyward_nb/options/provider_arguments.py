@@ -233,7 +233,7 @@ def _tags(given: Mapping[Any, Any]) -> tuple[tuple[str, str], ...]:
     """The tags of `sky.AWS(tags={...})`, whose values may have commas."""
     for each in itertools.chain.from_iterable(given.items()):
         if isinstance(each, bool) or not isinstance(each, str | int):
-            raise OptionError("tags", f"sky.AWS(tags={given!r}): {each!r} is no text")
+            raise OptionError("tags", f"sky.AWS(tags={given!r}): {each!r} is not text")
     return aws_readers.tag_pairs(
         "tags", str(dict(given)), [(str(key), str(value)) for key, value in given.items()]
     )
@@ -357,7 +357,7 @@ def _part(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         raise OptionError(name, f"sky.AWS({name}={value!r}): write it as text")
     if name == "placement" and value not in ("auto", "no"):
-        raise OptionError(name, f"sky.AWS(placement={value!r}): there is 'auto' and 'no'")
+        raise OptionError(name, f"sky.AWS(placement={value!r}): choose 'auto' or 'no'")
     if name in ("profile", "placement", "endpoint"):
         return value
     option = "region" if name == "regions" else name

@@ -160,7 +160,8 @@ def aws_of(base: AWSAccess | None, asked: PoolOptions) -> AWSAccess:
         found = _ZONE.fullmatch(zone)
         if found is not None and found[1] not in known:
             raise OptionError(
-                "zones", f"zones={zone}: that is no zone of region={','.join(filter(None, known))}"
+                "zones",
+                f"zones={zone}: that is not a zone of region={','.join(filter(None, known))}",
             )
     if access.user is not None and access.ami is None:
         raise OptionError("user", "user= is the login name of your own image: name it, ami=ami-…")

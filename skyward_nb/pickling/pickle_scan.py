@@ -65,7 +65,7 @@ def scan(data: memoryview) -> None:
     except NotPlain:
         raise
     except Exception as error:  # noqa: BLE001 - pickletools raises what the bytes make it raise
-        raise NotPlain(f"it is no pickle ({error})") from None
+        raise NotPlain(f"it is not a pickle ({error})") from None
 
 
 def _what(opcode: str, argument: Any, words: list[Any]) -> str:

@@ -102,14 +102,14 @@ def _check_descr(descr: Any) -> None:
 
 def _shape(shape: Any) -> tuple[int, ...]:
     if type(shape) is not tuple or not all(type(each) is int and each >= 0 for each in shape):
-        raise NotPlain("the shape of an array is none")
+        raise NotPlain("an array has no valid shape")
     return shape
 
 
 def _bytes(data: Any) -> memoryview:
     """Bytes of the pickle. Those of an array that was made of it may be addresses of objects."""
     if type(data) not in (bytes, bytearray, memoryview):
-        raise NotPlain("the content of an array is no bytes")
+        raise NotPlain("the content of an array is not bytes")
     return memoryview(data)
 
 
@@ -284,7 +284,7 @@ def _make_arrow(form: Any, data: Any) -> Any:
 def _itself(value: Any) -> Any:
     """An array, or a tuple of numbers; a deep one would get by the scan, which looks at no parts."""
     if isinstance(value, (tuple, frozenset)) and not all(type(each) is int for each in value):
-        raise NotPlain("a tuple of it is none of numbers")
+        raise NotPlain("a tuple in it has other items than numbers")
     return value
 
 

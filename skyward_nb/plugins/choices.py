@@ -147,7 +147,7 @@ def _one_of(option: str, value: Any, known: Iterable[str]) -> str:
     names = tuple(known)
     if value not in names:
         near = near_words(value, names) if isinstance(value, str) else ""
-        raise OptionError(option, f"{option}={value!r}: there is {', '.join(names)}{near}")
+        raise OptionError(option, f"{option}={value!r}: choose one of {', '.join(names)}{near}")
     return value
 
 

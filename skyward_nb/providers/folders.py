@@ -22,7 +22,6 @@ from typing import IO
 
 import platformdirs
 
-from skyward_nb.bootstrap import instance_store
 from skyward_nb.providers.orphans import (
     Swept,
     end_processes,
@@ -110,9 +109,13 @@ def spill_root() -> Path:
 
 def _own_disk() -> Path | None:
     """The folder of a rented machine's own disk, where it has one for this user."""
+    from skyward_nb.bootstrap.instance_store import (
+        FOLDER,  # asyncio: a command that only tells needs none
+    )
+
     with contextlib.suppress(OSError):
-        if instance_store.FOLDER.stat().st_uid == os.getuid() and instance_store.FOLDER.is_mount():
-            return instance_store.FOLDER
+        if FOLDER.stat().st_uid == os.getuid() and FOLDER.is_mount():
+            return FOLDER
     return None
 
 

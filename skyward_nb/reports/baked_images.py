@@ -38,7 +38,7 @@ def image_name(words: Sequence[str]) -> str | None:
     if not re.fullmatch(IMAGE_NAME, name):
         raise OptionError(
             "bake",
-            f"{name!r} is no name of an image: letters, digits, dots, - and _, at most 60, and not ami-…",
+            f"{name!r} is not the name of an image: letters, digits, dots, - and _, at most 60, and not ami-…",
         )
     return name
 

@@ -198,7 +198,7 @@ def _found(module: str) -> Path:
         path = spec.submodule_search_locations
         if path is None and number < len(parts) - 1:
             raise OptionError(
-                "module", f"there is no module {module}: {parts[number]} is no package"
+                "module", f"there is no module {module}: {parts[number]} is not a package"
             )
     if path is not None:
         for folder in path:

@@ -127,7 +127,7 @@ def write(key: str, run: int, until: float | None = None) -> CheckpointPart:
     global _last
     if _last is not None and _last[0] == key:
         return _last[1]
-    assert _names is not None, "this process is no rank"
+    assert _names is not None, "this process is not a rank"
     place, info, space = _place(), instance_info(), home()
     made = {name: is_own for name, is_own in _names.owners().items() if name in space}
     values = {name: space[name] for name in made}
@@ -304,7 +304,7 @@ def _probe(rank: int) -> tuple[str, str]:
 
 def has_names() -> str:
     """Whether this rank has names, or had some: "yes" or ""."""
-    assert _names is not None, "this process is no rank"
+    assert _names is not None, "this process is not a rank"
     return "yes" if _names.had_some() else ""
 
 
@@ -340,7 +340,7 @@ def restore(key: str, skipped: tuple[str, ...] = ()) -> str:
 
     Raises OSError where it cannot be read, and what rebuilding the names raises; no name is bound then.
     """
-    assert _names is not None, "this process is no rank"
+    assert _names is not None, "this process is not a rank"
     place, rank = _place(), instance_info().pool_rank
     part = from_json(bytes(place.read(key, f"rank-{rank}{PART}")), CheckpointPart)
     data = place.read(key, f"rank-{rank}.names")

@@ -149,7 +149,7 @@ class ValueStream(Generic[M]):
         try:
             return self._decoder.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise StreamLost(f"what came is no message: {error}") from error
+            raise StreamLost(f"what came is not a message: {error}") from error
 
     def take(self, view: memoryview) -> None:
         """Fill memory with what comes; raises `StreamLost`."""

@@ -118,12 +118,12 @@ def _read(part: str) -> str:
         raise OptionError("framework", "framework=mig: slices are asked for as mig=3g.40gb")
     if found is None:
         raise OptionError(
-            "framework", f"framework={part}: there is {', '.join((*WORDS, *AUTO, 'none'))}"
+            "framework", f"framework={part}: choose one of {', '.join((*WORDS, *AUTO, 'none'))}"
         )
     variant = _BY_WORD[variant].name if variant in _BY_WORD else variant
     if colon and variant not in found.variants:
-        known = ", ".join(f"{name}:{each}" for each in found.variants) or name
-        raise OptionError("framework", f"framework={part}: there is {known}")
+        known = " or ".join(f"{name}:{each}" for each in found.variants) or name
+        raise OptionError("framework", f"framework={part}: write {known}")
     return f"{found.name}:{variant}" if colon else found.name
 
 

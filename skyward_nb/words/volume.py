@@ -82,7 +82,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
         (field,) = named
         name: str = getattr(self, field)
         if field == "bucket" and not _BUCKET.fullmatch(name):
-            raise _wrong(field, name, "that is no name of a bucket")
+            raise _wrong(field, name, "that is not the name of a bucket")
         if field != "bucket" and not _FILE_SYSTEM.fullmatch(name):
             raise _wrong(field, name, "write the id of a file system, such as fs-0123456789abcdef0")
 

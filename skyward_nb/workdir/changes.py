@@ -53,5 +53,5 @@ def by_path(entries: Iterable[FolderEntry]) -> dict[bytes, FolderEntry]:
     found = {entry.path: entry for entry in entries}
     for entry in found.values():
         if not entry.is_inside:
-            raise ValueError(f"{entry.name!r} is no path in a folder")
+            raise ValueError(f"{entry.name!r} is not a path in a folder")
     return found

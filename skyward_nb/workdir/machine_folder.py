@@ -34,7 +34,7 @@ class MachineFolder:
 
     def __init__(self, root: Path, key: str) -> None:
         if not is_folder_key(key):
-            raise OSError(errno.EINVAL, f"{key!r} is no name of a folder")
+            raise OSError(errno.EINVAL, f"{key!r} is not the name of a folder")
         self.path: Path = root / key
         self._record = root / f".{key}.record"
         self._lock = root / f".{key}.lock"
@@ -197,7 +197,7 @@ class MachineFolder:
         """Parts of files, in a row; one that has become shorter gives less."""
         for part in parts:
             if not FolderEntry(part.path).is_inside:
-                raise OSError(errno.EINVAL, f"{part.path!r} is no path in a folder")
+                raise OSError(errno.EINVAL, f"{part.path!r} is not a path in a folder")
             path = self.path / os.fsdecode(part.path)
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with open(handle, "rb", buffering=0) as file:  # noqa: PTH123 - it is open already

@@ -86,7 +86,7 @@ def test_the_version(capsys):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("", "a command is missing: there is status"),
+        ("", "a command is missing: the commands are status"),
         ("stauts", "did you mean status?"),
         ("up", "there is no command 'up'"),
         ("help stauts", "there is no command 'stauts'"),

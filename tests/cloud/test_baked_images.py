@@ -275,7 +275,7 @@ def test_a_name_is_given_once(api, one_rented):
 
 @pytest.mark.parametrize("name", ["ami-torch", "-x", "a/b", "a b", "x" * 61])
 def test_names_that_no_image_can_have(name):
-    with pytest.raises(OptionError, match="is no name of an image"):
+    with pytest.raises(OptionError, match="is not the name of an image"):
         baked_images.image_name([name])
 
 

@@ -131,7 +131,7 @@ def test_of_some_ranks_those_that_are_meant():
 @pytest.mark.parametrize(
     ("only", "says"),
     [
-        ("haed", "there is all, head, none; did you mean head"),
+        ("haed", "choose one of all, head, none; did you mean head"),
         ("rank0", "or ranks, or a function"),
         (-1, r"write 'head', ranks as in \[0, 2\]"),
         (True, "write 'head'"),

@@ -74,7 +74,7 @@ def test_a_cell_as_a_script_gives_what_it_gave(notebook):
         ("mine.py", "mine.py is there, and not by %sky script"),
         ("x.py cells=999", "no cell of this session has the number 999"),
         ("x.py cells=a", "cells=a: give numbers, such as cells=3-7"),
-        ("x.py cells=7-3", "7-3 is no range of numbers"),
+        ("x.py cells=7-3", "7-3 is not a range of numbers"),
         ("x.py nodes=2", "nodes= is not an option here, only cells="),
         ("x.py y.py", "there is no option 'y.py'"),
     ],

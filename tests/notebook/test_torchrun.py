@@ -173,7 +173,7 @@ def test_logs_and_console_are_those_of_torchrun_itself(notebook, how):
     [
         ("--nnodes=3 main.py", "--nnodes=3, and pool 'default' has 2 nodes"),
         ("--nnodes=2 nosuch.py", "there is no script nosuch.py"),
-        ("ranks=0 main.py", "ranks= is no option of a script, which runs on nodes"),
+        ("ranks=0 main.py", "ranks= is not an option of a script, which runs on nodes"),
         ("--no-python ./nosuch", "there is no program nosuch"),
     ],
 )

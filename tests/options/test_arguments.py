@@ -41,7 +41,10 @@ def test_variables_of_plugins_and_of_env_come_together():
             {"worker": sky.Worker(3), "accelerator": "A100:2"},
             r"^worker=sky.Worker\(concurrency=3\): a",
         ),
-        ({"allocation": "preemptible"}, "allocation='preemptible': there is 'spot', 'on-demand'"),
+        (
+            {"allocation": "preemptible"},
+            "allocation='preemptible': choose one of 'spot', 'on-demand'",
+        ),
         ({"allocation": "spot"}, "allocation='spot'.*provider=aws"),
         (
             {"provider": "aws", "spot": "no", "allocation": "spot"},

@@ -122,7 +122,7 @@ def test_in_python(tmp_path):
         (sky.SSH(hosts=["a,b"]), "takes texts"),
         (sky.SSH(hosts=[1]), "takes texts"),
         (sky.SSH(hosts=["a"], port="x"), "not a port"),
-        (sky.SSH(hosts=["a"], trust="all"), "there is known, first"),
+        (sky.SSH(hosts=["a"], trust="all"), "choose one of known, first"),
     ],
 )
 def test_what_is_refused_in_python(given, says):

@@ -24,7 +24,7 @@ def test_help_of_one_verb():
     assert help_text("up").startswith("%sky up")
     assert all(f"\n  {each} " in help_text("up") for each in ("replace", "dry_run"))
     assert "as=NAME" in help_text("pull")
-    with pytest.raises(OptionError, match="there is up"):
+    with pytest.raises(OptionError, match="the verbs are up"):
         help_text("nope")
 
 

@@ -83,14 +83,14 @@ def test_contradictions_name_both(choices, says):
     [
         (
             lambda: torch(backend="ncl"),
-            "backend='ncl': there is auto, gloo, nccl; did you mean nccl",
+            "backend='ncl': choose one of auto, gloo, nccl; did you mean nccl",
         ),
         (lambda: torch(backend=3), "backend=3"),
         (lambda: torch(timeout=0), "give seconds"),
         (lambda: torch(timeout=True), "give seconds"),
         (lambda: torch(timeout=float("inf")), "give seconds"),
         (lambda: torch(timeout="soon"), "90s, 10m"),
-        (lambda: keras(backend="theano"), "there is jax, torch, tensorflow"),
+        (lambda: keras(backend="theano"), "choose one of jax, torch, tensorflow"),
         (lambda: keras(seed=-1), "seed=-1: give a whole number from 0 to 4294967295"),
         (lambda: keras(seed=True), "seed=True: give a whole number"),
         (lambda: keras(average="no"), "average='no': write True or False"),

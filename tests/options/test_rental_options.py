@@ -56,26 +56,29 @@ def test_a_zone_says_its_region():
         ("provider=aws on_preempt=wait", "on_preempt=wait"),
         ("yes", "it goes with provider=aws"),
         ("hosts=a provider=aws", "provider=aws knows no hosts="),
-        ("provider=aws zones=us-east-1a region=us-west-2", "that is no zone of region=us-west-2"),
-        ("provider=aws region=useast1", "'useast1' is no such name as us-east-1"),
-        ("provider=aws zones=a", "'a' is no such name as us-east-1a"),
-        ("provider=aws instance_type=g6", "is no such name as g6.xlarge"),
+        (
+            "provider=aws zones=us-east-1a region=us-west-2",
+            "that is not a zone of region=us-west-2",
+        ),
+        ("provider=aws region=useast1", "'useast1' is not a name like us-east-1"),
+        ("provider=aws zones=a", "'a' is not a name like us-east-1a"),
+        ("provider=aws instance_type=g6", "is not a name like g6.xlarge"),
         (
             "provider=aws ami=ami-torch",
-            "is no such name as ami-0123456789abcdef0, or one that %sky bake",
+            "is not a name like ami-0123456789abcdef0, or one that %sky bake",
         ),
         (
             "provider=aws ami=my/torch",
-            "is no such name as ami-0123456789abcdef0, or one that %sky bake",
+            "is not a name like ami-0123456789abcdef0, or one that %sky bake",
         ),
-        ("provider=aws subnet=mine", "is no such name as subnet-"),
+        ("provider=aws subnet=mine", "is not a name like subnet-"),
         ("provider=aws user=me", "name it, ami="),
         ("provider=aws max_cost=0", "max_cost=0: machines that cost nothing"),
         ("provider=aws max_cost=much", "give a sum of dollars"),
         ("provider=aws cpus=many", "write cpus=8+"),
         ("provider=aws cpus=8GB", "write cpus=8+"),
         ("provider=aws memory=0", "write memory=8+ for 8 GB or more"),
-        ("provider=aws spot=maybe", "there is no, yes, auto"),
+        ("provider=aws spot=maybe", "choose one of no, yes, auto"),
     ],
 )
 def test_what_is_refused(line, says):
@@ -127,9 +130,9 @@ def test_in_python():
     [
         (sky.AWS(region="us-east-1,us-west-2"), "name one; others are regions="),
         (sky.AWS(disk=3), "give 30 to 65536 GB"),
-        (sky.AWS(zones=("us-east-1",)), "is no such name as us-east-1a"),
-        (sky.AWS(region="us-east-1", zones="us-west-2a"), "is no zone of region=us-east-1"),
-        (sky.AWS(placement="close"), "there is 'auto' and 'no'"),
+        (sky.AWS(zones=("us-east-1",)), "is not a name like us-east-1a"),
+        (sky.AWS(region="us-east-1", zones="us-west-2a"), "is not a zone of region=us-east-1"),
+        (sky.AWS(placement="close"), "choose 'auto' or 'no'"),
         (sky.AWS(ami=7), "write it as text"),
     ],
 )
@@ -192,7 +195,7 @@ def test_tags_of_python_may_have_commas():
     for wrong, says in [
         ({"skyward:pool": "x"}, "not yours to give"),
         ({"": "x"}, "a tag has a name"),
-        ({"team": None}, "None is no text"),
+        ({"team": None}, "None is not text"),
         ({"team": "x" * 300}, "256"),
     ]:
         with pytest.raises(OptionError, match=says):
@@ -202,9 +205,9 @@ def test_tags_of_python_may_have_commas():
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("tags=skyward:pool=x", "not yours to give"), ("tags=team", "no tag"), ("caller=0.0.0.0/0", "is everybody"),
+        ("tags=skyward:pool=x", "not yours to give"), ("tags=team", "not a tag"), ("caller=0.0.0.0/0", "is everybody"),
         ("jump=-oProxyCommand=x", "not a host name"), ("disk=5", "30 to"), ("throughput=9", "125 to 2000"),
-        ("instance_profile=arn:aws:iam::123456789012:role/x", "no instance profile"),
+        ("instance_profile=arn:aws:iam::123456789012:role/x", "not an instance profile"),
         ("security_group=sg-0123456789abcdef0 caller=1.2.3.4", "leave out one"),
         ("reservation=cr-0123456789abcdef0", "name both"), ("reservation=night", "cr-0123456789abcdef0"),
         ("capacity_block=cr-0123456789abcdef0 instance_type=p5.48xlarge zones=us-east-1a spot=auto", "cannot be spot"),

@@ -361,7 +361,7 @@ def test_addresses_of_objects_are_no_content_of_arrays(kind: str, store: BlobSto
         "tensor": ("tensor", 1, "uint8", (8,), False, False, objects),
         "arrow": ("arrow", 1, "Table", objects),
     }
-    with pytest.raises(NotPlain, match="no bytes"):
+    with pytest.raises(NotPlain, match="not bytes"):
         unpack(sent(forged(*parts[kind])), store, only_values=True)
 
 

@@ -39,12 +39,15 @@ def test_every_word_means_itself(word):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("mxnet", "framework=mxnet: there is torch, jax, "),
-        ("", "framework=: there is torch"),
-        ("torch,", "framework=: there is torch"),
-        ("keras:mxnet", "framework=keras:mxnet: there is keras:jax, keras:torch, keras:tensorflow"),
-        ("torch:jax", "framework=torch:jax: there is torch"),
-        ("keras:", "there is keras:jax"),
+        ("mxnet", "framework=mxnet: choose one of torch, jax, "),
+        ("", "framework=: choose one of torch"),
+        ("torch,", "framework=: choose one of torch"),
+        (
+            "keras:mxnet",
+            "framework=keras:mxnet: write keras:jax or keras:torch or keras:tensorflow",
+        ),
+        ("torch:jax", "framework=torch:jax: write torch"),
+        ("keras:", "write keras:jax"),
         ("torch,none", "framework=torch,none: none cannot be combined"),
         ("keras:jax,keras:torch", "one Keras, not two"),
         ("mig", "slices are asked for as mig="),

@@ -15,7 +15,7 @@ FS = "fs-0123456789abcdef0"
     [
         (
             {"bucket": "My-Data", "mount": "/data"},
-            r"bucket='My-Data'\): that is no name of a bucket",
+            r"bucket='My-Data'\): that is not the name of a bucket",
         ),
         ({"bucket": 3, "mount": "/data"}, r"bucket=3\): write it as text"),
         ({"bucket": "abc", "mount": "data"}, "give an absolute path"),
@@ -81,7 +81,7 @@ def test_a_line_has_file_systems():
     [
         ("/data", "volumes=/data: write s3://bucket/prefix:/data"),
         ("s3://abc:data", "volumes=s3://abc:data: give an absolute path"),
-        ("s3://Abc:/data", "volumes=s3://Abc:/data: that is no name of a bucket"),
+        ("s3://Abc:/data", "volumes=s3://Abc:/data: that is not the name of a bucket"),
         ("s3://abc:/etc", "volumes=s3://abc:/etc: the system needs this folder"),
         ("efs://data:/data", "volumes=efs://data:/data: write the id of a file system"),
         ("s3://abc:/data,s3://abd:/data", "two volumes cannot both be at /data"),

@@ -248,12 +248,12 @@ def test_a_file_that_changes_while_it_is_sent(pair, monkeypatch):
 @pytest.mark.parametrize("path", [b"../x", b"/etc/x", b"a/../../x", b"", b"a//b", b"a\0b", b"."])
 def test_no_path_leads_out_of_the_copy(pair, path):
     bad = FolderEntry(path, 0o644, 1, 0, "0" * 32)
-    with pytest.raises(OSError, match="is no path in a folder"):
+    with pytest.raises(OSError, match="is not a path in a folder"):
         pair.machine.update([bad], {"0" * 32: b"x"}.get)
-    with pytest.raises(OSError, match="is no path in a folder"):
+    with pytest.raises(OSError, match="is not a path in a folder"):
         list(pair.machine.read([FilePart(path, 0, 1)]))
     for key in ("..", "a/b", ".hidden", ""):
-        with pytest.raises(OSError, match="is no name of a folder"):
+        with pytest.raises(OSError, match="is not the name of a folder"):
             MachineFolder(pair.there.parent, key)
 
 

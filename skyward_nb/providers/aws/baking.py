@@ -224,7 +224,7 @@ def failure(image: Answer) -> str:
 
 def reason(image: Answer) -> str:
     """The reason of an image's state, as far as EC2 says it."""
-    return image.get("StateReason", {}).get("Message") or "nobody says why"
+    return image.get("StateReason", {}).get("Message") or "no reason is given"
 
 
 async def named(cloud: AWSClient, name: str, region: str) -> list[Answer]:

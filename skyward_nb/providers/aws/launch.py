@@ -274,5 +274,5 @@ def _ended(instance: Answer) -> AWSError:
         code = WRONG_KEY
     if code not in (SERVER_FAILED, *OF_KEYS):
         code = code.rpartition(".")[2]
-    message = f"{instance['InstanceId']} ended: {reason.get('Message', 'nobody says why')}"
+    message = f"{instance['InstanceId']} ended: {reason.get('Message', 'no reason is given')}"
     return AWSError(code, message, "RunInstances")

@@ -33,7 +33,7 @@ _UNDRIVEN = ("g3", "g3s", "p2", "p3", "p3dn")
 """Families whose GPUs are too old for the driver of AWS's images, which starts with Turing."""
 _NO_DRIVER = "AWS has no image any more whose driver supports these GPUs: name one with ami="
 _NO_PART_DRIVER = (
-    "parts of GPUs need NVIDIA's GRID driver, which AWS's image for deep learning has not: name one that "
+    "parts of GPUs need NVIDIA's GRID driver, which AWS's image for deep learning lacks: name one that "
     "has it with ami="
 )
 """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/install-nvidia-driver.html"""

@@ -300,7 +300,7 @@ async def _running(
             is_new = each.instance in begun or (reason and str(reason) != before.get(each.instance))
             if state in ("shutting-down", "terminated") or (state in STOPPED and is_new):
                 code = str(reason.get("Code", "Ended")).rpartition(".")[2]
-                why = f"{each.instance} is {state}: {reason.get('Message', 'nobody says why')}"
+                why = f"{each.instance} is {state}: {reason.get('Message', 'no reason is given')}"
                 raise AWSError(code, why, "StartInstances")
             if state in RUNNING:
                 begun.add(each.instance)

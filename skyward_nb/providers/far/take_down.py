@@ -151,10 +151,10 @@ async def swept_first(sweep: Coroutine[Any, Any, EngineSweep], tell: Tell) -> No
     task.add_done_callback(_sweeping.discard)
     await asyncio.wait([task], timeout=0.2)
     if not task.done():
-        tell(Phase("ending what earlier pools have left"))
+        tell(Phase("ending leftovers of earlier pools"))
         await asyncio.wait([task], timeout=BESIDE)
     if not task.done():
-        tell(Remark("what earlier pools have left is being ended, beside this start"))
+        tell(Remark("leftovers of earlier pools are being ended while this pool starts"))
         return
     found = task.result()
     if found.ended:

@@ -199,7 +199,7 @@ def _changed(place: HostKeyAddress, key: asyncssh.SSHKey, known: list[asyncssh.S
     is_pinned = any(each in known for each in keys_of(read_known([pins]), place))
     remove = f"ssh-keygen -R '{place.entry}'" + (f" -f '{pins}'" if is_pinned else "")
     return (
-        f"its host key has changed: it shows {_spell(key)}, and known is {had}. Either "
+        f"its host key has changed: it shows {_spell(key)}, and the known key is {had}. Either "
         "the host was made anew, or somebody else answers in its place. If its administrator says "
         f"that the key is new: `{remove}`, and try again."
     )
