@@ -1,10 +1,10 @@
 """How much of its time a rank waits in collectives."""
 
-import importlib.util
 import sys
 import time
 
 import pytest
+from later import needs
 from pools import request
 
 from skyward_nb.node import collective_waits
@@ -12,9 +12,7 @@ from skyward_nb.node.collective_waits import Window
 from skyward_nb.protocol.events import Waited
 from skyward_nb.view.slow_ranks import slow_ranks
 
-needs_torch = pytest.mark.skipif(
-    not importlib.util.find_spec("torch"), reason="PyTorch is not installed"
-)
+needs_torch = needs("torch")
 
 
 def looked(looks, every=0.05):

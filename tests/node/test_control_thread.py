@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 
 import psutil
 import pytest
+from later import needs
 from leaks import leaves_nothing
 from node.drivers import driver
 
@@ -17,7 +17,7 @@ from skyward_nb.protocol.events import CommunicationCut, Output, RankDone
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed"),
+    needs("torch"),
     pytest.mark.timeout(180),
 ]
 

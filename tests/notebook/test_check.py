@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 
 import psutil
 import pytest
 from kernels import ready
+from later import needs
 
 from skyward_nb.reports.pool_check import (
     pair_to_measure,
@@ -19,10 +19,8 @@ from skyward_nb.words.errors import PoolError
 from skyward_nb.words.findings import PathSpeed, RankFacts, ReachResult, ReduceTiming
 from skyward_nb.words.spec import PoolSpec
 
-needs_torch = pytest.mark.skipif(
-    not importlib.util.find_spec("torch"), reason="PyTorch is not installed"
-)
-needs_jax = pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="JAX is not installed")
+needs_torch = needs("torch")
+needs_jax = needs("jax")
 
 
 @pytest.fixture(scope="module")

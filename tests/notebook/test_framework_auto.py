@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from types import FunctionType, ModuleType, SimpleNamespace
 
 import pytest
+from later import needs
 
 from skyward_nb.cell.cell_names import cell_names
 from skyward_nb.options.framework_choice import (
@@ -22,9 +22,7 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.frameworks import AUTO, WORDS
 from skyward_nb.words.pool_options import PoolOptions
 
-needs_torch = pytest.mark.skipif(
-    not importlib.util.find_spec("torch"), reason="PyTorch is not installed"
-)
+needs_torch = needs("torch")
 
 
 def chosen(cell=None, *, past=(), names=None, modules=None, environ=None, own=()):

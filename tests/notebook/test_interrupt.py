@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import time
 
 import pytest
 from kernels import Marks, ready
-from later import Later
+from later import Later, needs
 from leaks import leaves_nothing
 from tiers import few
 
@@ -151,7 +150,7 @@ def torch_pool(notebook):
 
 @pytest.mark.extensive
 @pytest.mark.torch
-@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed")
+@needs("torch")
 @pytest.mark.parametrize("waits", few(1, [True, False]))
 def test_a_rank_may_end_before_it_says_that_it_was_cut(notebook, torch_pool, marks, waits):
     """By its collective, which raises; or by itself: then nothing of its group was cut, and it stays."""

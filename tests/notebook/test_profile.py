@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from kernels import Marks, kernel
+from later import needs
 from leaks import gone_within, traces
 
 from skyward_nb.options.specs import check_profile
@@ -18,26 +19,31 @@ from skyward_nb.words.errors import OptionError
 from skyward_nb.words.profile import Collective, CommProfile
 from skyward_nb.words.spec import PoolSpec
 
-needs_torch = pytest.mark.skipif(
-    not importlib.util.find_spec("torch"), reason="PyTorch is not installed"
-)
+needs_torch = needs("torch")
+
+
+@contextmanager
+def _with_ranks(folder, line):
+    """A kernel whose working folder this is, in which the cell `line` has run; nothing is left of it."""
+    before = traces()
+    with kernel() as running:
+        running.folder = folder
+        running.run(f"import os; os.chdir({str(folder)!r})")
+        ran = running.run(line)
+        assert ran.status == "ok", ran
+        yield running
+    assert not gone_within(5, before)
 
 
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory):
     pytest.importorskip("torch")
-    before = traces()
-    folder = tmp_path_factory.mktemp("notebook")
-    with kernel() as running:
-        running.folder = folder
-        running.run(f"import os; os.chdir({str(folder)!r})")
-        ran = running.run(
-            "%%sky_remote nodes=2 framework=torch grace=20s\n"
-            "import torch, torch.distributed as dist, time\nt = torch.ones(1000)\nr = dist.get_rank()"
-        )
-        assert ran.status == "ok", ran
+    line = (
+        "%%sky_remote nodes=2 framework=torch grace=20s\n"
+        "import torch, torch.distributed as dist, time\nt = torch.ones(1000)\nr = dist.get_rank()"
+    )
+    with _with_ranks(tmp_path_factory.mktemp("notebook"), line) as running:
         yield running
-    assert not gone_within(5, before)
 
 
 def newest(notebook) -> Path:
@@ -180,21 +186,15 @@ def test_without_it_nothing_is_recorded(notebook):
 @pytest.fixture(scope="module")
 def of_jax(tmp_path_factory):
     pytest.importorskip("jax")
-    before = traces()
-    folder = tmp_path_factory.mktemp("notebook")
-    with kernel() as running:
-        running.folder = folder
-        running.run(f"import os; os.chdir({str(folder)!r})")
-        ran = running.run(
-            "%%sky_remote nodes=2 framework=jax grace=20s\nimport time, jax, jax.numpy as jnp\n"
-            "import skyward_nb as sky\nfrom jax.sharding import NamedSharding, PartitionSpec as P\n"
-            "rank = jax.process_index()\n"
-            "x = jax.make_array_from_process_local_data(NamedSharding(sky.mesh(), P('fsdp')), jnp.ones(4))\n"
-            "total = jax.jit(jnp.sum)\ntotal(x).block_until_ready(); None"
-        )
-        assert ran.status == "ok", ran
+    line = (
+        "%%sky_remote nodes=2 framework=jax grace=20s\nimport time, jax, jax.numpy as jnp\n"
+        "import skyward_nb as sky\nfrom jax.sharding import NamedSharding, PartitionSpec as P\n"
+        "rank = jax.process_index()\n"
+        "x = jax.make_array_from_process_local_data(NamedSharding(sky.mesh(), P('fsdp')), jnp.ones(4))\n"
+        "total = jax.jit(jnp.sum)\ntotal(x).block_until_ready(); None"
+    )
+    with _with_ranks(tmp_path_factory.mktemp("notebook"), line) as running:
         yield running
-    assert not gone_within(5, before)
 
 
 @pytest.mark.extensive

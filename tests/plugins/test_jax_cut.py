@@ -1,17 +1,17 @@
 """JAX's ranks when something goes wrong: interrupts, deaths, code that takes the group apart."""
 
 import ast
-import importlib.util
 import socket
 import time
 
 import psutil
 import pytest
 from kernels import ready
+from later import needs
 from tiers import few
 
 pytestmark = [
-    pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="JAX is not installed"),
+    needs("jax"),
     pytest.mark.timeout(180),
 ]
 

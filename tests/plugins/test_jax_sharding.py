@@ -1,11 +1,10 @@
 """A small transformer in JAX, its weights spread over meshes in every way: the same losses and weights."""
 
-import importlib.util
-
 import pytest
 from kernels import ready
+from later import needs
 
-pytestmark = pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="JAX is not installed")
+pytestmark = needs("jax")
 
 # Two ranks of two devices each, as two GPUs for each rank would be.
 LINE = "accelerator=A100:4 ranks_per_node=2 simulate framework=jax"

@@ -10,6 +10,7 @@ import psutil
 import pytest
 from absent import BESIDE_KERAS, without
 from kernels import ready
+from later import needs
 from other_user import UID, as_another_user, needs_another_user
 from plugins.test_owner_relay import OUTSIDE, needs_outside, reaches
 
@@ -17,9 +18,7 @@ from skyward_nb.plugins.tensorflow_plugin import PLUGIN, own_share
 from skyward_nb.words.info import InstanceInfo, Peer
 from skyward_nb.words.spec import PoolSpec
 
-needs_tensorflow = pytest.mark.skipif(
-    not importlib.util.find_spec("tensorflow"), reason="TensorFlow is not installed"
-)
+needs_tensorflow = needs("tensorflow")
 pytestmark = pytest.mark.timeout(180)
 
 # ── pure ────────────────────────────────────────────────────────────────────────────────
@@ -300,7 +299,7 @@ KERAS = (
 
 
 @needs_tensorflow
-@pytest.mark.skipif(not importlib.util.find_spec("tf_keras"), reason="tf_keras is not installed")
+@needs("tf_keras")
 def test_tf_keras_fits_under_the_strategy_and_its_epochs_are_a_bar(notebook):
     ran = notebook.run(
         f"%%sky_remote out=got\nimport tf_keras as keras\n{KERAS}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -11,6 +10,7 @@ import threading
 import pytest
 from gpus import on_gpus
 from kernels import kernel, ready
+from later import needs
 from other_user import CONNECTS, as_another_user, needs_another_user, other_user_runs
 from plugins.alone import fails_alone
 from tiers import few
@@ -20,7 +20,7 @@ from skyward_nb.words.info import InstanceInfo
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed"),
+    needs("torch"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import signal
@@ -12,6 +11,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from later import needs
 from pools import request, values
 
 from skyward_nb.plugins import torch_models
@@ -22,7 +22,7 @@ from skyward_nb.words.decoding import from_json
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed"),
+    needs("torch"),
 ]
 
 # ── which groups go on ──────────────────────────────────────────────────────────────────

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 from kernels import ready
+from later import needs
 from plugins.alone import fails_alone
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed"),
+    needs("torch"),
 ]
 
 READY = """%%sky_remote nodes=2 ranks_per_node=2 framework=torch

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
 import os
 import tempfile
 
 import pytest
+from later import needs
 
 from skyward_nb.plugins import torch_profile
 from skyward_nb.plugins.torch_profile import TorchRecording
@@ -16,7 +16,7 @@ from skyward_nb.words.info import InstanceInfo
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed"),
+    needs("torch"),
 ]
 INFO = InstanceInfo(rank=1, world_size=2)
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 
 import pytest
+from later import needs
 from pools import request, values
 from waiting import until
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed"),
+    needs("torch"),
 ]
 
 REPLICAS = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -10,13 +9,14 @@ import sys
 
 import pytest
 from kernels import ready
+from later import needs
 
 from skyward_nb.plugins.plugin_table import find_plugin
 from skyward_nb.words.info import InstanceInfo, Peer
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed"),
+    needs("torch"),
 ]
 
 LEFT_OUT = {

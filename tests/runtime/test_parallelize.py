@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+from later import needs
 from leaks import leaves_nothing
 from pools import start, values
 from runtime.tiny_model import MODEL
@@ -16,11 +17,9 @@ from skyward_nb.runtime.sync import data_place, mesh
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed"),
+    needs("torch"),
 ]
-needs_transformers = pytest.mark.skipif(
-    not importlib.util.find_spec("transformers"), reason="Transformers is not installed"
-)
+needs_transformers = needs("transformers")
 
 MESHES = '''
 from torch.distributed.device_mesh import init_device_mesh
