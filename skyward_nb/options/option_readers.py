@@ -183,10 +183,8 @@ def choice(choices: Sequence[str]) -> Reader:
 
     def read(option: str, text: str) -> str:
         if text not in choices:
-            known = ", ".join(choices)
-            raise OptionError(
-                option, f"{option}={text}: choose one of {known}{near_words(text, choices)}"
-            )
+            known = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
+            raise OptionError(option, f"{option}={text}: choose {known}{near_words(text, choices)}")
         return text
 
     return read

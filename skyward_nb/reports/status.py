@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from skyward_nb.picture.record import Cost, cost_of
 from skyward_nb.pool.client_names import spell_client
@@ -83,21 +84,16 @@ class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
 def row_of(left: FoundPool) -> PoolRow:
     """The row of a pool as its agent tells anybody of this user."""
     entry, now = left.entry, left.condition
-    spec, began, client = entry.spec, now.unseen, now.client
-    return PoolRow(
-        **_shape(spec),
-        id=entry.pool_id,
-        notebook=entry.notebook,
-        program=entry.program,
-        started=entry.started,
+    began, client = now.unseen, now.client
+    return replace(
+        unasked_row(entry),
         generation=now.generation,
         client=client and ClientRow(client.pid, client.host, client.notebook, client.program),
         ends_in=now.left,
         run=began and RunRow(began.run, began.card.what, began.card.began, now.running),
         where=left.where(),
         doing=left.doing(),
-        ranks=tuple(_rank_rows(spec, now)),
-        cost=entry.bill and cost_of(entry.bill, time.time()),
+        ranks=tuple(_rank_rows(entry.spec, now)),
     )
 
 

@@ -248,7 +248,7 @@ def test_a_cell_that_has_stopped_the_profiler_of_jax_is_told(of_jax):
 
 
 def test_other_values_are_refused(notebook):
-    assert "profile=memory: there is comm" in notebook.run("%%sky_remote profile=memory\n1").stderr
+    assert "profile=memory: choose comm" in notebook.run("%%sky_remote profile=memory\n1").stderr
 
 
 def test_a_pool_without_either_is_refused_before_it_starts(notebook):
