@@ -265,9 +265,9 @@ def test_what_finds_no_room_in_memory_goes_to_disk(near, far, monkeypatch):
 
 def test_a_name_that_is_no_digest_opens_nothing(near, far, tmp_path):
     (tmp_path / "secret").write_text("secret")
-    with pytest.raises(OSError, match="no digest"):
+    with pytest.raises(OSError, match="not a digest"):
         near.map("../../secret")
-    with pytest.raises(OSError, match="no digest"):
+    with pytest.raises(OSError, match="not a digest"):
         near.put("../evil", [b"x"])
 
 
