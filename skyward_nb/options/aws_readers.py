@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
-from skyward_nb.options.option_readers import matching
+from skyward_nb.options.option_readers import Reader, matching
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.hosts import parse_host
 from skyward_nb.words.provider_access import LEAST_WARM, MOST_WARM, SSM
@@ -110,7 +110,7 @@ def throughput(option: str, text: str) -> int:
     return int(text)
 
 
-profile = matching(
+profile: Reader = matching(
     r"[A-Za-z0-9+=,.@_\-]{1,128}|arn:aws[a-z\-]*:iam::\d{12}:instance-profile/\S+",
     "that is not an instance profile: write its name, or arn:aws:iam::123456789012:instance-profile/NAME (a role's own "
     "ARN is not taken)",

@@ -46,52 +46,52 @@ def matching(form: str, why: str) -> Reader:
     return read
 
 
-far_folder = matching(
+far_folder: Reader = matching(
     r"(/|~/|\$[A-Za-z_])([\w./~@%+=,-]|\$[A-Za-z_])*",
     "name a folder there by its whole path, as in {option}=/scratch/$USER, or {option}=~/big",
 )
 """A folder on a machine elsewhere; its shell knows `~/` and variables there."""
 
-slurm_name = matching(r"(?!-)[^\s'\"\\;|<>$`]+", "{text!r} is not a name that Slurm takes")
+slurm_name: Reader = matching(r"(?!-)[^\s'\"\\;|<>$`]+", "{text!r} is not a name that Slurm takes")
 """A word of Slurm's, as its commands take it."""
 
-job = matching(rf"{CURRENT}|\d+", "write {option}=current, or the id of your job")
+job: Reader = matching(rf"{CURRENT}|\d+", "write {option}=current, or the id of your job")
 """`current`, or the id of a job."""
 
-address = matching(
+address: Reader = matching(
     r"(?!-)(auto|(ray://)?([A-Za-z0-9_.\-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5})",
     "write {option}=auto, {option}=ray://HOST:10001, or {option}=HOST:6379 from one of the cluster's nodes",
 )
 """The address of a Ray cluster: `auto`, `ray://HOST:10001`, or `HOST:6379` from one of its nodes."""
 
-infra = matching(
+infra: Reader = matching(
     r"[a-z][a-z0-9]*(/[A-Za-z0-9_.:@*\-]+){0,3}",
     "write a cloud, or CLOUD/REGION: {option}=gcp/us-central1",
 )
 """A place to rent machines at, as SkyPilot writes it: `gcp`, `gcp/us-central1`, `k8s/my-context`."""
 
-kubernetes_name = matching(
+kubernetes_name: Reader = matching(
     r"[a-z0-9]([a-z0-9.\-]{0,61}[a-z0-9])?",
     "{text!r} is not a name that Kubernetes takes: lower-case letters, digits, '-' and '.', at most 63",
 )
 """A name as Kubernetes takes it: RFC 1123's, of at most 63 characters."""
 
-resource_name = matching(
+resource_name: Reader = matching(
     r"[a-z0-9.\-]+/[A-Za-z0-9._\-]+", "{text!r} is not a name like nvidia.com/mig-1g.10gb"
 )
 """The name of a resource of Kubernetes' nodes, as `nvidia.com/gpu`."""
 
-container_image = matching(
+container_image: Reader = matching(
     r"[A-Za-z0-9][A-Za-z0-9._\-/:@]*",
     "name an sky.Image of the notebook, or for provider=kubernetes a container image, such as "
     "{option}=python:3.12-slim",
 )
 """A container image, as `nvcr.io/nvidia/pytorch:25.01-py3`, `me/torch@sha256:...`."""
 
-user = matching(r"[^\s@:/\-][^\s@:/]*", "{text!r} is not a user name")
+user: Reader = matching(r"[^\s@:/\-][^\s@:/]*", "{text!r} is not a user name")
 """The name of a user on a host."""
 
-pool_name = matching(
+pool_name: Reader = matching(
     r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,40}(-[0-9a-f]{6})?", "use letters, digits, '-', '_' and '.'"
 )
 """The name of a pool, or its id."""

@@ -143,8 +143,6 @@ class ExecLine(Line):
             raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
         raise OSError(errno.ECONNRESET, _text(said) or "the command that reaches it ended at once")
 
-    way = stream
-
     async def _joined(self, words: Sequence[str]) -> tuple[Process, socket.socket]:
         """Start a command; it, and its stdin and stdout."""
         near, far = socket.socketpair()

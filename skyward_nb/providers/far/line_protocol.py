@@ -46,12 +46,12 @@ class Line(Shell):
         connection, cannot be used now.
         """
 
-    @abstractmethod
     async def way(self, path: str, over: int | None = None) -> socket.socket | ByteStream:
-        """A channel for values to a unix socket there; arguments and errors are those of `stream`.
+        """A channel for values to a unix socket there: a `stream`, unless the line has other channels for them.
 
         EBUSY says that there may be no more of them at the same time.
         """
+        return await self.stream(path, over)
 
     @abstractmethod
     async def close(self) -> None:

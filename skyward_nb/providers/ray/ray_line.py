@@ -99,8 +99,6 @@ class RayLine(Line):
             raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
         raise OSError(errno.ECONNRESET, said or "the helper has ended")
 
-    way = stream
-
     @contextlib.asynccontextmanager
     async def offer(self, serve: Serve) -> AsyncGenerator[int]:
         """Raise `NotOffered`: nothing listens there for this side."""
