@@ -4,6 +4,8 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { INotebookTracker } from '@jupyterlab/notebook';
 import { isCodeCellModel } from '@jupyterlab/cells';
 import { caretDownIcon } from '@jupyterlab/ui-components';
+import type { VirtualElement } from '@lumino/virtualdom';
+import { h } from '@lumino/virtualdom';
 import { Menu } from '@lumino/widgets';
 import type { IPanelState, IPool } from './pools';
 import { ask, worldSize } from './pools';
@@ -20,6 +22,26 @@ interface ISetArgs {
   name: string;
   value: string;
   label: string;
+}
+
+/** Lumino's own separator takes the focus, and a program that reads the menu aloud stumbles over it. */
+class MenuRenderer extends Menu.Renderer {
+  override renderItem(data: Menu.IRenderData): VirtualElement {
+    if (data.item.type !== 'separator') {
+      return super.renderItem(data);
+    }
+    return h.li(
+      {
+        className: this.createItemClass(data),
+        dataset: this.createItemDataset(data),
+        role: 'separator'
+      },
+      this.renderIcon(data),
+      this.renderLabel(data),
+      this.renderShortcut(data),
+      this.renderSubmenu(data)
+    );
+  }
 }
 
 /** Register the commands; the settings put the menu's button into each cell's toolbar. */
@@ -86,7 +108,7 @@ function valueOf(source: string, name: string): string {
 
 function menuOf(app: JupyterFrontEnd, pools: IPool[], chosen: string): Menu {
   const { commands } = app;
-  const menu = new Menu({ commands });
+  const menu = new Menu({ commands, renderer: new MenuRenderer() });
   const add = (to: Menu, name: string, value: string, label: string) => {
     to.addItem({ command: SET, args: { name, value, label } });
   };

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from lab import audits, pages
+from lab import audits, pages, pool_cards
 from leaks import leaves_nothing
 
 from frontends.front_ends import FRONT_ENDS, opened, screenshot
@@ -33,7 +33,6 @@ while not pathlib.Path("GO").exists():
 print("last words")
 """
 LIVE, OVER = ".sky-record[data-is='live']", ".sky-record[data-is='over']"
-PANEL = "jupyterapp.shell.activateById('skyward-nb-pools')"
 TRUSTED = (
     "index => jupyterapp.shell.currentWidget.content.widgets[index].model.outputs.get(0).trusted"
 )
@@ -143,8 +142,7 @@ def test_the_full_log_is_read_from_its_end_to_its_beginning(runs, record):
 
 @pytest.mark.parametrize("theme", ["Light", "Dark"])
 def test_nothing_serious_is_in_the_way_of_anybody(runs, record, served, theme):
-    runs.page.evaluate(PANEL)
-    runs.page.locator(".sky-pool .sky-title").wait_for()
+    pool_cards.open_panel(runs).locator(".sky-pool .sky-title").wait_for()
     audits.dress(runs, theme)
     record.scroll_into_view_if_needed()
     faults = audits.serious_faults(runs, ".sky-record", ".sky-panel")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lab import cell_tools, notices
+
 if TYPE_CHECKING:
     from lab.pages import NotebookPage
 
@@ -45,6 +47,18 @@ def serious_faults(notebook: NotebookPage, *selectors: str) -> list[tuple[str, l
         for each in page.evaluate(_AUDIT, list(selectors))
         if each["impact"] in ("serious", "critical")
     ]
+
+
+def faults_beside_the_panel(notebook: NotebookPage, name: str) -> list[tuple[str, list[str]]]:
+    """Those in the open menu of a new cell, and in the word about a run that has ended; `name` is of their pictures."""
+    cell_tools.activate(notebook, notebook.add_cell("x = 1"))
+    cell_tools.open_menu(notebook)
+    notebook.screenshot(f"menu-{name}")
+    faults = serious_faults(notebook, ".lm-Menu")
+    notebook.page.keyboard.press("Escape")
+    with notices.told_of_an_end(notebook):
+        notebook.screenshot(f"notice-{name}")
+        return faults + serious_faults(notebook, ".Toastify__toast")
 
 
 def dress(notebook: NotebookPage, theme: str) -> None:
