@@ -29,7 +29,7 @@ def page(browser, served) -> Iterator[pages.NotebookPage]:
         made = opened(browser, served, "panel.ipynb")
         made.run_cell(pages.LOAD)
         yield made
-        assert not made.asked_elsewhere
+        made.check_asked_only_us()
         made.context.close()
         served[1].end_kernels()
 

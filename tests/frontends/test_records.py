@@ -57,7 +57,7 @@ def runs(browser, served) -> Iterator[pages.NotebookPage]:
         made.run_cell(pages.LOAD)
         made.run_cell(made.add_cell(SHOWS))
         yield made
-        assert not made.asked_elsewhere
+        made.check_asked_only_us()
         made.context.close()
         served[1].end_kernels()
 

@@ -135,7 +135,7 @@ def with_renderer(lab: LabServer, browser: Browser, name: str) -> Iterator[Noteb
     made = NotebookPage(lab, context, name)
     try:
         yield made
-        assert not made.asked_elsewhere
+        made.check_asked_only_us()
     finally:
         context.close()
         lab.end_kernel_of(name)
@@ -197,6 +197,10 @@ class NotebookPage:
     def _on_request(self, request: Request) -> None:
         if not request.url.startswith((self.server.url, "data:", "blob:")):
             self.asked_elsewhere.append(request.url)
+
+    def check_asked_only_us(self) -> None:
+        """Fails, with the addresses, where the page has asked others than our server."""
+        assert not self.asked_elsewhere, "\n".join(["asked of others:", *self.asked_elsewhere])
 
     def add_cell(self, source: str) -> int:
         """Add a cell at the end; returns its index."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 
 import pytest
@@ -38,6 +39,11 @@ IN_SIGHT = """index => {
   const [frame, box] = [notebook.node, notebook.widgets[index].node].map(each => each.getBoundingClientRect());
   return box.height > 0 && box.bottom > frame.top && box.top < frame.bottom;
 }"""
+# What was asked of our half of the server from now on: [path, when it was begun in milliseconds].
+LISTEN = "performance.clearResourceTimings(); performance.setResourceTimingBufferSize(10000)"
+ASKED = """performance.getEntriesByType('resource')
+  .map(each => [new URL(each.name).pathname, each.startTime])
+  .filter(([path]) => path.includes('/skyward/'))"""
 NOTICES = """() => {
   window.told = [];
   window.Notification = class {
@@ -97,6 +103,36 @@ def test_a_run_in_two_tabs_and_after_a_reload(runner, gate):
     ours = [each for each in runner.console_errors if "widget" not in each and "Comm" not in each]
     assert not ours
     runner.console_errors.clear()
+
+
+@pytest.mark.extensive
+def test_the_server_is_asked_once_a_second_for_a_page_that_is_seen_and_not_for_one_that_is_hidden(
+    runner, gate
+):
+    page = runner.page
+    pool_cards.open_panel(runner)
+    cell = runner.add_cell(WAITS)
+    runner.run_cell(cell, wait=False)
+    runner.output(cell).locator(".sky-record[data-is='live']").wait_for()
+    page.evaluate(LISTEN)
+    seen = until(lambda: (asked := page.evaluate(ASKED)) and len(asked) >= 8 and asked)
+    runner.set_hidden(True)
+    page.wait_for_timeout(1500)  # one may be on its way
+    page.evaluate(LISTEN)
+    page.wait_for_timeout(2500)  # two polls and more
+    assert not page.evaluate(ASKED)
+    runner.set_hidden(False)
+    until(lambda: page.evaluate(ASKED))
+    gate.touch()
+    runner.wait_idle()
+    paths = {path for path, _ in seen}
+    assert len(paths) == 2, f"of the panel and of the run: {paths}"
+    for each in paths:
+        times = [when for path, when in seen if path == each]
+        gaps = [round(after - before) for before, after in itertools.pairwise(times)]
+        assert min(gaps) >= 990, f"{each} was asked for after {gaps} ms"
+    runner.check_asked_only_us()
+    assert not runner.console_errors
 
 
 @pytest.mark.extensive
