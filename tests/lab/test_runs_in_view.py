@@ -34,6 +34,7 @@ while not pathlib.Path("GO").exists():
 record = record | {{"over": True, "state": "finished", "headline": "4 ranks finished", "seconds": 20.0}}
 shown.update({{"application/vnd.skyward.run+json": record, "text/plain": "run"}}, raw=True)
 """
+IN_FRONT = "jupyterapp.shell.currentWidget.context.path"
 IN_SIGHT = """index => {
   const notebook = jupyterapp.shell.currentWidget.content;
   const [frame, box] = [notebook.node, notebook.widgets[index].node].map(each => each.getBoundingClientRect());
@@ -208,13 +209,18 @@ def test_a_run_that_was_scrolled_away_is_in_the_titles_and_its_end_leads_back(ru
     tab = page.locator(".lm-TabBar-tab.lm-mod-current[data-sky-progress]")
     assert re.fullmatch(r"6\d%", tab.get_attribute("data-sky-progress"))
     runner.screenshot("scrolled-away")
+    # Its notebook may be behind another document, too.
+    (gate.parent / "notes.txt").touch()
+    page.evaluate("jupyterapp.commands.execute('docmanager:open', {path: 'notes.txt'})")
+    until(lambda: page.evaluate(IN_FRONT) == "notes.txt")
     gate.touch()
-    runner.wait_idle()
     toast = page.locator(".Toastify__toast").filter(has_text="4 ranks finished: runs.ipynb · 20 s")
     toast.wait_for()
     until(lambda: "%" not in page.title(), told=page.title)
     assert not tab.count()
     toast.get_by_role("button", name="Show").click()
+    until(lambda: page.evaluate(IN_FRONT) == "runs.ipynb")
+    runner.wait_idle()
     runner.output(cell).get_by_text("4 ranks finished").locator("visible=true").first.wait_for()
     until(lambda: page.evaluate(IN_SIGHT, cell))
     assert not runner.console_errors
