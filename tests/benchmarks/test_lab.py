@@ -139,6 +139,8 @@ def test_how_soon_a_killed_rank_is_named(server, figure, who, tmp_path):
             try:
                 card = shown.page.locator(".sky-pool")
                 card.locator(".sky-chip").nth(1).wait_for()
+                # All begins with a poll: five moments of the second until the next one.
+                time.sleep(number / 5)
                 os.kill(pool.context.state.pids[1], signal.SIGKILL)
                 began = time.perf_counter()
                 card.get_by_text(re.compile("^rank 1: killed by SIGKILL")).wait_for()
