@@ -50,15 +50,13 @@ def serious_faults(notebook: NotebookPage, *selectors: str) -> list[tuple[str, l
 
 
 def faults_beside_the_panel(notebook: NotebookPage, name: str) -> list[tuple[str, list[str]]]:
-    """Those in the open menu of a new cell, and in the word about a run that has ended; `name` is of their pictures."""
-    cell_tools.activate(notebook, notebook.add_cell("x = 1"))
-    cell_tools.open_menu(notebook)
-    notebook.screenshot(f"menu-{name}")
-    faults = serious_faults(notebook, ".lm-Menu")
-    notebook.page.keyboard.press("Escape")
+    """Those in the word about a run that has ended and in its cell's open menu; `name` is of their picture."""
     with notices.told_of_an_end(notebook):
-        notebook.screenshot(f"notice-{name}")
-        return faults + serious_faults(notebook, ".Toastify__toast")
+        cell_tools.open_menu(notebook)
+        notebook.screenshot(f"menu-and-notice-{name}")
+        faults = serious_faults(notebook, ".lm-Menu", ".Toastify__toast")
+        notebook.page.keyboard.press("Escape")
+    return faults
 
 
 def dress(notebook: NotebookPage, theme: str) -> None:
