@@ -51,8 +51,8 @@ def serious_faults(notebook: NotebookPage, *selectors: str) -> list[tuple[str, l
 
 def faults_beside_the_panel(notebook: NotebookPage, name: str) -> list[tuple[str, list[str]]]:
     """Those in the word about a run that has ended and in its cell's open menu; `name` is of their picture."""
-    with notices.told_of_an_end(notebook):
-        cell_tools.open_menu(notebook)
+    with notices.told_of_an_end(notebook) as cell:
+        cell_tools.open_menu(notebook, cell)
         notebook.screenshot(f"menu-and-notice-{name}")
         faults = serious_faults(notebook, ".lm-Menu", ".Toastify__toast")
         notebook.page.keyboard.press("Escape")

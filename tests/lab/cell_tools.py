@@ -16,9 +16,6 @@ _SET_SOURCE = """([index, source]) => {
 }"""
 _BUTTON = ".jp-cell-toolbar [data-command='skyward-nb:toggle-remote']"
 _MENU = ".jp-cell-toolbar [data-command='skyward-nb:cell-menu']"
-_PRESSED = (
-    f"""pressed => document.querySelector("{_BUTTON}")?.getAttribute('aria-pressed') === pressed"""
-)
 _FAILS = """%%sky_remote nodes=2
 import skyward_nb as sky
 
@@ -37,46 +34,50 @@ def source(notebook: NotebookPage) -> str:
     return notebook.page.evaluate(_SOURCE)
 
 
-def toggle(notebook: NotebookPage, *, is_remote: bool) -> None:
+def toggle(notebook: NotebookPage, cell: int, *, is_remote: bool) -> None:
     """Press the button of the cell in front, which then runs on a pool, or here."""
-    notebook.page.locator(_BUTTON).click()
-    _wait_until_pressed(notebook, is_remote)
+    # The toolbar of the cell that was in front before may still be there.
+    notebook.cell(cell).locator(_BUTTON).click()
+    _wait_until_pressed(notebook, cell, is_remote=is_remote)
 
 
-def _wait_until_pressed(notebook: NotebookPage, is_remote: bool) -> None:
-    notebook.page.wait_for_function(_PRESSED, arg=str(is_remote).lower())
+def _wait_until_pressed(notebook: NotebookPage, cell: int, *, is_remote: bool) -> None:
+    pressed = f"{_BUTTON}[aria-pressed='{str(is_remote).lower()}']"
+    notebook.cell(cell).locator(pressed).wait_for(state="attached")
 
 
 def put_in_and_take_out(notebook: NotebookPage, text: str) -> None:
     """The line goes into a new cell of this text, and out again: by the button, and by undo."""
     page = notebook.page
-    activate(notebook, notebook.add_cell(text))
-    _wait_until_pressed(notebook, False)
-    toggle(notebook, is_remote=True)
+    cell = notebook.add_cell(text)
+    activate(notebook, cell)
+    _wait_until_pressed(notebook, cell, is_remote=False)
+    toggle(notebook, cell, is_remote=True)
     assert source(notebook) == f"%%sky_remote\n{text}"
-    toggle(notebook, is_remote=False)
+    toggle(notebook, cell, is_remote=False)
     assert source(notebook) == text
-    toggle(notebook, is_remote=True)
+    toggle(notebook, cell, is_remote=True)
     page.evaluate("jupyterapp.commands.execute('notebook:enter-edit-mode')")
-    page.locator(".jp-Cell.jp-mod-active .cm-content:focus").wait_for()
+    notebook.cell(cell).locator(".cm-content:focus").wait_for()
     page.keyboard.press("Control+z")
-    _wait_until_pressed(notebook, False)
+    _wait_until_pressed(notebook, cell, is_remote=False)
     assert source(notebook) == text
 
 
 def take_out_and_put_back(notebook: NotebookPage) -> None:
     """A line that is taken out of a new cell comes back as it was, with its options."""
     text = "%%sky_remote nodes=2  framework=torch\nx"
-    activate(notebook, notebook.add_cell(text))
-    toggle(notebook, is_remote=False)
+    cell = notebook.add_cell(text)
+    activate(notebook, cell)
+    toggle(notebook, cell, is_remote=False)
     assert source(notebook) == "x"
-    toggle(notebook, is_remote=True)
+    toggle(notebook, cell, is_remote=True)
     assert source(notebook) == text
 
 
-def open_menu(notebook: NotebookPage) -> Locator:
+def open_menu(notebook: NotebookPage, cell: int) -> Locator:
     """Open the menu of the cell in front."""
-    notebook.page.locator(_MENU).click()
+    notebook.cell(cell).locator(_MENU).click()
     menu = notebook.page.locator(".lm-Menu")
     menu.wait_for()
     return menu

@@ -13,8 +13,6 @@ from skyward_nb.picture.record import MIME
 from skyward_nb.show.canvas import bundle
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator
-
     from lab.pages import NotebookPage
 
 # A run of 24 seconds as a kernel publishes it; what it was asked for is of another process.
@@ -23,8 +21,8 @@ display({{"{mime}": {record}, "text/plain": "run"}}, raw=True)"""
 
 
 @contextmanager
-def told_of_an_end(notebook: NotebookPage) -> Iterator[Locator]:
-    """The toast about a run that ended while the page was hidden; it is closed after the block."""
+def told_of_an_end(notebook: NotebookPage) -> Iterator[int]:
+    """A cell of a run that ended while the page was hidden, about which there is a toast until the end of the block."""
     record = bundle(replace(views.finished(), run=""))[MIME] | {"seconds": 24.0}
     cell = notebook.add_cell(_ENDED.format(mime=MIME, record=repr(record)))
     notebook.set_hidden(True)
@@ -34,5 +32,5 @@ def told_of_an_end(notebook: NotebookPage) -> Iterator[Locator]:
     toast.wait_for()
     # It slides into the page.
     toast.evaluate("node => node.getAnimations().forEach(each => each.finish())")
-    yield toast
+    yield cell
     toast.get_by_role("button", name="Show").click()

@@ -232,7 +232,7 @@ def test_the_menu_of_a_cell_names_pools_and_ranks(runner):
     cell_tools.activate(runner, cell)
 
     def choose(label):
-        cell_tools.open_menu(runner).get_by_text(label).click()
+        cell_tools.open_menu(runner, cell).get_by_text(label).click()
 
     choose("Rank 0 alone")
     until(lambda: cell_tools.source(runner) == "%%sky_remote ranks=head\nx = 1")
