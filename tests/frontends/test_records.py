@@ -99,7 +99,8 @@ def test_a_run_is_live_after_a_reload_and_in_a_second_tab(runs, served):
     other.page.close()
     runs.page.bring_to_front()
     runs.wait_idle()
-    assert not own_errors(runs)
+    # Notebook 7 misses something of its own as it opens.
+    assert not [each for each in runs.console_errors if "skyward" in each]
 
 
 def test_output_is_searched_and_shown_by_rank_and_folded(runs, record):
@@ -170,4 +171,4 @@ def test_a_notebook_from_elsewhere_shows_it_whole_and_runs_nothing(runs, served)
     assert runs.page.evaluate("window.hacked") is None
     assert not record.locator("[onclick], [onerror], script").count()
     screenshot(runs, served, "record-from-elsewhere")
-    assert not own_errors(runs)
+    assert not [each for each in runs.console_errors if "skyward" in each]
