@@ -1,14 +1,13 @@
 /** The button of a cell that has it run on a pool: it puts in the magic line, or takes it out. */
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import type { Cell, ICellModel } from '@jupyterlab/cells';
-import { isCodeCellModel } from '@jupyterlab/cells';
+import type { ICellModel } from '@jupyterlab/cells';
 import type { INotebookTracker } from '@jupyterlab/notebook';
 import { poolsIcon } from './icons';
 import { isRemote, remoteLine, toggled } from './remoteLine';
-import { replaceSource } from './sourceEdits';
+import { activeCode, activeSource, replaceSource } from './sourceEdits';
 
-export const TOGGLE = 'skyward-nb:toggle-remote';
+const TOGGLE = 'skyward-nb:toggle-remote';
 
 /** Register the command; the settings put its button into each cell's toolbar. */
 export function addCellButton(
@@ -17,30 +16,26 @@ export function addCellButton(
 ): void {
   // What was taken out of a cell is put back as it was, with its options.
   const taken = new WeakMap<ICellModel, string>();
-  const cell = (): Cell | null => tracker.activeCell;
-  const source = () => cell()?.model.sharedModel.getSource() ?? '';
-  const isCode = () => {
-    const model = cell()?.model;
-    return model !== undefined && isCodeCellModel(model);
-  };
+  const isCode = () => activeCode(tracker) !== null;
+  const isOn = () => isRemote(activeSource(tracker));
 
   app.commands.addCommand(TOGGLE, {
     label: 'Run on a pool',
     caption: () =>
-      isRemote(source())
+      isOn()
         ? 'Take out the line %%sky_remote: the cell runs here'
         : 'Put in the line %%sky_remote: the cell runs on a pool of ranks',
     icon: poolsIcon,
     isToggleable: true,
-    isToggled: () => isRemote(source()),
+    isToggled: isOn,
     isEnabled: isCode,
     isVisible: isCode,
     execute: () => {
-      const model = cell()?.model;
-      if (!model || !isCode()) {
+      const model = activeCode(tracker);
+      if (!model) {
         return;
       }
-      const text = source();
+      const text = model.sharedModel.getSource();
       const edit = toggled(text, taken.get(model));
       if (isRemote(text)) {
         taken.set(model, remoteLine(text));
@@ -56,7 +51,7 @@ export function addCellButton(
   };
   tracker.activeCellChanged.connect(() => {
     watched?.contentChanged.disconnect(changed);
-    watched = cell()?.model ?? null;
+    watched = activeCode(tracker);
     watched?.contentChanged.connect(changed);
     changed();
   });

@@ -2,15 +2,16 @@
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { INotebookTracker } from '@jupyterlab/notebook';
-import { isCodeCellModel } from '@jupyterlab/cells';
 import { caretDownIcon } from '@jupyterlab/ui-components';
+import type { VirtualElement } from '@lumino/virtualdom';
+import { h } from '@lumino/virtualdom';
 import { Menu } from '@lumino/widgets';
 import type { IPanelState, IPool } from './pools';
 import { ask, worldSize } from './pools';
-import { MAGIC, remoteLine, withOption } from './remoteLine';
-import { replaceSource } from './sourceEdits';
+import { MAGIC, remoteLine, valueOf, withOption } from './remoteLine';
+import { activeCode, activeSource, replaceSource } from './sourceEdits';
 
-export const MENU = 'skyward-nb:cell-menu';
+const MENU = 'skyward-nb:cell-menu';
 const SET = 'skyward-nb:set-line';
 const MOST_RANKS = 16;
 const DEFAULT = 'default';
@@ -22,32 +23,47 @@ interface ISetArgs {
   label: string;
 }
 
+/** Lumino's own separator takes the focus, and a program that reads the menu aloud stumbles over it. */
+class MenuRenderer extends Menu.Renderer {
+  override renderItem(data: Menu.IRenderData): VirtualElement {
+    if (data.item.type !== 'separator') {
+      return super.renderItem(data);
+    }
+    return h.li(
+      {
+        className: this.createItemClass(data),
+        dataset: this.createItemDataset(data),
+        role: 'separator'
+      },
+      this.renderIcon(data),
+      this.renderLabel(data),
+      this.renderShortcut(data),
+      this.renderSubmenu(data)
+    );
+  }
+}
+
 /** Register the commands; the settings put the menu's button into each cell's toolbar. */
 export function addCellMenu(
   app: JupyterFrontEnd,
   tracker: INotebookTracker
 ): void {
   const { commands } = app;
-  const model = () => tracker.activeCell?.model;
-  const source = () => model()?.sharedModel.getSource() ?? '';
-  const isCode = () => {
-    const now = model();
-    return now !== undefined && isCodeCellModel(now);
-  };
+  const line = () => remoteLine(activeSource(tracker));
+  const isCode = () => activeCode(tracker) !== null;
 
   commands.addCommand(SET, {
     label: args => (args as unknown as Partial<ISetArgs>).label ?? '',
     isToggled: args => {
       const { name, value } = args as unknown as ISetArgs;
-      return remoteLine(source()) !== '' && valueOf(source(), name) === value;
+      return line() !== '' && valueOf(line(), name) === value;
     },
     execute: args => {
-      const now = model();
-      if (now) {
+      const model = activeCode(tracker);
+      if (model) {
         const { name, value } = args as unknown as ISetArgs;
-        const line = remoteLine(source());
-        const next = withOption(line || `${MAGIC}\n`, name, value);
-        replaceSource(now, { start: 0, end: line.length, text: next });
+        const text = withOption(line() || `${MAGIC}\n`, name, value);
+        replaceSource(model, { start: 0, end: line().length, text });
       }
     }
   });
@@ -67,7 +83,7 @@ export function addCellMenu(
       } catch {
         // The menu says that no pool is up, which is all that is known.
       }
-      const menu = menuOf(app, pools, valueOf(source(), 'pool'));
+      const menu = menuOf(app, pools, valueOf(line(), 'pool'));
       menu.aboutToClose.connect(() => {
         // An item that was chosen still has to run.
         setTimeout(() => {
@@ -79,14 +95,9 @@ export function addCellMenu(
   });
 }
 
-function valueOf(source: string, name: string): string {
-  const found = new RegExp(`[ \\t](?:${name}=|--${name}[= ])(\\S+)`);
-  return found.exec(remoteLine(source))?.[1] ?? '';
-}
-
 function menuOf(app: JupyterFrontEnd, pools: IPool[], chosen: string): Menu {
   const { commands } = app;
-  const menu = new Menu({ commands });
+  const menu = new Menu({ commands, renderer: new MenuRenderer() });
   const add = (to: Menu, name: string, value: string, label: string) => {
     to.addItem({ command: SET, args: { name, value, label } });
   };

@@ -49,7 +49,7 @@ export class CurvePicture {
     y1: BOX.top,
     y2: BOX.bottom
   });
-  private steps: IScale = scale(0, 1, false);
+  private across: IScale = scale(0, 1, false);
   private isLog: boolean | null = null;
   private looked: number | null = null;
 
@@ -101,7 +101,7 @@ export class CurvePicture {
     this.toggle.setAttribute('aria-pressed', String(isLog));
     const across = scale(steps[0] ?? 0, steps[steps.length - 1] ?? 1, false);
     const up = scale(low, high, isLog);
-    this.steps = across;
+    this.across = across;
     const x = (step: number) =>
       round(BOX.left + across.place(step) * (BOX.right - BOX.left));
     const y = (value: number) =>
@@ -196,7 +196,7 @@ export class CurvePicture {
     const shown = step ?? steps[steps.length - 1] ?? 0;
     const values = at.get(shown) ?? [];
     if (step !== undefined) {
-      const place = this.steps.place(step);
+      const place = this.across.place(step);
       const x = round(BOX.left + place * (BOX.right - BOX.left));
       this.cursor.setAttribute('x1', String(x));
       this.cursor.setAttribute('x2', String(x));

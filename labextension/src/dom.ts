@@ -27,6 +27,16 @@ export function button(
   return made;
 }
 
+/** The head of a table with columns of these titles. */
+export function tableHead(titles: string[]): HTMLElement {
+  const cells = titles.map(title => {
+    const made = element('th', '', title);
+    made.scope = 'col';
+    return made;
+  });
+  return element('thead', '', element('tr', '', ...cells));
+}
+
 /** Set a text only where it changed: what a person has selected stays selected. */
 export function setText(node: HTMLElement, text: string): void {
   if (node.textContent !== text) {

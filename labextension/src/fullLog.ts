@@ -3,7 +3,8 @@
 import { button, element } from './dom';
 import type { ILine } from './outputLines';
 import { blocksOf } from './outputLines';
-import { ask } from './pools';
+import { ask, ofRun } from './pools';
+import { messageOf } from './words';
 
 const COUNT = 2000;
 const MOST_PAGES = 10;
@@ -96,9 +97,11 @@ export class FullLog {
     this.list.replaceChildren(this.top, this.end);
     this.next = from;
     this.isBusy = false;
+    const asked = this.asked;
     await this.more();
     // Long lines are higher than was reckoned, once they are laid out.
-    for (let left = from < 0 ? SETTLING : 0; left > 0; left -= 1) {
+    let left = from < 0 ? SETTLING : 0;
+    for (; left > 0 && asked === this.asked; left -= 1) {
       this.list.scrollTop = this.list.scrollHeight;
       await new Promise(requestAnimationFrame);
     }
@@ -161,9 +164,7 @@ export class FullLog {
       }
     } catch (error) {
       if (asked === this.asked) {
-        this.next = null;
-        this.note.textContent =
-          error instanceof Error ? error.message : String(error);
+        this.note.textContent = messageOf(error);
       }
     } finally {
       if (asked === this.asked) {
@@ -208,9 +209,4 @@ export class FullLog {
     });
     return `${ofRun(this.run)}/log?${options.toString()}`;
   }
-}
-
-/** The path of what the server knows of a run. */
-export function ofRun(run: string): string {
-  return `runs/${run.split('/').map(encodeURIComponent).join('/')}`;
 }

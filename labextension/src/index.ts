@@ -49,7 +49,7 @@ const pools: JupyterFrontEndPlugin<void> = {
       });
       known.watch(() => item.isVisible);
     }
-    followRuns(tracker, known);
+    followRuns(app.shell, tracker, known);
   }
 };
 

@@ -8,8 +8,7 @@ import type { ICodeCellModel } from '@jupyterlab/cells';
 import { isCodeCellModel } from '@jupyterlab/cells';
 import type { INotebookTracker } from '@jupyterlab/notebook';
 import { Signal } from '@lumino/signaling';
-import { ofRun } from './fullLog';
-import { ask } from './pools';
+import { ask, ofRun } from './pools';
 import type { IRunState, IValue } from './runState';
 
 /** A run that is over, of which the notebook had an unfinished picture in this node, and its value if it is known. */

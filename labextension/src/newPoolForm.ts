@@ -1,6 +1,7 @@
 /** A form for a new pool. It writes a line, which a person reads, changes and runs. */
 
 import { element } from './dom';
+import { messageOf } from './words';
 
 const FRAMEWORKS = [
   '',
@@ -14,7 +15,7 @@ const FRAMEWORKS = [
 ];
 
 /** The line that starts a pool of these options. */
-export function upLine(options: Record<string, string>): string {
+function upLine(options: Record<string, string>): string {
   const words = Object.entries(options)
     .filter(([, value]) => value.trim() !== '')
     .map(([name, value]) => {
@@ -60,7 +61,7 @@ export function newPoolForm(
     event.preventDefault();
     void offer(spell()).then(
       text => (said.textContent = text),
-      (error: unknown) => (said.textContent = String(error))
+      (error: unknown) => (said.textContent = messageOf(error))
     );
   });
   draw();

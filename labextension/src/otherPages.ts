@@ -27,17 +27,21 @@ type Output = Parameters<ICodeCellModel['outputs']['add']>[0];
 
 /** Show in every notebook what its cells show in other pages. */
 export function showOtherPages(tracker: INotebookTracker): void {
-  tracker.widgetAdded.connect((_, panel) => {
-    const runs = new Map<string, CellOfOthers>();
+  const follow = (panel: NotebookPanel) => {
+    const runs = new Map<string, CellOfOthers | null>();
     panel.sessionContext.iopubMessage.connect((_, message) => {
       take(panel, runs, message as KernelMessage.IIOPubMessage);
     });
+  };
+  tracker.widgetAdded.connect((_, panel) => {
+    follow(panel);
   });
+  tracker.forEach(follow);
 }
 
 function take(
   panel: NotebookPanel,
-  runs: Map<string, CellOfOthers>,
+  runs: Map<string, CellOfOthers | null>,
   message: KernelMessage.IIOPubMessage
 ): void {
   const parent = message.parent_header as Partial<KernelMessage.IHeader>;
@@ -51,10 +55,16 @@ function take(
   }
   let run = runs.get(parent.msg_id);
   const mark = markOf(message);
-  if (!run && mark) {
+  if (run === undefined && mark) {
     const model = cellOf(panel, mark.cell);
     if (!model) {
       return;
+    }
+    // What still comes of the run before it has no place any more.
+    for (const [id, each] of runs) {
+      if (each?.model === model) {
+        runs.set(id, null);
+      }
     }
     run = new CellOfOthers(model);
     runs.set(parent.msg_id, run);
@@ -83,7 +93,10 @@ function cellOf(panel: NotebookPanel, id: string): ICodeCellModel | null {
 
 /** A cell that another page runs. */
 class CellOfOthers {
-  constructor(private readonly model: ICodeCellModel) {}
+  private isNew = true;
+  private readonly displays = new Map<string, number[]>();
+
+  constructor(readonly model: ICodeCellModel) {}
 
   take(message: KernelMessage.IIOPubMessage, mark: IMark | null): void {
     const outputs = this.model.outputs;
@@ -156,9 +169,6 @@ class CellOfOthers {
       this.displays.set(display, [...(this.displays.get(display) ?? []), at]);
     }
   }
-
-  private isNew = true;
-  private readonly displays = new Map<string, number[]>();
 }
 
 function displayOf(message: KernelMessage.IIOPubMessage): string {

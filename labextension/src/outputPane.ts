@@ -128,9 +128,9 @@ export class OutputPane {
       if (entry.type === 'cut') {
         endLines();
         const count = entry.lines.toLocaleString('en');
-        const lines = entry.lines === 1 ? 'line' : 'lines';
+        const noun = entry.lines === 1 ? 'line' : 'lines';
         const how = entry.logs ? `: ${entry.logs}` : '';
-        const words = `… ${count} ${lines} not shown${how} …`;
+        const words = `… ${count} ${noun} not shown${how} …`;
         parts.push(element('div', 'sky-row sky-of-aside', words));
       } else if (!this.choice.isAnyShown(entry.ranks)) {
         continue;

@@ -3,7 +3,7 @@
 import { button, element, setText } from './dom';
 import type { IPool, IProgress, IRank, IRankFigures } from './pools';
 import { isNearlySpent, lostRanks } from './pools';
-import { dollars, spellRanks } from './words';
+import { messageOf, spellCost, spellRanks } from './words';
 
 /** What is shown below a pool: words, or a table. */
 type Answer = string | HTMLElement;
@@ -199,7 +199,7 @@ export class PoolCard {
     try {
       this.say(await what());
     } catch (error) {
-      this.say(error instanceof Error ? error.message : String(error), true);
+      this.say(messageOf(error), true);
     } finally {
       this.isBusy = false;
       this.updateButtons();
@@ -230,18 +230,9 @@ export class PoolCard {
 
   private updateCost(pool: IPool): void {
     const cost = pool.pool.cost;
-    const parts: string[] = [];
-    if (cost) {
-      parts.push(
-        cost.hourly === null ? 'price unknown' : `${dollars(cost.hourly)}/h`
-      );
-      if (cost.so_far !== null) {
-        const most =
-          cost.most === null ? '' : ` of at most ${dollars(cost.most)}`;
-        parts.push(`${dollars(cost.so_far)} so far${most}`);
-      }
-    }
-    setText(this.cost, parts.join(' · '));
+    const unknown = cost?.hourly === null ? ['price unknown'] : [];
+    const known = cost ? spellCost(cost) : [];
+    setText(this.cost, [...unknown, ...known].join(' · '));
     this.cost.classList.toggle('sky-trouble', isNearlySpent(pool));
   }
 

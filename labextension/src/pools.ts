@@ -5,6 +5,7 @@ import { ServerConnection } from '@jupyterlab/services';
 import { Poll } from '@lumino/polling';
 import type { ISignal } from '@lumino/signaling';
 import { Signal } from '@lumino/signaling';
+import type { ICost, IGpu } from './record';
 
 const PERIOD = 1000;
 const LONGEST = 15000;
@@ -17,13 +18,6 @@ export interface IRank {
   lost: string;
 }
 
-/** Dollars: an hour, so far, at most. */
-export interface ICost {
-  hourly: number | null;
-  so_far: number | null;
-  most: number | null;
-}
-
 /** A pool as `skyward-nb status --json` tells of it. */
 export interface IPoolRow {
   name: string;
@@ -31,31 +25,24 @@ export interface IPoolRow {
   spec: string;
   nodes: number;
   ranks_per_node: number;
-  generation: number;
-  client: { process: number; notebook: string; program: string } | null;
-  run: {
-    number: number;
-    what: string;
-    began: number;
-    running: number[];
-  } | null;
+  client: { notebook: string } | null;
+  run: { what: string; running: number[] } | null;
   where: string;
   doing: string;
   ranks: IRank[];
   cost: ICost | null;
 }
 
-/** What a rank uses: percent of a core, bytes; of its GPU bytes and percent. */
+/** What a rank uses: percent of a core, bytes, its GPU. */
 export interface IRankFigures {
   rank: number;
   cpu: number | null;
   memory: number | null;
-  gpu: { used: number; total: number; busy: number | null } | null;
+  gpu: IGpu | null;
 }
 
 /** How far a run is, as its picture says it. */
 export interface IProgress {
-  number: number;
   headline: string;
   words: string;
   part: number | null;
@@ -105,6 +92,11 @@ export async function ask<T>(path: string, method = 'GET'): Promise<T> {
 /** The path of a route of one pool. */
 export function ofPool(pool: IPool, what: string): string {
   return `pools/${encodeURIComponent(pool.pool.id)}/${what}`;
+}
+
+/** The path of what the server knows of a run. */
+export function ofRun(run: string): string {
+  return `runs/${run.split('/').map(encodeURIComponent).join('/')}`;
 }
 
 /** How many ranks a pool has, also one whose agents were not asked. */

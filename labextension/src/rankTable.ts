@@ -1,6 +1,6 @@
 /** The table of ranks: their loops, metrics and use of the machine. */
 
-import { element } from './dom';
+import { element, tableHead } from './dom';
 import type { IBar, INoteTable, IRankRecord } from './record';
 import { clock, compact, spellSize } from './words';
 
@@ -159,11 +159,6 @@ export function rankTable(
   if (!columns.some(each => each.title !== 'node') && !isTold) {
     return null;
   }
-  const heads = ['rank', ...columns.map(each => each.title)].map(title => {
-    const head = element('th', '', title);
-    head.scope = 'col';
-    return head;
-  });
   const rows = ranks.map(rank => {
     const isPlain = ['done', 'running'].includes(rank.state);
     const head = element(
@@ -178,16 +173,12 @@ export function rankTable(
     row.dataset['state'] = rank.state;
     return row;
   });
-  return tableBox('Ranks', heads, rows);
+  const titles = columns.map(each => each.title);
+  return tableBox('Ranks', ['rank', ...titles], rows);
 }
 
 /** Notes that make a table, and the remarks below it. */
 export function noteTable(note: INoteTable): HTMLElement {
-  const heads = note.columns.map(title => {
-    const head = element('th', '', title);
-    head.scope = 'col';
-    return head;
-  });
   const rows = note.rows.map(cells =>
     element('tr', '', ...cells.map(text => element('td', '', text)))
   );
@@ -195,7 +186,7 @@ export function noteTable(note: INoteTable): HTMLElement {
     'div',
     'sky-section sky-note',
     element('div', 'sky-note-title', note.title),
-    tableBox(note.title, heads, rows),
+    tableBox(note.title, note.columns, rows),
     ...note.remarks.map(text => element('div', '', text))
   );
 }
@@ -203,18 +194,13 @@ export function noteTable(note: INoteTable): HTMLElement {
 /** A table that scrolls by keys, too. */
 function tableBox(
   label: string,
-  heads: HTMLElement[],
+  titles: string[],
   rows: HTMLElement[]
 ): HTMLElement {
   const box = element(
     'div',
     'sky-table',
-    element(
-      'table',
-      '',
-      element('thead', '', element('tr', '', ...heads)),
-      element('tbody', '', ...rows)
-    )
+    element('table', '', tableHead(titles), element('tbody', '', ...rows))
   );
   box.tabIndex = 0;
   box.setAttribute('role', 'region');

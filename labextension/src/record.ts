@@ -2,14 +2,27 @@
 
 export const MIME = 'application/vnd.skyward.run+json';
 
-/** A loop: `done` of `total` items after `seconds`, at a depth from 0. */
+/** Dollars: an hour, so far, at most. */
+export interface ICost {
+  hourly: number | null;
+  so_far: number | null;
+  most: number | null;
+}
+
+/** What a rank uses of its GPU: bytes, and percent. */
+export interface IGpu {
+  used: number;
+  total: number;
+  busy: number | null;
+}
+
+/** A loop: `done` of `total` items after `seconds`. */
 export interface IBar {
   text: string;
   done: number;
   total: number | null;
   unit: string;
   seconds: number;
-  level: number;
   note: string;
   over: boolean;
 }
@@ -33,7 +46,7 @@ export interface IRankRecord {
   cpu: number | null;
   memory: number | null;
   peak?: number | null;
-  gpu: { used: number; total: number; busy: number | null } | null;
+  gpu: IGpu | null;
   remark: string;
   /** Loops that are not in `bars`: those that ended, and those that go on. */
   bars_done?: number;
@@ -112,11 +125,7 @@ export interface IRecord {
   about: string;
   seconds: number;
   over: boolean;
-  cost: {
-    hourly: number | null;
-    so_far: number | null;
-    most: number | null;
-  } | null;
+  cost: ICost | null;
   steps: IStep[];
   ranks: IRankRecord[];
   remarks: string[];

@@ -20,7 +20,7 @@ import type { IRecord } from './record';
 import { MIME, recordOf } from './record';
 import type { IRunState } from './runState';
 import { RunWatch } from './runState';
-import { clock, dollars, spellSize } from './words';
+import { clock, spellCost, spellSize } from './words';
 
 const MOST_CURVES = 12;
 /** What the kernel's HTML begins with where widgets stand beside it. */
@@ -143,7 +143,8 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
     const short = record.short_headline;
     setText(this.headline, short ? short : record.headline);
     setText(this.about, record.about);
-    setText(this.time, [clock(record.seconds), ...costOf(record)].join(' · '));
+    const cost = record.cost ? spellCost(record.cost) : [];
+    setText(this.time, [clock(record.seconds), ...cost].join(' · '));
     this.drawSteps();
     this.choice.update(
       record.ranks.map(rank => rank.rank),
@@ -325,15 +326,4 @@ function textOf(data: Record<string, unknown>, mime: string): string {
 
 function sections(texts: string[]): HTMLElement[] {
   return texts.map(text => element('div', 'sky-section', text));
-}
-
-function costOf({ cost }: IRecord): string[] {
-  if (!cost) {
-    return [];
-  }
-  const hourly = cost.hourly === null ? [] : [`${dollars(cost.hourly)}/h`];
-  const most = cost.most === null ? '' : ` of at most ${dollars(cost.most)}`;
-  const spent =
-    cost.so_far === null ? [] : [`${dollars(cost.so_far)} so far${most}`];
-  return [...hourly, ...spent];
 }

@@ -28,14 +28,23 @@ export function toggled(source: string, line = `${MAGIC}\n`): IEdit {
     : { start: 0, end: 0, text: line };
 }
 
+/** An option as it stands between blanks: name=value, --name=value or --name value. */
+function optionOf(name: string): RegExp {
+  return new RegExp(
+    `[ \\t]+(?:${name}=|--${name}[= ])((?:"[^"]*"|'[^']*'|\\S)*)`,
+    'g'
+  );
+}
+
+/** The value of an option as it is written, without quotes around it; empty where the line does not have it. */
+export function valueOf(line: string, name: string): string {
+  const written = optionOf(name).exec(line)?.[1] ?? '';
+  return written.replace(/^(["'])(.*)\1$/, '$2');
+}
+
 /** The line with an option set to a value, or without it; other options stay as they are. */
 export function withOption(line: string, name: string, value: string): string {
   const end = line.endsWith('\n') ? '\n' : '';
-  // An option stands between blanks, as name=value, --name=value or --name value.
-  const given = new RegExp(
-    `[ \\t]+(?:${name}=|--${name}[= ])(?:"[^"]*"|'[^']*'|\\S)*`,
-    'g'
-  );
-  const bare = line.replace(/\n$/, '').replace(given, '');
+  const bare = line.replace(/\n$/, '').replace(optionOf(name), '');
   return `${bare}${value ? ` ${name}=${value}` : ''}${end}`;
 }

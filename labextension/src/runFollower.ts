@@ -4,6 +4,7 @@
  * What is known comes from the records in outputs, which kernels send also to a page that is hidden.
  */
 
+import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Notification as Toast } from '@jupyterlab/apputils';
 import type { Cell } from '@jupyterlab/cells';
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
@@ -20,7 +21,11 @@ const SHORT = 10;
 const PROGRESS = 'sky-progress';
 
 /** Follow all notebooks of a page. */
-export function followRuns(tracker: INotebookTracker, pools: Pools): void {
+export function followRuns(
+  shell: JupyterFrontEnd.IShell,
+  tracker: INotebookTracker,
+  pools: Pools
+): void {
   const titles = new PageTitle();
   const draw = () => {
     let first = '';
@@ -37,10 +42,14 @@ export function followRuns(tracker: INotebookTracker, pools: Pools): void {
   NotebookActions.executed.connect((_, { notebook, cell }) => {
     const panel = tracker.find(each => each.content === notebook);
     const [record] = recordsOf(cell.model).slice(-1);
-    if (panel && record?.over && record.seconds >= SHORT) {
-      if (!isSeen(panel, cell)) {
-        tell(panel, cell, record);
-      }
+    const isLong = record?.over && record.seconds >= SHORT;
+    if (panel && isLong && !isSeen(panel, cell)) {
+      tell(panel, record, () => {
+        if (!cell.isDisposed) {
+          shell.activateById(panel.id);
+          void panel.content.scrollToCell(cell);
+        }
+      });
     }
   });
 }
@@ -69,10 +78,11 @@ function isRunning(panel: NotebookPanel): boolean {
 
 /** Whether a person can see a cell now. */
 function isSeen(panel: NotebookPanel, cell: Cell): boolean {
-  if (document.visibilityState !== 'visible' || !panel.isVisible) {
-    return false;
-  }
-  if (!cell.isAttached) {
+  if (
+    document.visibilityState !== 'visible' ||
+    !panel.isVisible ||
+    !cell.isAttached
+  ) {
     return false;
   }
   const [frame, box] = [panel.content.node, cell.node].map(each =>
@@ -98,12 +108,10 @@ function mark(panel: NotebookPanel, words: string): void {
   }
 }
 
-function tell(panel: NotebookPanel, cell: Cell, record: IRecord): void {
+/** Say that a run has ended; `show` brings its cell into sight. */
+function tell(panel: NotebookPanel, record: IRecord, show: () => void): void {
   const title = record.headline;
   const body = `${panel.title.label} · ${clock(record.seconds)}`;
-  const show = () => {
-    void panel.content.scrollToCell(cell);
-  };
   if (
     document.visibilityState !== 'visible' &&
     'Notification' in window &&

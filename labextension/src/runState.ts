@@ -1,8 +1,7 @@
 /** The true state of a run that a notebook has unfinished: asked of the server, which reads it from files. */
 
 import { ServerConnection } from '@jupyterlab/services';
-import { ofRun } from './fullLog';
-import { ask } from './pools';
+import { ask, ofRun } from './pools';
 
 const PERIOD = 1000;
 const LONGEST = 60000;
@@ -58,7 +57,9 @@ export class RunWatch {
 
   private async look(): Promise<void> {
     if (document.visibilityState !== 'visible' || !this.isSeen()) {
-      // Nothing is asked for what nobody sees; `wake` comes when it is seen.
+      // Nothing is asked for what nobody sees. `wake` comes when it scrolls into sight, but not when its notebook is
+      // shown while widgets stand in its place.
+      this.wait(PERIOD);
       return;
     }
     if (this.isAsking) {

@@ -107,6 +107,9 @@ export function plain(line: string): string {
 
 /** A line as nodes, with what is `sought` marked; what is coloured is not marked across colours. */
 export function coloured(line: string, sought = ''): Node[] {
+  if (!line.includes('\x1b')) {
+    return marked(line, sought);
+  }
   const nodes: Node[] = [];
   let style = PLAIN;
   let from = 0;

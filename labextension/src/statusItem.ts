@@ -9,7 +9,7 @@ const count = (number: number, noun: string) =>
   `${number} ${noun}${number === 1 ? '' : 's'}`;
 
 /** `2 pools · 8 ranks · $3.20/h` */
-export function summary(pools: IPool[]): string {
+function summary(pools: IPool[]): string {
   if (!pools.length) {
     return 'no pool';
   }
@@ -23,7 +23,7 @@ export function summary(pools: IPool[]): string {
 }
 
 /** What has gone wrong, or is about to; empty if nothing has. */
-export function alarm(pools: IPool[]): string {
+function alarm(pools: IPool[]): string {
   const lost = pools.filter(pool => lostRanks(pool).length);
   const spent = pools.filter(isNearlySpent);
   const names = (some: IPool[]) => some.map(pool => pool.handle).join(', ');

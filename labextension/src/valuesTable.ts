@@ -1,11 +1,12 @@
 /** The values on the ranks of a pool, as `%sky vars` prints them, each with a button that pulls it. */
 
-import { button, element } from './dom';
+import { button, element, tableHead } from './dom';
+import { messageOf } from './words';
 
 const HEADS = ['name', 'ranks', 'type', 'size', 'bound by'];
 
 /** The rows of a table of `%sky vars`: its cells stand below its heads; none where it has no table. */
-export function rowsOf(printed: string): string[][] {
+function rowsOf(printed: string): string[][] {
   const lines = printed.split('\n');
   const at = lines.findIndex(line => line.startsWith('name '));
   const head = lines[at] ?? '';
@@ -32,18 +33,13 @@ export function valuesTable(
   }
   const said = element('div', 'sky-note');
   said.setAttribute('role', 'status');
-  const heads = [...HEADS, ''].map(text => {
-    const made = element('th', '', text);
-    made.scope = 'col';
-    return made;
-  });
   const body = rows.map(cells => {
     const [name = ''] = cells;
     const get = button('pull', `Bring ${name} into the notebook`, () => {
       get.disabled = true;
       said.textContent = `Bringing ${name} …`;
       void pull(name)
-        .catch(String)
+        .catch(messageOf)
         .then(words => {
           get.disabled = false;
           said.textContent = words;
@@ -62,7 +58,7 @@ export function valuesTable(
     element(
       'table',
       '',
-      element('thead', '', element('tr', '', ...heads)),
+      tableHead([...HEADS, '']),
       element('tbody', '', ...body)
     ),
     said

@@ -1,11 +1,27 @@
 /** Numbers, ranks and times in words, as the pictures of runs write them. */
 
+import type { ICost } from './record';
+
+/** What an error says. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** Costs, each that is known: `$3.20/h`, `$4.25 so far of at most $5.00`. */
+export function spellCost({ hourly, so_far, most }: ICost): string[] {
+  const limit = most === null ? '' : ` of at most ${dollars(most)}`;
+  return [
+    ...(hourly === null ? [] : [`${dollars(hourly)}/h`]),
+    ...(so_far === null ? [] : [`${dollars(so_far)} so far${limit}`])
+  ];
+}
+
 /** Dollars: `$3.20`, `$0.012`. */
 export function dollars(amount: number): string {
   return `$${amount.toFixed(amount > 0 && amount < 0.1 ? 3 : 2)}`;
 }
 
-/** Ranks as a list of ranges: `0-2, 5`. */
+/** Ranks as a list of ranges: `0-2,5`. */
 export function rangesOf(ranks: number[]): string {
   const found: string[] = [];
   for (let at = 0; at < ranks.length;) {

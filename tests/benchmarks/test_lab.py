@@ -18,7 +18,7 @@ import msgspec
 import psutil
 import pytest
 from contenders import OURS
-from lab import labs, pages
+from lab import labs, pages, pool_cards
 from lab.apart import Apart
 from lab.pool_rows import row
 from pools import start
@@ -33,12 +33,6 @@ for n in range({BYTES // WIDTH // 2}):
     print(f"{{n:>12}}", "x" * {WIDTH - 14})
 """
 FRAME = "20 ms a frame, which is 50 frames/s"
-OPEN = "jupyterapp.shell.activateById('skyward-nb-pools')"
-HIDE = """hidden => {
-  const visibilityState = hidden ? 'hidden' : 'visible';
-  Object.defineProperty(document, 'visibilityState', {configurable: true, value: visibilityState});
-  document.dispatchEvent(new Event('visibilitychange'));
-}"""
 # [frames a second, the longest of them in milliseconds, pixels that were scrolled]
 SCROLL = """async ([selector, step]) => {
   const node = selector ? document.querySelector(selector) : null;
@@ -139,12 +133,14 @@ def test_what_a_poll_of_the_panel_costs_the_server(server, figure, who, pools):
 def test_how_soon_a_killed_rank_is_named(server, figure, who, tmp_path):
     took: list[float] = []
     with notebook(server, tmp_path) as shown:
-        shown.page.evaluate(OPEN)
+        pool_cards.open_panel(shown)
         for number in range(5):
             pool = start(name=f"k{number}", nodes=2)
             try:
                 card = shown.page.locator(".sky-pool")
                 card.locator(".sky-chip").nth(1).wait_for()
+                # All begins with a poll: five moments of the second until the next one.
+                time.sleep(number / 5)
                 os.kill(pool.context.state.pids[1], signal.SIGKILL)
                 began = time.perf_counter()
                 card.get_by_text(re.compile("^rank 1: killed by SIGKILL")).wait_for()
@@ -171,10 +167,10 @@ def test_how_often_the_server_is_asked(server, figure, who, tmp_path):
         cell = shown.add_cell("%%sky_remote nodes=2\nimport time\nprint('begun')\ntime.sleep(100)")
         shown.run_cell(cell, wait=False)
         shown.output(cell).locator(".sky-record[data-is='live']").wait_for()
-        shown.page.evaluate(OPEN)
+        pool_cards.open_panel(shown)
         counts: dict[str, list[float]] = {}
         for hidden in (False, True):
-            shown.page.evaluate(HIDE, hidden)
+            shown.set_hidden(hidden)
             shown.page.wait_for_timeout(2000)  # one may be on its way
             asked.clear()
             began = time.monotonic()
@@ -182,7 +178,7 @@ def test_how_often_the_server_is_asked(server, figure, who, tmp_path):
             seconds = time.monotonic() - began
             polls = sum(POLL in each for each in asked)
             counts[str(hidden)] = [polls / seconds, (len(asked) - polls) / seconds]
-        shown.page.evaluate(HIDE, False)
+        shown.set_hidden(False)
         shown.interrupt()
         shown.wait_idle()
         shown.run_cell(pages.DOWN)
@@ -263,7 +259,7 @@ def test_thirty_pools_of_256_ranks_scroll(server, figure, who, tmp_path):
                 body=bodies[int(time.monotonic()) % 2], content_type="application/json"
             ),
         )
-        shown.page.evaluate(OPEN)
+        pool_cards.open_panel(shown)
         shown.page.wait_for_function("document.querySelectorAll('.sky-chip').length === 30 * 256")
         words, frame = frames_of(shown, "#skyward-nb-pools", 40)
     figure(

@@ -45,7 +45,7 @@ def test_live_and_finished(browser, served):
         assert notebook.output(cell).locator(".sky-live").count() == 0
         screenshot(notebook, served, "finished")
         assert not notebook.console_errors
-        assert not notebook.asked_elsewhere
+        notebook.check_asked_only_us()
         notebook.run_cell(pages.DOWN)
         notebook.context.close()
         served[1].end_kernels()
@@ -66,6 +66,6 @@ def test_without_a_line_above_cells(browser, served):
         assert "KeyboardInterrupt" in notebook.output_text(slept)
         screenshot(notebook, served, "pool")
         assert not notebook.console_errors
-        assert not notebook.asked_elsewhere
+        notebook.check_asked_only_us()
         notebook.context.close()
         served[1].end_kernels()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lab import cell_tools, notices
+
 if TYPE_CHECKING:
     from lab.pages import NotebookPage
 
@@ -45,6 +47,16 @@ def serious_faults(notebook: NotebookPage, *selectors: str) -> list[tuple[str, l
         for each in page.evaluate(_AUDIT, list(selectors))
         if each["impact"] in ("serious", "critical")
     ]
+
+
+def faults_beside_the_panel(notebook: NotebookPage, name: str) -> list[tuple[str, list[str]]]:
+    """Those in the word about a run that has ended and in its cell's open menu; `name` is of their picture."""
+    with notices.told_of_an_end(notebook) as cell:
+        cell_tools.open_menu(notebook, cell)
+        notebook.screenshot(f"menu-and-notice-{name}")
+        faults = serious_faults(notebook, ".lm-Menu", ".Toastify__toast")
+        notebook.page.keyboard.press("Escape")
+    return faults
 
 
 def dress(notebook: NotebookPage, theme: str) -> None:

@@ -57,7 +57,7 @@ def page(browser: Browser, lab: labs.LabServer) -> Iterator[pages.NotebookPage]:
         yield made
         context.close()
         lab.end_kernels()
-    assert not made.asked_elsewhere
+    made.check_asked_only_us()
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,12 @@ _IDLE = """() => {
     && !prompts.some(prompt => prompt.textContent.includes('*'));
 }"""
 
+_HIDE = """hidden => {
+  const visibilityState = hidden ? 'hidden' : 'visible';
+  Object.defineProperty(document, 'visibilityState', {configurable: true, value: visibilityState});
+  document.dispatchEvent(new Event('visibilitychange'));
+}"""
+
 
 RENDERER_ON = f"""new MutationObserver(() => {{
   const config = document.getElementById('jupyter-config-data');
@@ -129,7 +135,7 @@ def with_renderer(lab: LabServer, browser: Browser, name: str) -> Iterator[Noteb
     made = NotebookPage(lab, context, name)
     try:
         yield made
-        assert not made.asked_elsewhere
+        made.check_asked_only_us()
     finally:
         context.close()
         lab.end_kernel_of(name)
@@ -192,6 +198,10 @@ class NotebookPage:
         if not request.url.startswith((self.server.url, "data:", "blob:")):
             self.asked_elsewhere.append(request.url)
 
+    def check_asked_only_us(self) -> None:
+        """Fails, with the addresses, where the page has asked others than our server."""
+        assert not self.asked_elsewhere, "\n".join(["asked of others:", *self.asked_elsewhere])
+
     def add_cell(self, source: str) -> int:
         """Add a cell at the end; returns its index."""
         return self.page.evaluate(self.ADD, source)
@@ -216,11 +226,15 @@ class NotebookPage:
         """Press the square button."""
         self.page.evaluate(self.INTERRUPT)
 
-    def output(self, index: int) -> Locator:
-        """The output area of a cell, scrolled to, since Lab does not lay out what is far away."""
+    def cell(self, index: int) -> Locator:
+        """A cell, scrolled to, since Lab does not lay out what is far away."""
         cell = self.page.locator(f'.jp-Cell[data-windowed-list-index="{index}"]')
         cell.scroll_into_view_if_needed()
-        return cell.locator(".jp-Cell-outputArea")
+        return cell
+
+    def output(self, index: int) -> Locator:
+        """The output area of a cell."""
+        return self.cell(index).locator(".jp-Cell-outputArea")
 
     def output_html(self, index: int) -> str:
         """The output area of a cell as the page has it."""
@@ -269,6 +283,10 @@ class NotebookPage:
         """Leave the page and open the saved file in it anew, with the kernel that it had."""
         self.page.goto("about:blank")
         self._goto()
+
+    def set_hidden(self, hidden: bool) -> None:
+        """Have the page say that it is hidden, as one in another tab does, or that it is seen."""
+        self.page.evaluate(_HIDE, hidden)
 
     def screenshot(self, name: str) -> Path:
         """Keep a picture of the page in `build/screenshots`."""

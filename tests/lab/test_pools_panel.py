@@ -4,49 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 
 import msgspec
 import pytest
 from tiers import few
 from waiting import until
 
-from lab import audits
+from lab import audits, cell_tools, pool_cards
 from lab.pool_rows import row
 from skyward_nb.lab.pool_panel import PanelPool, PanelState
 from skyward_nb.picture.record import Cost
-from skyward_nb.pool import registry
 from skyward_nb.protocol.message_parts import Gpu
 from skyward_nb.reports.status import RankRow, RunRow
 from skyward_nb.show.run_progress import RankFigures, RunProgress
 
 POLL = re.compile(r"/skyward/pools(\?|$)")
-OPEN = "jupyterapp.shell.activateById('skyward-nb-pools')"
-WAITS = """%%sky_remote nodes=3
-import pathlib, time
-import skyward_nb as sky
-print("waiting for GO")
-for step in sky.progress(range(10), desc="epoch"):
-    time.sleep(0.2)
-    while step == 4 and not pathlib.Path("GO").exists():
-        time.sleep(0.05)
-print("over")
-"""
 SAMPLE = """() => {
   const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
   window.notBusy = 0;
   window.sampling = setInterval(() => { window.notBusy += kernel.status !== 'busy'; }, 50);
-}"""
-SOURCE = "jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.getSource()"
-
-ACTIVATE = "index => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; }"
-PRESSED = """pressed => document.querySelector(
-  ".jp-cell-toolbar [data-command='skyward-nb:toggle-remote']"
-)?.getAttribute('aria-pressed') === pressed"""
-HIDE = """hidden => {
-  const visibilityState = hidden ? 'hidden' : 'visible';
-  Object.defineProperty(document, 'visibilityState', {configurable: true, value: visibilityState});
-  document.dispatchEvent(new Event('visibilitychange'));
 }"""
 # Frames a second while the panel scrolls for a second.
 SCROLL = """async () => {
@@ -64,38 +40,17 @@ SCROLL = """async () => {
 
 @pytest.fixture
 def panel(notebook):
-    notebook.page.evaluate(OPEN)
-    return notebook.page.locator("#skyward-nb-pools")
+    return pool_cards.open_panel(notebook)
 
 
 @pytest.fixture
 def status(notebook):
-    return notebook.page.locator("button.sky-status")
-
-
-def press(card, label):
-    card.get_by_role("button", name=label, exact=True).click()
-
-
-def sure(notebook, label):
-    notebook.page.locator(".jp-Dialog").get_by_role("button", name=label, exact=True).click()
-
-
-def source(notebook):
-    """The text of the cell in front."""
-    return notebook.page.evaluate(SOURCE)
+    return pool_cards.status_item(notebook)
 
 
 def test_a_pool_from_its_first_run_to_its_end(notebook, panel, status, go):
-    panel.get_by_text("No pool is up").wait_for()
-    status.get_by_text("no pool", exact=True).wait_for()
-    cell = notebook.add_cell(WAITS)
-    notebook.run_cell(cell, wait=False)
+    cell = pool_cards.begin_run(notebook)
     card = panel.locator(".sky-pool")
-    card.get_by_text(re.compile("has been running for")).wait_for()
-    card.get_by_text("in use by lab.ipynb").wait_for()
-    status.get_by_text("1 pool · 3 ranks", exact=True).wait_for()
-    assert card.locator(".sky-chip[data-state='running']").all_inner_texts() == ["0", "1", "2"]
 
     # What is asked while the cell runs, its kernel does not notice.
     notebook.output(cell).get_by_text("waiting for GO").locator("visible=true").first.wait_for()
@@ -105,38 +60,26 @@ def test_a_pool_from_its_first_run_to_its_end(notebook, panel, status, go):
     notebook.page.evaluate(SAMPLE)
     card.get_by_text(re.compile("^epoch 4/10 · 40%")).wait_for()
     assert card.locator("progress").evaluate("bar => bar.value") == 0.4
-    press(card, "Where?")
+    pool_cards.press(card, "Where?")
     card.get_by_text(re.compile(r"in Cell In\[\d+\], line \d+")).wait_for()
     notebook.screenshot("panel-where")
-    press(card, "Output")
+    pool_cards.press(card, "Output")
     card.get_by_text(re.compile("waiting for GO")).wait_for()
     assert notebook.running
     assert notebook.page.evaluate("clearInterval(window.sampling) || window.notBusy") == 0
 
-    press(card, "Interrupt")
-    notebook.wait_idle()
-    assert "Interrupted" in notebook.output_text(cell)
-    until(lambda: card.get_attribute("data-state") == "idle")
-
-    # A rank that dies is named, and its chip struck out, until all begin anew.
-    (entry,) = registry.entries()
-    os.kill(registry.condition(entry).pids[1], signal.SIGKILL)
-    card.get_by_text(re.compile("^rank 1: killed by SIGKILL")).wait_for()
-    assert "sky-trouble" in status.get_attribute("class")
+    pool_cards.interrupt_run(notebook, cell)
+    pool_cards.kill_rank_1(notebook)
     notebook.screenshot("panel-lost")
-    press(card, "Restart")
-    sure(notebook, "Restart")
+    pool_cards.press(card, "Restart")
+    pool_cards.confirm(notebook, "Restart")
     card.get_by_text(re.compile("^rank 1: ")).wait_for(state="hidden")
     until(lambda: "sky-trouble" not in status.get_attribute("class"))
 
     # Down, while a cell runs on it: the run is over before the kernel gets the line.
     notebook.run_cell(cell, wait=False)
     card.get_by_text(re.compile("has been running for")).wait_for()
-    press(card, "Down")
-    sure(notebook, "Down")
-    card.wait_for(state="detached")
-    status.get_by_text("no pool", exact=True).wait_for()
-    assert not registry.entries()
+    pool_cards.take_down(notebook)
     assert not notebook.console_errors
 
 
@@ -145,16 +88,13 @@ def test_a_pool_that_nobody_conducts(notebook, panel, make):
     card = panel.locator(".sky-pool")
     card.get_by_text("left by a kernel that is gone").wait_for()
     assert not card.get_by_role("button", name="Interrupt").is_enabled()
-    press(card, "Attach")
+    pool_cards.press(card, "Attach")
     card.get_by_text(re.compile("^In a new cell of lab.ipynb")).wait_for()
-    assert source(notebook) == "%sky attach pool=left"
-    press(card, "Down")
-    sure(notebook, "Cancel")
+    assert cell_tools.source(notebook) == "%sky attach pool=left"
+    pool_cards.press(card, "Down")
+    pool_cards.confirm(notebook, "Cancel")
     assert card.is_visible()
-    press(card, "Down")
-    sure(notebook, "Down")
-    card.wait_for(state="detached")
-    assert not registry.entries()
+    pool_cards.take_down(notebook)
     assert not notebook.console_errors
 
 
@@ -172,8 +112,8 @@ def test_the_form_writes_the_line_of_a_new_pool(notebook, panel):
     panel.get_by_label("nodes").fill("2")
     panel.get_by_label("framework").select_option("torch")
     notebook.screenshot("panel-form")
-    press(panel, "Put into the notebook")
-    until(lambda: source(notebook) == "%sky up nodes=2 framework=torch")
+    pool_cards.press(panel, "Put into the notebook")
+    until(lambda: cell_tools.source(notebook) == "%sky up nodes=2 framework=torch")
     assert not notebook.console_errors
 
 
@@ -181,35 +121,9 @@ TEXTS = ["x = 1", "", "\n  x\n\n", "%%time\nx", "# %%sky_remote\nx", "%%sky_remo
 
 
 def test_the_button_of_a_cell_puts_the_line_in_and_takes_it_out(notebook):
-    page = notebook.page
-    button = page.locator(".jp-cell-toolbar [data-command='skyward-nb:toggle-remote']")
-
-    def click(is_remote):
-        button.click()
-        page.wait_for_function(PRESSED, arg=str(is_remote).lower())
-
     for text in TEXTS:
-        cell = notebook.add_cell(text)
-        page.evaluate(ACTIVATE, cell)
-        page.wait_for_function(PRESSED, arg="false")
-        click(is_remote=True)
-        assert source(notebook) == f"%%sky_remote\n{text}"
-        click(is_remote=False)
-        assert source(notebook) == text
-        click(is_remote=True)
-        page.evaluate("jupyterapp.commands.execute('notebook:enter-edit-mode')")
-        page.locator(".jp-Cell.jp-mod-active .cm-content:focus").wait_for()
-        page.keyboard.press("Control+z")
-        page.wait_for_function(PRESSED, arg="false")
-        assert source(notebook) == text
-
-    # What was taken out comes back as it was, with its options.
-    text = "%%sky_remote nodes=2  framework=torch\nx"
-    page.evaluate(ACTIVATE, notebook.add_cell(text))
-    click(is_remote=False)
-    assert source(notebook) == "x"
-    click(is_remote=True)
-    assert source(notebook) == text
+        cell_tools.put_in_and_take_out(notebook, text)
+    cell_tools.take_out_and_put_back(notebook)
     assert not notebook.console_errors
 
 
@@ -296,7 +210,7 @@ def test_nothing_serious_is_in_the_way_of_anybody(notebook, panel, status, route
     until(lambda: cards.count() == 3)
     notebook.page.set_viewport_size({"width": width, "height": 900})
     # An answer, and one that is none.
-    press(cards.nth(0), "Where?")
+    pool_cards.press(cards.nth(0), "Where?")
     cards.nth(0).locator(".sky-said.sky-trouble").wait_for()
     form = panel.locator(".sky-new")
     if form.get_attribute("open") is None:
@@ -309,6 +223,7 @@ def test_nothing_serious_is_in_the_way_of_anybody(notebook, panel, status, route
     faults += audits.serious_faults(notebook, ".sky-panel")
     panel.get_by_text("New pool").click()
     notebook.page.set_viewport_size(size)
+    faults += audits.faults_beside_the_panel(notebook, theme.lower())
     assert not faults
 
 
@@ -317,12 +232,12 @@ def test_nobody_is_asked_for_a_tab_that_is_hidden(notebook, panel, routed):
     for _ in range(2):
         with notebook.page.expect_request(POLL):
             """It is asked again and again."""
-    notebook.page.evaluate(HIDE, True)
+    notebook.set_hidden(True)
     before = len(asked)
     notebook.page.wait_for_timeout(2500)  # two polls and more
     assert len(asked) <= before + 1, "one may be on its way"
     with notebook.page.expect_request(POLL):
-        notebook.page.evaluate(HIDE, False)
+        notebook.set_hidden(False)
 
 
 def test_many_pools_of_many_ranks_scroll(notebook, panel, routed):

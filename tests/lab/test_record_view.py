@@ -31,10 +31,6 @@ HOSTILE = (
     '<table id="mine"><tr><td onclick="window.hacked = 1">7 rows</td></tr></table>'
     '<img src="data:image/png;base64,xx" onerror="window.hacked = 1"><script>window.hacked = 1</script>'
 )
-HIDE = """hidden => {
-  Object.defineProperty(document, 'visibilityState', {configurable: true, value: hidden ? 'hidden' : 'visible'});
-  document.dispatchEvent(new Event('visibilitychange'));
-}"""
 # Scrolls up by less than what is in sight, and says which line is the first of it then.
 UP = """async () => {
   const node = document.querySelector('.sky-log .sky-out');
@@ -360,7 +356,7 @@ def test_a_run_that_goes_on_is_asked_for_once_at_a_time_and_keeps_what_is_looked
         held.pop().fulfill(body=msgspec.json.encode(state), content_type="application/json")
 
     for _ in range(4):
-        reader.page.evaluate(HIDE, False)
+        reader.set_hidden(False)
         until(lambda: reader.page.evaluate("1") and held)
         reader.page.wait_for_timeout(20)
     assert len(held) == 1, "it waits for the answer"
@@ -379,6 +375,33 @@ def test_a_run_that_goes_on_is_asked_for_once_at_a_time_and_keeps_what_is_looked
     assert not reader.console_errors
 
 
+@pytest.mark.extensive
+def test_a_run_is_asked_for_again_when_its_notebook_is_shown_while_widgets_stand_in_its_place(
+    reader,
+):
+    asked = []
+
+    def answer(route):
+        asked.append(route.request.url)
+        body = msgspec.json.encode(RunNow("live", picture_of(views.running(5))))
+        route.fulfill(body=body, content_type="application/json")
+
+    reader.page.route(RUN, answer)
+    record = reader.output(4).locator(".sky-record")
+    record.get_by_text("Running on 5 ranks").wait_for()
+    record.evaluate("node => { node.style.display = 'none'; }")
+    reader.page.evaluate("jupyterapp.shell.currentWidget.hide()")
+    reader.page.wait_for_timeout(1500)  # one may be on its way
+    asked.clear()
+    reader.page.wait_for_timeout(1500)
+    assert not asked
+    reader.page.evaluate("jupyterapp.shell.currentWidget.show()")
+    until(lambda: reader.page.evaluate("1") and asked)
+    record.evaluate("node => { node.style.display = ''; }")
+    reader.page.unroute(RUN)
+    assert not reader.console_errors
+
+
 def test_a_run_that_ended_while_nobody_looked_is_seen_and_saved_as_it_ended(reader):
     states = [RunNow("begun"), RunNow("live", picture_of(views.running(6)))]
 
@@ -388,7 +411,7 @@ def test_a_run_that_ended_while_nobody_looked_is_seen_and_saved_as_it_ended(read
 
     reader.page.route(RUN, answer)
     record = reader.output(4).locator(".sky-record")
-    reader.page.evaluate(HIDE, False)  # it asks at once, however long ago it was told nothing
+    reader.set_hidden(False)  # it asks at once, however long ago it was told nothing
     record.get_by_text("Running on 6 ranks").wait_for()
     assert record.get_attribute("data-is") == "live"
     # What changes in the HTML alone is drawn, too.

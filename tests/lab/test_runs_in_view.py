@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 
 import pytest
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from picture import views
 from waiting import until
 
-from lab import pages
+from lab import cell_tools, pages, pool_cards
 from skyward_nb.show.canvas import bundle
 
 nbformat = Later("nbformat")
@@ -24,12 +25,6 @@ while not pathlib.Path("GO").exists():
     time.sleep(0.05)
 print("last words")
 """
-FAILS = """%%sky_remote nodes=2
-import skyward_nb as sky
-
-if sky.rank() == 1:
-    raise ValueError("odd")
-"""
 # A run as a kernel publishes it, of 20 seconds, of which four tenths are done; and its end.
 PUBLISHED = """import pathlib, time
 record = {record}
@@ -39,15 +34,17 @@ while not pathlib.Path("GO").exists():
 record = record | {{"over": True, "state": "finished", "headline": "4 ranks finished", "seconds": 20.0}}
 shown.update({{"application/vnd.skyward.run+json": record, "text/plain": "run"}}, raw=True)
 """
-HIDE = """hidden => {
-  Object.defineProperty(document, 'visibilityState', {configurable: true, value: hidden ? 'hidden' : 'visible'});
-  document.dispatchEvent(new Event('visibilitychange'));
-}"""
+IN_FRONT = "jupyterapp.shell.currentWidget.context.path"
 IN_SIGHT = """index => {
   const notebook = jupyterapp.shell.currentWidget.content;
   const [frame, box] = [notebook.node, notebook.widgets[index].node].map(each => each.getBoundingClientRect());
   return box.height > 0 && box.bottom > frame.top && box.top < frame.bottom;
 }"""
+# What was asked of our half of the server from now on: [path, when it was begun in milliseconds].
+LISTEN = "performance.clearResourceTimings(); performance.setResourceTimingBufferSize(10000)"
+ASKED = """performance.getEntriesByType('resource')
+  .map(each => [new URL(each.name).pathname, each.startTime])
+  .filter(([path]) => path.includes('/skyward/'))"""
 NOTICES = """() => {
   window.told = [];
   window.Notification = class {
@@ -110,6 +107,36 @@ def test_a_run_in_two_tabs_and_after_a_reload(runner, gate):
 
 
 @pytest.mark.extensive
+def test_the_server_is_asked_once_a_second_for_a_page_that_is_seen_and_not_for_one_that_is_hidden(
+    runner, gate
+):
+    page = runner.page
+    pool_cards.open_panel(runner)
+    cell = runner.add_cell(WAITS)
+    runner.run_cell(cell, wait=False)
+    runner.output(cell).locator(".sky-record[data-is='live']").wait_for()
+    page.evaluate(LISTEN)
+    seen = until(lambda: (asked := page.evaluate(ASKED)) and len(asked) >= 8 and asked)
+    runner.set_hidden(True)
+    page.wait_for_timeout(1500)  # one may be on its way
+    page.evaluate(LISTEN)
+    page.wait_for_timeout(2500)  # two polls and more
+    assert not page.evaluate(ASKED)
+    runner.set_hidden(False)
+    until(lambda: page.evaluate(ASKED))
+    gate.touch()
+    runner.wait_idle()
+    paths = {path for path, _ in seen}
+    assert len(paths) == 2, f"of the panel and of the run: {paths}"
+    for each in paths:
+        times = [when for path, when in seen if path == each]
+        gaps = [round(after - before) for before, after in itertools.pairwise(times)]
+        assert min(gaps) >= 990, f"{each} was asked for after {gaps} ms"
+    runner.check_asked_only_us()
+    assert not runner.console_errors
+
+
+@pytest.mark.extensive
 def test_a_tab_that_opens_what_was_saved_in_mid_run_has_the_value_too(runner, gate):
     cell = runner.add_cell(f"{WAITS}sky.rank() * 11")
     runner.run_cell(cell, wait=False)
@@ -128,24 +155,12 @@ def test_a_tab_that_opens_what_was_saved_in_mid_run_has_the_value_too(runner, ga
 
 
 def test_a_line_that_failed_is_marked_until_the_next_run(runner):
-    cell = runner.add_cell(FAILS)
-    runner.run_cell(cell)
-    box = runner.page.locator(f'.jp-Cell[data-windowed-list-index="{cell}"]')
-    mark = box.locator(".sky-failed-line")
-    mark.wait_for()
-    assert mark.inner_text().strip() == 'raise ValueError("odd")'
-    assert mark.get_attribute("title") == "ValueError on rank 1"
-    assert "sky-on-pool" in box.get_attribute("class")
+    cell = cell_tools.add_failed_cell(runner)
     said = runner.output(cell).locator(".sky-record").inner_text()
     assert "ValueError on rank 1 of 2" in said
     assert "odd" not in said, "the error below says it"
     runner.screenshot("failed-line")
-    runner.page.evaluate(
-        "index => jupyterapp.shell.currentWidget.content.model.sharedModel.cells[index].setSource('%%sky_remote\\n1')",
-        cell,
-    )
-    runner.run_cell(cell)
-    mark.wait_for(state="detached")
+    cell_tools.run_without_failure(runner, cell)
     assert not runner.console_errors
 
 
@@ -159,7 +174,7 @@ def test_a_run_that_nobody_sees_is_in_the_title_and_its_end_is_told_once(runner,
     runner.output(cell).get_by_text("Running on 4 ranks").first.wait_for()
     # Until it was scrolled to, nobody saw it.
     until(lambda: "%" not in page.title(), told=page.title)
-    page.evaluate(HIDE, True)
+    runner.set_hidden(True)
     until(lambda: re.match(r"6\d% · ", page.title()), told=page.title)
 
     def comes_before_another_title():
@@ -173,7 +188,7 @@ def test_a_run_that_nobody_sees_is_in_the_title_and_its_end_is_told_once(runner,
     runner.wait_idle()
     until(lambda: page.evaluate("window.told"))
     assert page.evaluate("window.told") == [["4 ranks finished", "runs.ipynb · 20 s"]]
-    page.evaluate(HIDE, False)
+    runner.set_hidden(False)
     until(lambda: "%" not in page.title())
     assert not runner.console_errors
 
@@ -194,13 +209,18 @@ def test_a_run_that_was_scrolled_away_is_in_the_titles_and_its_end_leads_back(ru
     tab = page.locator(".lm-TabBar-tab.lm-mod-current[data-sky-progress]")
     assert re.fullmatch(r"6\d%", tab.get_attribute("data-sky-progress"))
     runner.screenshot("scrolled-away")
+    # Its notebook may be behind another document, too.
+    (gate.parent / "notes.txt").touch()
+    page.evaluate("jupyterapp.commands.execute('docmanager:open', {path: 'notes.txt'})")
+    until(lambda: page.evaluate(IN_FRONT) == "notes.txt")
     gate.touch()
-    runner.wait_idle()
     toast = page.locator(".Toastify__toast").filter(has_text="4 ranks finished: runs.ipynb · 20 s")
     toast.wait_for()
     until(lambda: "%" not in page.title(), told=page.title)
     assert not tab.count()
     toast.get_by_role("button", name="Show").click()
+    until(lambda: page.evaluate(IN_FRONT) == "runs.ipynb")
+    runner.wait_idle()
     runner.output(cell).get_by_text("4 ranks finished").locator("visible=true").first.wait_for()
     until(lambda: page.evaluate(IN_SIGHT, cell))
     assert not runner.console_errors
@@ -209,31 +229,24 @@ def test_a_run_that_was_scrolled_away_is_in_the_titles_and_its_end_leads_back(ru
 @pytest.mark.extensive
 def test_the_menu_of_a_cell_names_pools_and_ranks(runner):
     cell = runner.add_cell("x = 1")
-    page = runner.page
-    page.evaluate(
-        "index => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; }", cell
-    )
-    source = "jupyterapp.shell.currentWidget.content.activeCell.model.sharedModel.getSource()"
-    button = page.locator(".jp-cell-toolbar [data-command='skyward-nb:cell-menu']")
+    cell_tools.activate(runner, cell)
 
     def choose(label):
-        button.click()
-        page.locator(".lm-Menu").get_by_text(label).click()
+        cell_tools.open_menu(runner, cell).get_by_text(label).click()
 
     choose("Rank 0 alone")
-    until(lambda: page.evaluate(source) == "%%sky_remote ranks=head\nx = 1")
+    until(lambda: cell_tools.source(runner) == "%%sky_remote ranks=head\nx = 1")
     choose("All ranks")
-    until(lambda: page.evaluate(source) == "%%sky_remote\nx = 1")
+    until(lambda: cell_tools.source(runner) == "%%sky_remote\nx = 1")
     choose("Rank 1 alone")
-    until(lambda: page.evaluate(source) == "%%sky_remote ranks=1\nx = 1")
+    until(lambda: cell_tools.source(runner) == "%%sky_remote ranks=1\nx = 1")
     assert not runner.console_errors
 
 
 @pytest.mark.extensive
 def test_values_on_ranks_are_listed_and_pulled(runner):
     runner.run_cell(runner.add_cell("%%sky_remote nodes=2\nanswer = 42;"))
-    runner.page.evaluate("jupyterapp.shell.activateById('skyward-nb-pools')")
-    card = runner.page.locator(".sky-pool")
+    card = pool_cards.open_panel(runner).locator(".sky-pool")
     card.get_by_role("button", name="Values").click()
     row = card.locator(".sky-values tbody tr").filter(has_text="answer")
     assert row.locator("td").nth(1).inner_text() == "0-1"
