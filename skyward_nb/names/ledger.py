@@ -154,6 +154,12 @@ class Ledger:
             told=frozenset(remarks),
         )
 
+    def renew(self, names: Iterable[str], ranks: Iterable[int]) -> None:
+        """Have the next plan send these names to these ranks, whatever they have."""
+        for entry in filter(None, map(self._entries.get, names)):
+            for rank in ranks:
+                entry.marks.pop(rank, None)
+
     def _alike(self, ranks: tuple[int, ...], units: list[Unit]) -> list[tuple[int, ...]]:
         """The ranks, grouped by what they have of these units, and in which parcels."""
         there = [self._marks(unit.labels[0]) for unit in units]

@@ -17,7 +17,7 @@ from skyward_nb.words.ranks import count_ranks, spell_ranks
 
 
 def push(session: Session, line: str) -> None:
-    """Send names of the notebook to the ranks."""
+    """Send names of the notebook to the ranks, also where these have values of their own by now."""
     pool, names, options = _moving(session, "push", line)
     rows = session.move(pool, replace(options, push=names)).plan.rows
     for status in ("sent", "unchanged", "kept on ranks"):

@@ -100,7 +100,11 @@ class PoolFinder:
         """What a line asks for, completed by the defaults; the `OptionError` of a bad default names its source."""
         known, last = self.defaults(), self._completed
         if last is None or last[0] is not asked or last[1] is not known:
-            self._completed = last = asked, known, with_defaults(asked, known)
+            try:
+                self._completed = last = asked, known, with_defaults(asked, known)
+            except OptionError:
+                self._defaults = None  # it may be mended by the next cell
+                raise
         return last[2]
 
     def name_of(self, asked: ParsedOptions) -> str:

@@ -14,11 +14,11 @@ from skyward_nb.words.units import near_words
 # fmt: off
 VERBS = {
     "up": ("[pool option ...]", "start a pool before a cell needs it; dry_run: show what it costs"),
-    "down": ("[POOL] [all] [now]", "take a pool down; all: those of earlier kernels, too"),
+    "down": ("[POOL] [all] [now]", "end this notebook's pools, or one; all: earlier kernels', too"),
     "status": ("[POOL]", "pools of this notebook with their ranks, and other pools"),
     "vars": ("[POOL] [ranks=]", "the names on the ranks: type, size, and where they were bound"),
     "cost": ("[POOL]", "cost of pools: an hour, so far, and of pools that ended"),
-    "push": ("a,b [ranks=]", "send names of the notebook, if they changed"),
+    "push": ("a,b [ranks=]", "send names of the notebook, whatever ranks have"),
     "pull": ("a,b [as=NAME]", "bring names of the ranks; also ranks=, gather=head, limit="),
     "run": ("[option ...] FILE [ARG ...]", "run a script, or -m MODULE, on the ranks of a pool"),
     "torchrun": (

@@ -91,10 +91,19 @@ container_image: Reader = matching(
 user: Reader = matching(r"[^\s@:/\-][^\s@:/]*", "{text!r} is not a user name")
 """The name of a user on a host."""
 
-pool_name: Reader = matching(
+_name_of_a_pool: Reader = matching(
     r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,40}(-[0-9a-f]{6})?", "use letters, digits, '-', '_' and '.'"
 )
-"""The name of a pool, or its id."""
+
+
+def pool_name(option: str, text: str) -> str:
+    """The name of a pool, or its id."""
+    if text in ("all", "now"):
+        raise OptionError(
+            option,
+            f"{option}={text}: give it another name, as `%sky down {text}` is about all pools",
+        )
+    return _name_of_a_pool(option, text)
 
 
 def flag(option: str, text: str) -> bool:

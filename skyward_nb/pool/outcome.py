@@ -297,6 +297,8 @@ def plan_of(
             tell=tell,
         )
     reads = request.push
+    if cell is None and reads:  # nothing but to send them is asked
+        ledger.renew(reads, request.ranks)
     tokens, imports = frozenset[str](), request.modules
     if cell is not None:
         reads = cell.names.reads if reads is None else reads

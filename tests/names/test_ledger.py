@@ -65,6 +65,16 @@ def test_a_name_assigned_on_ranks_is_not_overwritten_until_the_notebooks_changes
     assert send(ledger, ["x"], ns) == ({"x": None}, {"x": "sent"})
 
 
+def test_what_is_to_be_sent_in_any_case_is_sent_to_those_ranks(ledger):
+    ns = {"x": 1}
+    send(ledger, ["x"], ns)
+    assign(ledger, ["x"], ns)
+    ledger.renew(["x", "nowhere"], (0,))
+    assert send(ledger, ["x"], ns, (1,)) == ({}, {"x": "kept on ranks"})
+    assert send(ledger, ["x"], ns, (0,)) == ({"x": (0,)}, {"x": "sent"})
+    assert send(ledger, ["x"], ns, (0,))[1] == {"x": "unchanged"}
+
+
 def test_even_if_the_notebooks_was_never_sent(ledger):
     ns = {"x": 1}
     assign(ledger, ["x"], ns)

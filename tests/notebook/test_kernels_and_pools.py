@@ -209,6 +209,16 @@ def test_defaults_of_the_session_and_the_project(fresh, tmp_path):
     assert "did you mean nodes" in fresh.run("%sky config nods=4").stderr
 
 
+def test_a_default_that_was_mended_is_read_again(fresh, tmp_path):
+    project = tmp_path / "pyproject.toml"
+    project.write_text("[tool.skyward]\nnodes = 'two'\n")
+    fresh.run(f"%cd -q {tmp_path}")
+    for _ in range(2):
+        assert "nodes=two" in fresh.run("%%sky_remote\n1").stderr
+    project.write_text("[tool.skyward]\nnodes = 2\n")
+    assert fresh.run("%%sky_remote\n1").result == "[0-1] 1"
+
+
 def test_a_pool_of_the_defaults_is_the_one_that_verbs_mean(fresh):
     fresh.run("%sky config pool=train nodes=2")
     fresh.run("%%sky_remote\nkept = 1")

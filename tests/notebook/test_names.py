@@ -115,7 +115,10 @@ def test_push_pull_and_vars(notebook):
     notebook.run("p, q = [1, 2], 'text'")
     assert "sent: p (" in notebook.run("%sky push p,q").stdout
     ran = notebook.run("%sky push p ranks=0")
-    assert ran.stdout.startswith("unchanged: p (")
+    assert ran.stdout.startswith("sent: p ("), "whatever ranks have"
+    sky(notebook, "p.append(0); q = 7")
+    notebook.run("%sky push p,q")
+    assert lines(sky(notebook, "print(p, q)")) == ["[0-1] [1, 2] text"]
     sky(notebook, "import os\np.append(os.environ['RANK'])\nmade = len(p)")
     table = notebook.run("%sky vars").stdout.splitlines()
     assert table[0].split() == ["name", "ranks", "type", "size", "bound", "by"]

@@ -99,6 +99,7 @@ def test_read(line, pool, cell):
         ("idle=soon", "such as 90s"),
         ("idle=0", "such as 90s"),
         ("pool=a/b", "letters"),
+        ("pool=all", "give it another name, as `%sky down all` is about all pools"),
         ("nodes='4", "cannot be read"),
         ("local", "no option 'local'"),
     ],

@@ -91,12 +91,14 @@ def test_a_verb_about_a_pool_takes_its_name_alone(verb):
 
 def test_words_beside_the_name_of_a_pool():
     assert parse_verb("down", "all").rest == ("all",)
-    assert parse_verb("down", "pool=all").pool.name == "all"
     asked = parse_verb("attach", "class detach")
     assert (asked.pool.name, asked.cell.detach) == ("class", True)
     assert parse_verb("attach", "detach").pool.name is None
     with pytest.raises(OptionError, match="no option"):
         parse_verb("down", "one two")
+    for word in ("all", "now"):  # then `down all` would end it, and others with it
+        with pytest.raises(OptionError, match="give it another name"):
+            parse_verb("status", f"pool={word}")
 
 
 @pytest.mark.parametrize("line", ["--help", "-h", "nodes=2 --help"])
