@@ -62,16 +62,18 @@ class SkyMagics(Magics):
             self._function_pools = FunctionPools(self.session)
         return self._function_pools
 
-    def close(self) -> None:
-        """Take down what this notebook has up."""
+    def close(self) -> list[str]:
+        """Take down what this notebook has up; what came of each pool, in words."""
         self.every_cell.turn_off()
         if self.ready_joblib in self.shell.events.callbacks["pre_run_cell"]:
             self.shell.events.unregister("pre_run_cell", self.ready_joblib)
         vars(getattr(self.shell, "kernel", self)).pop("do_inspect", None)
-        if self._session is not None:
-            self._session.pools.close()
-            self._session.values.close()
-            self._session.altered.close()
+        if self._session is None:
+            return []
+        said = self._session.pools.close()
+        self._session.values.close()
+        self._session.altered.close()
+        return said
 
     def look_into_ranks(self) -> None:
         """Have the kernel's tooltips tell of names of ranks, too."""
@@ -231,7 +233,8 @@ def unload(shell: InteractiveShell) -> None:
 
     magics = _loaded(shell)
     if magics is not None:
-        magics.close()
+        for said in magics.close():  # %reload_ext does this, too
+            print(said)
         leave(shell)
         CellOutputs.forget(getattr(shell, "kernel", None))
         close(getattr(shell, "kernel", None))

@@ -121,8 +121,9 @@ class Pools:
         """All that were lost, and not made anew since."""
         return list(self._lost.values())
 
-    def close(self) -> None:
-        """Take every pool down, but for those that are to outlive the notebook, or its restart."""
+    def close(self) -> list[str]:
+        """Take every pool down, but for those that are to outlive the notebook, or its restart; what came of each."""
+        said: list[str] = []
         goes_on = _is_restarting(self._shell) and not self.every_cell.ends_at_restart
         for name, pool in self._pools.items():
             if goes_on or pool.spec.keep:
@@ -131,13 +132,16 @@ class Pools:
                     name,
                     f"pool {name!r} stays up, and this run goes on there: %sky attach shows it",
                 )
+                said.append(f"pool {name} stays up: %sky attach brings it back")
             else:
                 pool.close()
+                said.append(f"pool {name} is down: {pool.closing.spell_end()}")
                 self._abandon(name, _was_closed(name))
         self._pools.clear()
         if not goes_on:
             self._end_left()
         atexit.unregister(self.close)
+        return said
 
     def _end_left(self) -> None:
         """End pools that an earlier kernel of this notebook left, and no client took over."""
