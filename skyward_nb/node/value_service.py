@@ -274,13 +274,15 @@ class ValueService:
         with arrival.lock:
             if not arrival.is_settled:
                 arrival.is_settled = True
-                if arrival.arriving.digest() != arrival.digest:
+                try:
+                    if arrival.arriving.digest() != arrival.digest:
+                        why = "the received bytes are not those that were packed"
+                        return ValueRefused(errno.EBADMSG, why)
+                    arrival.finish()
+                except OSError as error:
+                    return _refused(error)
+                finally:
                     self._give_up(arrival)
-                    why = "the received bytes are not those that were packed"
-                    return ValueRefused(errno.EBADMSG, why)
-                seal(arrival.path, arrival.digest)
-                arrival.path.rename(arrival.path.parent / arrival.digest)
-                self._give_up(arrival)
                 on_disk = self._store.on_disk(arrival.digest)
                 return BytesStored(is_whole=True, is_new=True, on_disk=on_disk)
         if not self._store.touch(arrival.digest, arrival.size):
@@ -300,6 +302,8 @@ class IncomingValue:
         self.touched: float = 0.0
         self.arriving: Reassembly = Reassembly(size, self._read)
         self._users = 0
+        self._is_doubled = False
+        """Whether bytes came more than once, which may be others than those that were hashed."""
         self._is_removed = False
         self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -321,7 +325,15 @@ class IncomingValue:
             while data:
                 count = os.pwrite(self._handle, data, at)
                 data, at = data[count:], at + count
-            self.arriving.came(start, whole)
+            if not self.arriving.came(start, whole):
+                self._is_doubled = True
+
+    def finish(self) -> None:
+        """Give a value that was found to have its digest its name. Raises OSError."""
+        os.close(os.dup(self._handle))  # NFS tells of a full disk when a file is closed
+        if not (self._is_doubled or self._users):
+            seal(self.path, self.digest)
+        self.path.rename(self.path.parent / self.digest)
 
     def _read(self, start: int, stop: int) -> bytes:
         return os.pread(self._handle, stop - start, start)

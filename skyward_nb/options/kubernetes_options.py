@@ -44,6 +44,6 @@ def with_kubernetes(spec: PoolSpec, asked: PoolOptions) -> PoolSpec:
         option = given[0]
         what = f"{option}= is about Kubernetes"
         if option == "image":
-            what = f"image={asked.image} is a container image, and elsewhere image= is the name of an sky.Image"
+            what = f"image={asked.image} is a container image, and elsewhere image= is the name of a sky.Image"
         raise OptionError(option, f"{what}: it goes with provider=kubernetes")
     return replace(spec, kubernetes=None)

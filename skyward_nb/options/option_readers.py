@@ -83,7 +83,7 @@ resource_name: Reader = matching(
 
 container_image: Reader = matching(
     r"[A-Za-z0-9][A-Za-z0-9._\-/:@]*",
-    "name an sky.Image of the notebook, or for provider=kubernetes a container image, such as "
+    "name a sky.Image of the notebook, or for provider=kubernetes a container image, such as "
     "{option}=python:3.12-slim",
 )
 """A container image, as `nvcr.io/nvidia/pytorch:25.01-py3`, `me/torch@sha256:...`."""

@@ -297,11 +297,11 @@ def image_of(base: Image, asked: PoolOptions) -> Image:
     image: Any = base if asked.image is UNSET or is_pods else asked.image
     if isinstance(image, str):
         raise OptionError(
-            "image", f"image={image} names an sky.Image of a notebook, and this is not one"
+            "image", f"image={image} names a sky.Image of a notebook, and this is not one"
         )
     if not isinstance(image, Image):
         kind = type(image).__name__
-        raise OptionError("image", f"image= takes an sky.Image(pip=[...], ...), not {kind}")
+        raise OptionError("image", f"image= takes a sky.Image(pip=[...], ...), not {kind}")
     image = image.having(asked.python or None, asked.pip or (), asked.apt or ())
     return replace(image, includes=located(image.includes, Path.cwd()))
 

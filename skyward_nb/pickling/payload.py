@@ -318,7 +318,7 @@ def _value_of(data: memoryview) -> Any:
 
 
 def map_all(values: Iterable[tuple[Packed, ContentStore]]) -> dict[str, memoryview]:
-    """The bytes, by digest, of those values that lie in a store, mapped and verified side by side.
+    """The bytes, by digest, of those values that lie in a store, mapped side by side (and verified, where that is to be done).
 
     What cannot be is left out: unpacking it says what is wrong.
     """

@@ -24,9 +24,10 @@ from skyward_nb.store.file_mapping import map_privately
 from skyward_nb.words.errors import spell_size
 
 MAPPED_FROM = 4 << 20
-_PIECE = 256 << 10
+_PIECE = 1 << 20
 """Bytes that a processor keeps at hand: copied, hashed and written before the next ones."""
 _STEP = 64 << 20
+_SECOND = 10**9
 _RESERVE = 64 << 20
 _SPARE_SHARE = 8
 _UNUSED_AFTER = 60.0
@@ -60,13 +61,16 @@ def is_digest(text: str) -> bool:
 def seal(file: int | Path, digest: str) -> None:
     """Note on a file that its bytes were found to have this digest as they were written: readers rely on it.
 
-    The note is the time of writing: of the digest, in the 1970s, so that any later write changes it.
+    The note is the nanoseconds of the time of writing, which any later write changes. Where a file system has no such
+    times, readers verify.
     """
-    os.utime(file, ns=(time.time_ns(), _sealed_at(digest)))
+    now = time.time_ns()
+    with contextlib.suppress(OSError):
+        os.utime(file, ns=(now, now - now % _SECOND + _note_of(digest)))
 
 
-def _sealed_at(digest: str) -> int:
-    return int(digest[:7], 16) * 10**9
+def _note_of(digest: str) -> int:
+    return int(digest[:7], 16)
 
 
 class BlobStore:
@@ -131,13 +135,12 @@ class BlobStore:
 
     def touch(self, digest: str, size: int) -> bool:
         """Mark a blob as used; whether it is there, with that size."""
-        if (there := self._find(digest)) is not None:
-            with contextlib.suppress(FileNotFoundError):
-                info = there.stat()
-                if info.st_size == size:
-                    # Used now, but not written: who verified it need not do so again.
-                    os.utime(there, ns=(time.time_ns(), info.st_mtime_ns))
-                    return True
+        with contextlib.suppress(FileNotFoundError), self.open(digest) as file:
+            info = os.fstat(file.fileno())
+            if info.st_size == size:
+                # Used now, but not written: who verified it need not do so again.
+                os.utime(file.fileno(), ns=(time.time_ns(), info.st_mtime_ns))
+                return True
         return False
 
     def folder_for(self, size: int, coming: int = 0, *, on_disk: bool = False) -> Path:
@@ -171,19 +174,23 @@ class BlobStore:
     ) -> None:
         _make(folder)
         handle, name = tempfile.mkstemp(dir=folder, prefix=".part-")
-        hasher, size, due = xxhash.xxh3_128(), 0, _STEP
         try:
             os.fchmod(handle, 0o600)  # whatever umask the user's code has set
             with os.fdopen(handle, "wb", buffering=0) as file:
-                for piece in _pieces(parts):
-                    hasher.update(piece)
-                    size += len(piece)
-                    while piece:
-                        piece = piece[file.write(piece) or 0 :]
-                    if size >= due:
-                        due = size + _STEP
+                # Of a small one, readers find out sooner.
+                is_large = sum(memoryview(part).nbytes for part in parts) >= MAPPED_FROM
+                hasher, written, due = xxhash.xxh3_128(), 0, _STEP
+                for piece in _pieces(parts) if is_large else parts:
+                    view = memoryview(piece).cast("B")
+                    written += len(view)
+                    if is_large:
+                        hasher.update(view)
+                    while view:
+                        view = view[file.write(view) or 0 :]
+                    if written >= due:
+                        due = written + _STEP
                         tick()
-                if size >= MAPPED_FROM and hasher.hexdigest() == digest:
+                if is_large and hasher.hexdigest() == digest:
                     seal(handle, digest)
             Path(name).rename(folder / digest)
         except BaseException:
@@ -208,7 +215,8 @@ class BlobStore:
                     data = memoryview(bytearray(file.read()))
             written = info.st_ino, info.st_size, info.st_mtime_ns
             if is_large and (
-                info.st_mtime_ns == _sealed_at(digest) or self._verified.get(digest) == written
+                info.st_mtime_ns % _SECOND == _note_of(digest)
+                or self._verified.get(digest) == written
             ):
                 return data
             if digest_of([data]) == digest:

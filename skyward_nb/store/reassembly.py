@@ -31,8 +31,8 @@ class Reassembly:
         self._hashed = 0
         self._hashing = threading.Lock()
 
-    def came(self, start: int, data: Buffer) -> None:
-        """These bytes are there now."""
+    def came(self, start: int, data: Buffer) -> bool:
+        """These bytes are there now; whether none of them was before."""
         stop = start + len(data)
         if is_ours := self._hashing.acquire(blocking=False):
             try:
@@ -42,7 +42,9 @@ class Reassembly:
             finally:
                 self._hashing.release()
         with self.changed:
+            before = self.missing.size
             self.missing.fill(start, stop)
+            is_new = before - self.missing.size == len(data)
             until = self.missing.first(self.size)
             self.changed.notify_all()
         if is_ours and until - self._hashed > _BEHIND and self._hashing.acquire(blocking=False):
@@ -51,6 +53,7 @@ class Reassembly:
                 self._catch_up(min(until, self._hashed + _AT_ONCE))
             finally:
                 self._hashing.release()
+        return is_new
 
     def has_all(self) -> bool:
         """Whether nothing is missing."""

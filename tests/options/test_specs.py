@@ -44,7 +44,7 @@ def test_modules_are_found_when_the_spec_is_made(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"image": "img"}, "image=img names an sky.Image of a notebook"),
+        ({"image": "img"}, "image=img names a sky.Image of a notebook"),
         ({"image": [1]}, "not list"),
         ({"pip": "torch numpy"}, "takes a list"),
         ({"python": 3.12}, "as text"),

@@ -99,6 +99,17 @@ def test_a_large_file_that_others_wrote_is_verified_once_and_again_when_it_was_w
         store.map(digest)
 
 
+def test_a_file_system_that_keeps_no_such_times_has_readers_verify(store, verified, monkeypatch):
+    def refused(*args, **options):
+        raise PermissionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "utime", refused)
+        digest = put(store, b"x" * blobs.MAPPED_FROM)
+    assert store.map(digest) == b"x" * blobs.MAPPED_FROM
+    assert verified == [1]
+
+
 def test_parts_of_any_sizes_are_written_in_a_row(store, monkeypatch):
     monkeypatch.setattr(blobs, "_PIECE", 1000)
     monkeypatch.setattr(blobs, "MAPPED_FROM", 1)
@@ -217,7 +228,7 @@ def test_rooms_are_what_the_system_says(tmp_path):
 
 
 def test_writing_much_lets_others_know_that_it_goes_on(tmp_path, monkeypatch):
-    for each in ("_STEP", "_PIECE"):
+    for each in ("_STEP", "_PIECE", "MAPPED_FROM"):
         monkeypatch.setattr(blobs, each, 100)
     ticks = []
     store = BlobStore(tmp_path)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from waiting import until
 
 from skyward_nb.node import value_service as service
-from skyward_nb.node.value_service import ValueService
+from skyward_nb.node.value_service import IncomingValue, ValueService
 from skyward_nb.store import blobs
 from skyward_nb.store.blobs import BlobStore, CorruptValue, digest_of
 from skyward_nb.store.receive_window import ReceiveWindow
@@ -234,6 +234,33 @@ def test_what_has_come_whole_is_not_verified_by_each_rank(near, far, monkeypatch
     near.put(digest, [LARGE])
     monkeypatch.setattr(blobs, "digest_of", lambda _: pytest.fail("verified"))
     assert BlobStore(far.store.memory).map(digest) == LARGE
+
+
+def test_bytes_that_came_twice_are_verified_by_readers(far):
+    half = len(LARGE) // 2
+    arrival = IncomingValue(digest_of([LARGE]), len(LARGE), far.store.folder_for(len(LARGE)))
+    arrival.write(0, memoryview(LARGE)[:half])
+    arrival.write(0, memoryview(bytes(half)))  # other bytes by another stream
+    arrival.write(half, memoryview(LARGE)[half:])
+    assert arrival.arriving.digest() == arrival.digest, "of the first ones"
+    arrival.finish()
+    arrival.remove()
+    with pytest.raises(CorruptValue):
+        far.store.map(arrival.digest)
+
+
+def test_a_value_that_finds_no_room_at_last_has_no_name(near, far, monkeypatch):
+    def full(number):
+        raise OSError(errno.EDQUOT, "quota")
+
+    digest = digest_of([LARGE])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup", full)
+        with pytest.raises(OSError, match="quota"):
+            near.put(digest, [LARGE])
+    assert far.files() == []
+    near.put(digest, [LARGE])
+    assert far.store.map(digest) == LARGE
 
 
 def test_a_value_that_is_damaged_there_is_told_and_forgotten(near, far):

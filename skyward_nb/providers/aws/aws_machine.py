@@ -47,7 +47,7 @@ class Rental:
         self._ended = SharedAnswer(self._end)
         self._lines: list[Line] = []
         self._has_record = SharedAnswer(self._ask, _ASK_AGAIN)
-        self._was_let_in = SharedAnswer(self._let_in, _LET_AGAIN)
+        self._was_let_in = SharedAnswer(self._let_in, _LET_AGAIN, overtakes=True)
         self.callers: tuple[str, ...] = ()
         """The addresses from which this side came when it was last let in."""
         self._ends: dict[str, str] = {}
