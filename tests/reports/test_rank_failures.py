@@ -143,6 +143,60 @@ class Broken(Exception):
         raise RuntimeError
 
 
+class OfTwo(Exception):
+    """It pickles itself, and cannot be rebuilt so."""
+
+    def __init__(self, a, b):
+        super().__init__("m")
+        self.a = a
+
+
+class OwnGroup(ExceptionGroup):
+    def __new__(cls, members, code):
+        made = super().__new__(cls, "own", members)
+        made.code = code
+        return made
+
+    def derive(self, excs):
+        return OwnGroup(excs, self.code)
+
+
+@pytest.mark.parametrize(
+    ("error", "inner"),
+    [
+        (ExceptionGroup("g", [OfTwo(1, 2)]), lambda e: e.exceptions[0]),
+        (
+            BaseExceptionGroup("g", [KeyError(), ExceptionGroup("h", [OfTwo(1, 2)])]),
+            lambda e: e.exceptions[1].exceptions[0],
+        ),
+        (OwnGroup([OfTwo(1, 2)], 7), lambda e: e.exceptions[0]),
+        (ExceptionGroup("g" * 500_000, [OfTwo(1, 2)]), lambda e: e.exceptions[0]),
+        (ValueError(OfTwo(1, 2)), lambda e: e.args[0]),
+        (ValueError("x", [3, OfTwo(1, 2)]), lambda e: e.args[1][1]),
+    ],
+)
+def test_exceptions_in_an_exception_are_rebuilt_as_it_is(error, inner, store):
+    found = exception_of([end(0, error, store)], 1, store)
+    assert type(found).__name__ == type(error).__name__ and isinstance(found, type(error))
+    assert (type(inner(found)), inner(found).args, inner(found).a) == (OfTwo, ("m",), 1)
+
+
+def test_members_of_a_group_that_can_be_rebuilt_come_as_they_pickle_themselves(store):
+    error = ExceptionGroup("g", [FileNotFoundError(2, "no such file", "f"), OfTwo(1, 2)])
+    found = exception_of([end(0, error, store)], 1, store)
+    lacks, other = found.exceptions
+    assert (lacks.filename, lacks.errno, type(other)) == ("f", 2, OfTwo)
+    assert found.args[1][0] is lacks and found.args[1][1] is other
+    caught = []
+    try:
+        raise found
+    except* OfTwo as group:
+        caught += group.exceptions
+    except* FileNotFoundError:
+        pass
+    assert caught == [other]
+
+
 @pytest.mark.parametrize(
     "error",
     [
