@@ -7,14 +7,17 @@ from typing import Any
 
 from skyward_nb.node.control_thread import ControlThread
 from skyward_nb.node.mailbox import Mailbox
-from skyward_nb.node.rank_shell import RankShell
+from skyward_nb.node.rank_shell import RankShell, shown_before
 from skyward_nb.node.uplink import encodable
 from skyward_nb.pickling.payload import pack, rebuild, unpack
 from skyward_nb.plugins.collectives import error_waited_in, lost_its_peers
-from skyward_nb.protocol.message_parts import Failure, Packed
+from skyward_nb.protocol.message_parts import Failure, Packed, RaisedError
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.bounds import MESSAGE, bounded
 from skyward_nb.words.errors import PayloadError
+
+_MOST_BEFORE = 16
+"""The most exceptions that are sent with one that came of them."""
 
 
 class ErrorInterpreter:
@@ -74,10 +77,13 @@ class ErrorInterpreter:
         return self._control.was_cut(self._run) or self._mailbox.was_interrupted(self._run)
 
     def failure(self, error: BaseException) -> Failure:
-        """The error with its traceback as text; the exception itself keeps no frames."""
+        """The error with its traceback as text, and those before it; the exception itself keeps no frames."""
         at = self._shell.place_of(error)
         message = bounded(text_of(error))
         frames = self._shell.frames_of(error.__traceback__)
+        # Who is interrupted wants no more than that, at once.
+        before = () if isinstance(error, KeyboardInterrupt) else self._before(error)
+        suppresses = error.__suppress_context__
         # They do not travel; `shown` has their text.
         for name in ("__traceback__", "__context__", "__cause__"):
             with contextlib.suppress(Exception):  # not by the class's own __setattr__
@@ -90,7 +96,28 @@ class ErrorInterpreter:
             at=at,
             traceback=self._shell.shown,
             frames=frames,
+            before=before,
+            suppresses=suppresses,
         )
+
+    def _before(self, error: BaseException) -> tuple[RaisedError, ...]:
+        """What Python shows before an error, the latest first."""
+        found: list[RaisedError] = []
+        seen = {id(error)}
+        before = shown_before(error)
+        while before is not None and id(before) not in seen and len(found) < _MOST_BEFORE:
+            seen.add(id(before))
+            found.append(
+                RaisedError(
+                    type_name=type(before).__qualname__,
+                    message=bounded(text_of(before)),
+                    value=pack_exception(before, self._store),
+                    frames=self._shell.frames_of(before.__traceback__),
+                    suppresses=before.__suppress_context__,
+                )
+            )
+            before = shown_before(before)
+        return tuple(found)
 
 
 def plain_failure(error: BaseException) -> Failure:

@@ -307,7 +307,7 @@ def _take_ours_away(error: BaseException) -> None:
     seen: set[int] = set()
     while id(error) not in seen:
         seen.add(id(error))
-        before = _before(error)
+        before = shown_before(error)
         if before is None:
             return
         if before.__traceback__ is not None:
@@ -319,7 +319,7 @@ def _take_ours_away(error: BaseException) -> None:
         error = before
 
 
-def _before(error: BaseException) -> BaseException | None:
+def shown_before(error: BaseException) -> BaseException | None:
     """The exception that a traceback shows before this one."""
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
@@ -331,7 +331,7 @@ def _has_group(error: BaseException | None) -> bool:
         if isinstance(error, BaseExceptionGroup):
             return True
         seen.add(id(error))
-        error = _before(error)
+        error = shown_before(error)
     return False
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 
 import pytest
+from msgspec.structs import replace
 
 import skyward_nb as sky
 from skyward_nb.hangs.hang import StalledRun
@@ -12,7 +14,7 @@ from skyward_nb.hangs.rank_locations import RankLocation, SourceLocation
 from skyward_nb.node.error_interpreter import pack_exception
 from skyward_nb.node.exit_causes import ENDED
 from skyward_nb.protocol.events import RankDone, RankLost
-from skyward_nb.protocol.message_parts import Failure, Frame
+from skyward_nb.protocol.message_parts import CodeFrame, Failure, Frame, RaisedError
 from skyward_nb.reports.rank_failures import (
     brief,
     died,
@@ -195,6 +197,36 @@ def test_members_of_a_group_that_can_be_rebuilt_come_as_they_pickle_themselves(s
     except* FileNotFoundError:
         pass
     assert caught == [other]
+
+
+def raised(error, store, **more):
+    return RaisedError(
+        type_name=type(error).__qualname__, message=str(error), value=pack_exception(error, store),
+        **more,
+    )  # fmt: skip
+
+
+def test_what_python_shows_before_an_exception_is_before_it_here(store):
+    lock = RaisedError(type_name="Lock", message="no pickle", value=None)
+    frames = (CodeFrame("train.py", 3, "step"),)
+    before = (raised(OSError(2, "inner"), store, frames=frames), lock)
+    ends = [
+        replace(done, failure=replace(done.failure, suppresses=suppresses, before=before))
+        for done in [end(0, ValueError("bad"), store)]
+        for suppresses in (True, False)
+    ]
+    caused, came_up = (exception_of([each], 1, store) for each in ends)
+    assert caused.__context__ is None and caused.__suppress_context__
+    assert came_up.__cause__ is None and not came_up.__suppress_context__
+    for error in (caused.__cause__, came_up.__context__):
+        assert (type(error), error.errno) == (FileNotFoundError, 2)
+        assert traceback.extract_tb(error.__traceback__)[0].name == "step"
+        assert isinstance(error.__context__, sky.RemoteError)
+        assert str(error.__context__) == "Lock: no pickle"
+    plain = exception_of([ends[0]], 1, store, only_values=True)
+    assert plain.__cause__.errno is None, "made of its text"
+    (none,) = [exception_of([end(0, ValueError("bad"), store)], 1, store)]
+    assert none.__cause__ is None and none.__context__ is None
 
 
 @pytest.mark.parametrize(
