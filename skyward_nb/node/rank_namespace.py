@@ -134,7 +134,9 @@ class RankNamespace:
     def watch(self, command: Run) -> Watched:
         """Remember what the names are bound to that a run may bind anew."""
         namespace = self._shell.user_ns
-        names = {*command.writes, *self._names()} if command.opaque else command.writes
+        names = set(command.writes)
+        if command.opaque:
+            names |= {name for name, _ in self._bound()}  # it may remove modules, too
         return {
             name: _is_same(namespace.get(name, _MISSING), replaced=name in command.sure)
             for name in names
