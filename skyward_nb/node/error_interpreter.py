@@ -8,7 +8,7 @@ from typing import Any
 from skyward_nb.node.control_thread import ControlThread
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.rank_shell import RankShell, shown_before
-from skyward_nb.node.uplink import encodable
+from skyward_nb.node.uplink import text_of
 from skyward_nb.pickling.payload import pack, rebuild, unpack
 from skyward_nb.plugins.collectives import error_waited_in, lost_its_peers
 from skyward_nb.protocol.message_parts import Failure, Packed, RaisedError
@@ -146,14 +146,6 @@ def _packed_as(form: object, error: BaseException, store: BlobStore) -> Packed |
         return packed if type(unpack(packed, store)) is type(error) else None
     except Exception:  # noqa: BLE001 - a user's class may raise anything here
         return None
-
-
-def text_of(error: BaseException) -> str:
-    """An exception's text, fit to travel, even if its `__str__` fails."""
-    try:
-        return encodable(str(error))
-    except Exception:  # noqa: BLE001 - a user's broken __str__
-        return "(its text cannot be shown)"
 
 
 def _rebuild(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> Any:

@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Any
 
 from skyward_nb.node.alteration_watch import altered, prints_of
-from skyward_nb.node.error_interpreter import text_of
 from skyward_nb.node.imports import ProjectFinder, import_all
 from skyward_nb.node.rank_shell import RankShell
+from skyward_nb.node.uplink import text_of
 from skyward_nb.pickling import definitions, object_table
 from skyward_nb.pickling.diagnosis import kind_in_short
 from skyward_nb.pickling.home_namespace import set_home

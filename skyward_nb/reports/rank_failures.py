@@ -262,18 +262,22 @@ def _of_text(failure: RaisedError) -> BaseException:
 
 
 def _readable(error: BaseException, failure: RaisedError) -> BaseException:
-    """The exception, with the failure's message for a text of its own class's making that is huge.
+    """The exception, with the failure's message for a text of its own class's making that is huge, or cannot be had.
 
     A notebook keeps the text of an exception that ends a cell, whatever is shown of it.
     """
-    with contextlib.suppress(Exception):  # a user's broken __str__
-        if len(str(error)) > 2 * MESSAGE:
-            kind = type(error)
-            names = {
-                "__slots__": (),
-                "__module__": kind.__module__,
-                "__str__": lambda _: failure.message,
-            }
+    try:
+        is_readable = len(str(error)) <= 2 * MESSAGE
+    except Exception:  # noqa: BLE001 - a user's broken __str__
+        is_readable = False
+    if not is_readable:
+        kind = type(error)
+        names = {
+            "__slots__": (),
+            "__module__": kind.__module__,
+            "__str__": lambda _: failure.message,
+        }
+        with contextlib.suppress(Exception):  # a user's class may be made by a class of its own
             error.__class__ = type(kind.__name__, (kind,), names)
     return error
 

@@ -255,11 +255,12 @@ def test_long_arguments_that_are_not_in_the_text_stay(store):
 
 def test_what_has_no_text_at_all_is_still_raised(store):
     failure = Failure(
-        type_name="Broken", message="(its text cannot be shown)", at=None, traceback=(),
+        type_name="Broken", message="its __str__ raised RuntimeError", at=None, traceback=(),
         value=pack_exception(Broken(), store),
     )  # fmt: skip
     found = exception_of([RankDone(run=1, rank=0, failure=failure)], 1, store)
-    assert type(found) is Broken
+    assert isinstance(found, Broken) and type(found).__name__ == "Broken"
+    assert str(found) == "its __str__ raised RuntimeError"
 
 
 def test_ranks_of_which_nobody_saw_the_end_are_told_in_one_line():
