@@ -317,6 +317,10 @@ class Ledger:
         """Names whose newest value is the ranks' own."""
         return sorted(filter(self._is_assigned, self._entries))
 
+    def only_on_ranks(self) -> list[str]:
+        """Names whose newest value, or what was changed in it in place, is the ranks' own: it ends with them."""
+        return sorted({*self.names_made_on_ranks(), *self.altered})
+
     def adopt(self, runs: int) -> None:
         """Begin with ranks to which another client has sent unknown values in so many runs."""
         self.parcels_from = (runs + 1) * _PARCELS_OF_A_RUN

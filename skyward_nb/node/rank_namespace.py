@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Any
 
 from skyward_nb.node.alteration_watch import altered, prints_of
-from skyward_nb.node.error_interpreter import text_of
 from skyward_nb.node.imports import ProjectFinder, import_all
 from skyward_nb.node.rank_shell import RankShell
+from skyward_nb.node.uplink import text_of
 from skyward_nb.pickling import definitions, object_table
 from skyward_nb.pickling.diagnosis import kind_in_short
 from skyward_nb.pickling.home_namespace import set_home
@@ -134,7 +134,9 @@ class RankNamespace:
     def watch(self, command: Run) -> Watched:
         """Remember what the names are bound to that a run may bind anew."""
         namespace = self._shell.user_ns
-        names = {*command.writes, *self._names()} if command.opaque else command.writes
+        names = set(command.writes)
+        if command.opaque:
+            names |= {name for name, _ in self._bound()}  # it may remove modules, too
         return {
             name: _is_same(namespace.get(name, _MISSING), replaced=name in command.sure)
             for name in names

@@ -31,7 +31,7 @@ from traitlets.config import Config
 from skyward_nb.compat import ipython_private
 from skyward_nb.compat.ipython_private import cell_number
 from skyward_nb.node.pip_once import PipOnce
-from skyward_nb.node.uplink import encodable
+from skyward_nb.node.uplink import encodable, text_of
 from skyward_nb.protocol.commands import Run, SourceFile
 from skyward_nb.protocol.events import Clear, Display, Event
 from skyward_nb.protocol.message_parts import CodeFrame, Frame
@@ -44,6 +44,8 @@ from skyward_nb.words.source_code import is_library
 
 _LONGEST_LINE = 500
 _MOST_FRAMES = 60
+_OF_NO_TEXT = "<class 'str'>: (<class "
+"""So begins what IPython says of an exception whose `__str__` raises."""
 _NOT_THE_USERS = (
     str(Path(__file__).parent.parent),
     str(Path(IPython.__file__).parent),
@@ -151,6 +153,8 @@ class RankShell(InteractiveShell):
         """The traceback as IPython shows it; of a recursion a few frames, as 1,000 take seconds, and nobody reads them."""
         trace, left_out = without_repeats(trace, _MOST_FRAMES)
         lines = self.InteractiveTB.structured_traceback(kind, value, trace, tb_offset=0)
+        if value is not None and lines and lines[-1].startswith(_OF_NO_TEXT):
+            lines[-1] = f"{kind.__name__}: {text_of(value)}"
         return with_words(lines, trace, left_out)
 
     def _as_python_shows(
@@ -307,7 +311,7 @@ def _take_ours_away(error: BaseException) -> None:
     seen: set[int] = set()
     while id(error) not in seen:
         seen.add(id(error))
-        before = _before(error)
+        before = shown_before(error)
         if before is None:
             return
         if before.__traceback__ is not None:
@@ -319,7 +323,7 @@ def _take_ours_away(error: BaseException) -> None:
         error = before
 
 
-def _before(error: BaseException) -> BaseException | None:
+def shown_before(error: BaseException) -> BaseException | None:
     """The exception that a traceback shows before this one."""
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
@@ -331,7 +335,7 @@ def _has_group(error: BaseException | None) -> bool:
         if isinstance(error, BaseExceptionGroup):
             return True
         seen.add(id(error))
-        error = _before(error)
+        error = shown_before(error)
     return False
 
 

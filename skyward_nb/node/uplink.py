@@ -248,3 +248,11 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "backslashreplace").decode()
     return text
+
+
+def text_of(error: BaseException) -> str:
+    """An exception's text, fit to travel; if its `__str__` fails, that."""
+    try:
+        return encodable(str(error))
+    except Exception as raised:  # noqa: BLE001 - a user's broken __str__
+        return f"its __str__ raised {type(raised).__name__}"

@@ -109,7 +109,7 @@ class Closing:
         """Close the rest of a pool that is lost, and raise `PoolError` that says why."""
         context = self._context
         ledger, is_news = context.known_ledger, not context.state.has_ended
-        names = ", ".join(ledger.names_made_on_ranks()) if ledger else ""
+        names = ", ".join(ledger.only_on_ranks()) if ledger else ""
         lost = f"; lost with it: {names}" if names else ""
         if is_news:
             context.keep_agent_logs()

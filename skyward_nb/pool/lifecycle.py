@@ -116,7 +116,7 @@ class Lifecycle:
 
         def end_present() -> None:
             nonlocal lost, ended
-            lost, ended = context.ledger.names_made_on_ranks(), True
+            lost, ended = context.ledger.only_on_ranks(), True
             installing.use(context, installed)
 
         try:

@@ -185,7 +185,7 @@ class Renewal:
             if not lacking:  # another thread has replaced them meanwhile
                 state.has_begun(is_whole=was_ready)
                 return {}, []
-            names = self._context.ledger.names_made_on_ranks()
+            names = self._context.ledger.only_on_ranks()
             lost = {**state.losses_with(lacking), **state.losses}, names
             self.begin(watch, was_ready=was_ready, keeps=True)
         return lost

@@ -116,7 +116,7 @@ class RunExecutor:
                     # Another thread may have begun anew while this one waited.
                     sending.check_room(request)
                     if not state.is_ready:
-                        names_lost += context.ledger.names_made_on_ranks()
+                        names_lost += context.ledger.only_on_ranks()
                         self._renewal.begin(watch, keeps=True)
             if self._resuming.is_due and request.is_work:
                 if state.runs:
@@ -342,7 +342,7 @@ class RunExecutor:
                 lost_beside = state.lost_beside()
                 remedy = self._renewal.settle(watch)
                 if remedy is Remedy.BEGIN_ANEW:
-                    run.names_lost += context.ledger.names_made_on_ranks()
+                    run.names_lost += context.ledger.only_on_ranks()
                     self._renewal.begin(watch, stubborn=True, keeps=True)
         return run.outcome(
             on_reformed=run.state.generation if is_on_reformed else 0,

@@ -274,8 +274,9 @@ def _results_in_store(done: Mapping[int, RankDone]) -> dict[int, set[str]]:
     """By rank, the digests of its results in its store."""
     found: dict[int, set[str]] = {}
     for rank, end in done.items():
-        raised = end.failure.value if end.failure else None
-        sent = [end.value, raised, end.profile, *end.pulled.values()]
+        raised = (end.failure, *end.failure.before) if end.failure else ()
+        errors = (failure.value for failure in raised)
+        sent = [end.value, *errors, end.profile, *end.pulled.values()]
         digests = {each.digest for each in sent if each is not None and each.data is None}
         if digests:
             found[rank] = digests

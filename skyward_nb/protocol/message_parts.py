@@ -108,18 +108,29 @@ class CodeFrame(msgspec.Struct, frozen=True):
     function: str
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """An exception that a rank raised: itself if it can be pickled, and its traceback.
+class RaisedError(msgspec.Struct, frozen=True, kw_only=True):
+    """An exception of a rank: itself if it can be pickled, and its frames from the user's outermost on.
 
-    `frames` begin at the user's outermost frame.
+    `suppresses`: Python shows its cause before it, if it has one, and not its context.
     """
 
     type_name: str
     message: str
     value: Packed | None
+    frames: tuple[CodeFrame, ...] = ()
+    suppresses: bool = False
+
+
+class Failure(RaisedError, frozen=True, kw_only=True):
+    """An exception that a rank raised, with its traceback.
+
+    `before` are those that Python shows before it, the latest first: each is the cause or the context of the
+    one that came of it.
+    """
+
     at: Frame | None
     traceback: tuple[str, ...]
-    frames: tuple[CodeFrame, ...] = ()
+    before: tuple[RaisedError, ...] = ()
 
 
 class Unsendable(msgspec.Struct, frozen=True):

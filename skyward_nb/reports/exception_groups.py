@@ -1,7 +1,7 @@
 """Exception groups of ranks, shown as other exceptions are.
 
-IPython lets an exception render itself, but not a group: of that it prints Python's own traceback
-to standard error, with its own frames and ours above those of the cell.
+IPython lets an exception render itself, but not a group, nor what was raised while one was handled: of those it
+prints Python's own traceback to standard error, with its own frames and ours above those of the cell.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def show_groups(shell: InteractiveShell) -> None:
     before = shell.showtraceback
 
     def showtraceback(exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
-        value = sys.exc_info()[1] if exc_tuple is None else exc_tuple[1]
+        value: Any = sys.exc_info()[1] if exc_tuple is None else exc_tuple[1]
         render = getattr(value, "_render_traceback_", None)
-        if isinstance(value, BaseExceptionGroup) and render is not None:
+        if render is not None and has_group(value):
             ipython_private.exception_info(shell, exc_tuple)
             ipython_private.show_traceback(shell, type(value), value, render())
         else:
@@ -31,6 +31,17 @@ def show_groups(shell: InteractiveShell) -> None:
 
     showtraceback.shows_groups = True  # type: ignore[attr-defined]
     shell.showtraceback = showtraceback
+
+
+def has_group(error: BaseException | None) -> bool:
+    """Whether IPython takes this for a group: it is one, or came up while one was handled."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, BaseExceptionGroup):
+            return True
+        seen.add(id(error))
+        error = error.__context__
+    return False
 
 
 def is_shown(shell: InteractiveShell) -> bool:

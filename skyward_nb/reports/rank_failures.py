@@ -13,7 +13,7 @@ from skyward_nb.hangs.hang import StalledRun, report, sentence, spell_span
 from skyward_nb.hangs.stacks import ThreadStack
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.protocol.events import RankDone, RankLost
-from skyward_nb.protocol.message_parts import Failure, Frame
+from skyward_nb.protocol.message_parts import Failure, Frame, RaisedError
 from skyward_nb.reports.tracebacks import traceback_of
 from skyward_nb.store.content_store import ContentStore
 from skyward_nb.words.bounds import MESSAGE, bounded
@@ -142,6 +142,7 @@ def exception_of(
     leader = failed[0].failure
     failures = failures_of(failed)
     error = _of_text(leader) if only_values else _rebuild(leader, store)
+    _put_before(error, leader, store, only_values=only_values)
     notes = [_note(each, world_size, whole=number > 0) for number, each in enumerate(failures)]
     if (more := len(notes) - _MOST_NOTES) > 0:
         notes[_MOST_NOTES:] = [f"{more} more failures: `error.failures` lists all"]
@@ -226,7 +227,7 @@ def show(error: BaseException, lines: list[str]) -> None:
         return
 
 
-def _rebuild(failure: Failure, store: ContentStore) -> BaseException:
+def _rebuild(failure: RaisedError, store: ContentStore) -> BaseException:
     if failure.value is not None:
         try:
             error = unpack(failure.value, store, only_values=False)
@@ -237,7 +238,21 @@ def _rebuild(failure: Failure, store: ContentStore) -> BaseException:
     return RemoteError(failure.type_name, failure.message)
 
 
-def _of_text(failure: Failure) -> BaseException:
+def _put_before(
+    error: BaseException, failure: Failure, store: ContentStore, *, only_values: bool
+) -> None:
+    """Give the exception, made of a failure, those that Python shows before it."""
+    later: RaisedError = failure
+    for each in failure.before:
+        before = _of_text(each) if only_values else _rebuild(each, store)
+        before = BaseException.with_traceback(before, traceback_of(each.frames))
+        link = "__cause__" if later.suppresses else "__context__"
+        BaseException.__setattr__(error, link, before)  # not by the class's own __setattr__
+        error, later = before, each
+    BaseException.__setattr__(error, "__suppress_context__", later.suppresses)
+
+
+def _of_text(failure: RaisedError) -> BaseException:
     """An exception of Python's own class of that name, where there is one, with the failure's message."""
     kind = getattr(builtins, failure.type_name, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
@@ -246,19 +261,23 @@ def _of_text(failure: Failure) -> BaseException:
     return RemoteError(failure.type_name, failure.message)
 
 
-def _readable(error: BaseException, failure: Failure) -> BaseException:
-    """The exception, with the failure's message for a text of its own class's making that is huge.
+def _readable(error: BaseException, failure: RaisedError) -> BaseException:
+    """The exception, with the failure's message for a text of its own class's making that is huge, or cannot be had.
 
     A notebook keeps the text of an exception that ends a cell, whatever is shown of it.
     """
-    with contextlib.suppress(Exception):  # a user's broken __str__
-        if len(str(error)) > 2 * MESSAGE:
-            kind = type(error)
-            names = {
-                "__slots__": (),
-                "__module__": kind.__module__,
-                "__str__": lambda _: failure.message,
-            }
+    try:
+        is_readable = len(str(error)) <= 2 * MESSAGE
+    except Exception:  # noqa: BLE001 - a user's broken __str__
+        is_readable = False
+    if not is_readable:
+        kind = type(error)
+        names = {
+            "__slots__": (),
+            "__module__": kind.__module__,
+            "__str__": lambda _: failure.message,
+        }
+        with contextlib.suppress(Exception):  # a user's class may be made by a class of its own
             error.__class__ = type(kind.__name__, (kind,), names)
     return error
 

@@ -18,7 +18,7 @@ from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import RankDone
 from skyward_nb.protocol.message_parts import RUN_VALUE, Packed, Unsendable
-from skyward_nb.reports.exception_groups import show_groups
+from skyward_nb.reports.exception_groups import has_group, show_groups
 from skyward_nb.reports.execution import concluding
 from skyward_nb.reports.fetched_files import fetch_files
 from skyward_nb.reports.missing_modules import of_missing_modules
@@ -301,7 +301,7 @@ class RunEnding:
             notes = (*old, *notes)
         only_values = self._pool.spec.only_values
         error = exception_of(failed, world, self._store, notes, only_values=only_values)
-        if isinstance(error, BaseExceptionGroup) and (shell := get_ipython()) is not None:
+        if has_group(error) and (shell := get_ipython()) is not None:
             show_groups(shell)
         failures = failures_of(failed)
         headline, more = headline_of(failures, world)

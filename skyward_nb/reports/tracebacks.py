@@ -12,7 +12,7 @@ import tblib
 
 from skyward_nb.protocol.message_parts import CodeFrame
 from skyward_nb.system.traceback_filter import without_frames
-from skyward_nb.words.errors import SkyError
+from skyward_nb.words.errors import RemoteError, SkyError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +39,8 @@ def shortened(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            if isinstance(error, SkyError):  # which says all there is to say
+            # Which says all there is to say, but for a rank's own.
+            if isinstance(error, SkyError) and not isinstance(error, RemoteError):
                 error.__cause__, error.__suppress_context__ = None, True
             error.__traceback__ = without_frames(error.__traceback__, _is_ours)
             raise

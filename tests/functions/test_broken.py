@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 
 import pytest
 from functions.examples import same, total
@@ -137,6 +138,63 @@ def test_a_stopiteration_is_awaited_as_what_python_makes_of_it(no_leaks):
 
 def test_methods_of_builtin_classes_travel(pool):
     assert sky.function(str.upper)("a") >> pool == "A"
+
+
+class NeverRebuilt(Exception):
+    def __new__(cls, *, text):
+        return super().__new__(cls, text)
+
+    def __init__(self, *, text):
+        super().__init__(text)
+
+
+@sky.function
+def chained(how):
+    try:
+        try:
+            raise NeverRebuilt(text="first")
+        finally:
+            raise KeyError("inner")
+    except KeyError as error:
+        if how == "from":
+            raise ValueError("bad config") from error
+        if how == "from None":
+            raise ValueError("bad config") from None
+        raise ValueError("bad config")  # noqa: B904 - that is the point
+
+
+@pytest.mark.parametrize("how", ["from", "from None", "while handled"])
+def test_an_exception_comes_with_what_led_to_it(pool, how):
+    with pytest.raises(ValueError, match="bad config") as caught:
+        _ = chained(how) >> pool
+    error = caught.value
+    assert error.__suppress_context__ == (how != "while handled")
+    cause, context = error.__cause__, error.__context__
+    assert (type(cause), type(context)) == {
+        "from": (KeyError, type(None)),
+        "from None": (type(None), type(None)),
+        "while handled": (type(None), KeyError),
+    }[how]
+    lines = "".join(traceback.format_exception(error))
+    assert lines.count('raise KeyError("inner")') == (how != "from None")
+    assert lines.count("direct cause") == (how == "from")
+    if (before := cause or context) is not None:
+        first = before.__context__
+        assert isinstance(first, sky.RemoteError)
+        assert str(first) == "NeverRebuilt: first"
+
+
+@sky.function
+def around():
+    first, second = KeyError(1), KeyError(2)
+    first.__context__, second.__context__ = second, first
+    raise ValueError("round") from first
+
+
+def test_what_led_to_an_exception_has_an_end(pool):
+    with pytest.raises(ValueError, match="round") as caught:
+        _ = around() >> pool
+    assert caught.value.__cause__.__context__.__context__ is None
 
 
 def test_a_pool_that_went_to_a_rank_and_back_says_that_it_is_of_no_use(pool):

@@ -100,6 +100,20 @@ def test_a_name_deleted_on_ranks_is_sent_again(ledger):
     assert send(ledger, ["x"], ns)[0] == {"x": (1,)}
 
 
+def test_what_ends_with_the_ranks_is_what_they_made_or_changed_in_place(ledger):
+    ns = {"x": [1], "sent": 2}
+    send(ledger, ["x", "sent"], ns)
+    assign(ledger, ["made"], ns, (0,))
+    ledger.settle({1: RankDone(run=2, rank=1, altered=("x",))}, ns)
+    assert ledger.only_on_ranks() == ["made", "x"]
+    assert ledger.names_made_on_ranks() == ["made"]
+    ns["x"] = [2]
+    send(ledger, ["x"], ns)
+    assert ledger.only_on_ranks() == ["made"], "the notebook's is theirs again"
+    ledger.forget()
+    assert ledger.only_on_ranks() == []
+
+
 def test_what_names_read_is_sent_too(ledger, home_namespace):
     exec("k = 2\ndef g(): return k\ndef f(): return g()\nclass C:\n    def m(self): return f()\n"
          "c = C(); unused = 5", home_namespace)  # fmt: skip

@@ -100,6 +100,34 @@ def test_failures_are_grouped_on_the_error_with_the_values_of_the_others(noteboo
     assert f"KeyError: 'late' on rank 1 of 3, Cell In[{cell}], line 10" in ran.traceback
 
 
+def test_what_led_to_an_error_is_shown_once_and_is_on_it(notebook):
+    body = """
+        try:
+            if rank == 1: raise OSError(2, "inner")
+        except OSError as error:
+            raise ValueError("outer") from error
+        """
+    ran = remote(notebook, body)
+    assert ran.traceback.count("direct cause") == 1
+    assert ran.traceback.count("Errno 2") == 1
+    assert told(notebook, "e.__cause__, e.__cause__.errno") == (
+        "(FileNotFoundError(2, 'inner'), 2)"
+    )
+    body = """
+        try:
+            if rank == 1: raise ExceptionGroup("both", [KeyError("one")])
+        except ExceptionGroup:
+            raise ValueError("outer")
+        """
+    ran = remote(notebook, body)
+    assert ran.error[:2] == ("ValueError", "outer")
+    assert ran.traceback.count("During handling") == 1
+    assert ran.traceback.count("KeyError: 'one'") == 1
+    assert "skyward_nb" not in ran.traceback
+    assert "Traceback" not in ran.streams.get("stderr", "")
+    assert told(notebook, "e.__context__") == "ExceptionGroup('both', [KeyError('one')])"
+
+
 def test_who_was_stopped_is_told(notebook):
     body = "if rank == 1: raise ValueError\ntime.sleep(60)"
     ran = remote(notebook, body, "ranks=1-2")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 
 import pytest
+from msgspec.structs import replace
 
 import skyward_nb as sky
 from skyward_nb.hangs.hang import StalledRun
@@ -12,7 +14,7 @@ from skyward_nb.hangs.rank_locations import RankLocation, SourceLocation
 from skyward_nb.node.error_interpreter import pack_exception
 from skyward_nb.node.exit_causes import ENDED
 from skyward_nb.protocol.events import RankDone, RankLost
-from skyward_nb.protocol.message_parts import Failure, Frame
+from skyward_nb.protocol.message_parts import CodeFrame, Failure, Frame, RaisedError
 from skyward_nb.reports.rank_failures import (
     brief,
     died,
@@ -143,6 +145,90 @@ class Broken(Exception):
         raise RuntimeError
 
 
+class OfTwo(Exception):
+    """It pickles itself, and cannot be rebuilt so."""
+
+    def __init__(self, a, b):
+        super().__init__("m")
+        self.a = a
+
+
+class OwnGroup(ExceptionGroup):
+    def __new__(cls, members, code):
+        made = super().__new__(cls, "own", members)
+        made.code = code
+        return made
+
+    def derive(self, excs):
+        return OwnGroup(excs, self.code)
+
+
+@pytest.mark.parametrize(
+    ("error", "inner"),
+    [
+        (ExceptionGroup("g", [OfTwo(1, 2)]), lambda e: e.exceptions[0]),
+        (
+            BaseExceptionGroup("g", [KeyError(), ExceptionGroup("h", [OfTwo(1, 2)])]),
+            lambda e: e.exceptions[1].exceptions[0],
+        ),
+        (OwnGroup([OfTwo(1, 2)], 7), lambda e: e.exceptions[0]),
+        (ExceptionGroup("g" * 500_000, [OfTwo(1, 2)]), lambda e: e.exceptions[0]),
+        (ValueError(OfTwo(1, 2)), lambda e: e.args[0]),
+        (ValueError("x", [3, OfTwo(1, 2)]), lambda e: e.args[1][1]),
+    ],
+)
+def test_exceptions_in_an_exception_are_rebuilt_as_it_is(error, inner, store):
+    found = exception_of([end(0, error, store)], 1, store)
+    assert type(found).__name__ == type(error).__name__ and isinstance(found, type(error))
+    assert (type(inner(found)), inner(found).args, inner(found).a) == (OfTwo, ("m",), 1)
+
+
+def test_members_of_a_group_that_can_be_rebuilt_come_as_they_pickle_themselves(store):
+    error = ExceptionGroup("g", [FileNotFoundError(2, "no such file", "f"), OfTwo(1, 2)])
+    found = exception_of([end(0, error, store)], 1, store)
+    lacks, other = found.exceptions
+    assert (lacks.filename, lacks.errno, type(other)) == ("f", 2, OfTwo)
+    assert found.args[1][0] is lacks and found.args[1][1] is other
+    caught = []
+    try:
+        raise found
+    except* OfTwo as group:
+        caught += group.exceptions
+    except* FileNotFoundError:
+        pass
+    assert caught == [other]
+
+
+def raised(error, store, **more):
+    return RaisedError(
+        type_name=type(error).__qualname__, message=str(error), value=pack_exception(error, store),
+        **more,
+    )  # fmt: skip
+
+
+def test_what_python_shows_before_an_exception_is_before_it_here(store):
+    lock = RaisedError(type_name="Lock", message="no pickle", value=None)
+    frames = (CodeFrame("train.py", 3, "step"),)
+    before = (raised(OSError(2, "inner"), store, frames=frames), lock)
+    ends = [
+        replace(done, failure=replace(done.failure, suppresses=suppresses, before=before))
+        for done in [end(0, ValueError("bad"), store)]
+        for suppresses in (True, False)
+    ]
+    caused, came_up = (exception_of([each], 1, store) for each in ends)
+    assert caused.__context__ is None and caused.__suppress_context__
+    assert came_up.__cause__ is None and not came_up.__suppress_context__
+    for error in (caused.__cause__, came_up.__context__):
+        assert (type(error), error.errno) == (FileNotFoundError, 2)
+        assert traceback.extract_tb(error.__traceback__)[0].name == "step"
+        assert isinstance(error.__context__, sky.RemoteError)
+        assert str(error.__context__) == "Lock: no pickle"
+    plain = exception_of([ends[0]], 1, store, only_values=True)
+    assert plain.__cause__.errno is None, "made of its text"
+    (none,) = [exception_of([end(0, ValueError("bad"), store)], 1, store)]
+    assert none.__cause__ is None and none.__context__ is None
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -169,11 +255,12 @@ def test_long_arguments_that_are_not_in_the_text_stay(store):
 
 def test_what_has_no_text_at_all_is_still_raised(store):
     failure = Failure(
-        type_name="Broken", message="(its text cannot be shown)", at=None, traceback=(),
+        type_name="Broken", message="its __str__ raised RuntimeError", at=None, traceback=(),
         value=pack_exception(Broken(), store),
     )  # fmt: skip
     found = exception_of([RankDone(run=1, rank=0, failure=failure)], 1, store)
-    assert type(found) is Broken
+    assert isinstance(found, Broken) and type(found).__name__ == "Broken"
+    assert str(found) == "its __str__ raised RuntimeError"
 
 
 def test_ranks_of_which_nobody_saw_the_end_are_told_in_one_line():
