@@ -20,6 +20,7 @@ from skyward_nb.functions.notebook_names import namespace_of
 from skyward_nb.functions.packed_calls import PackedCall, pack_call
 from skyward_nb.functions.rank_slots import RankSlots, SlotDeadlock, SlotsClosed
 from skyward_nb.functions.rank_streams import RankStream, StreamRun
+from skyward_nb.functions.told_to_end import exits_if_told
 from skyward_nb.functions.used_frameworks import UsedFrameworks
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.framework_choice import FrameworkChoice
@@ -374,6 +375,12 @@ class Runner:
 @contextlib.contextmanager
 def _shown_to_its_end(display: RunDisplay, pool: Pool) -> Generator[None]:
     """Whatever ends a run ends its picture."""
+    with exits_if_told(), _ends_its_picture(display, pool):
+        yield
+
+
+@contextlib.contextmanager
+def _ends_its_picture(display: RunDisplay, pool: Pool) -> Generator[None]:
     try:
         yield
     except BaseException as error:
