@@ -18,6 +18,7 @@ from typing import Any, TypeVar, overload
 
 from skyward_nb.functions.function import PendingFunction
 from skyward_nb.functions.futures import PoolFuture
+from skyward_nb.functions.pool_operand import PoolOperand
 from skyward_nb.functions.rank_set import RankSet
 from skyward_nb.functions.rank_streams import RankStream
 from skyward_nb.words.errors import PoolError
@@ -25,13 +26,11 @@ from skyward_nb.words.errors import PoolError
 R = TypeVar("R")
 
 
-class AsyncCompute:
+class AsyncCompute(PoolOperand):
     """A pool, or some ranks of it, whose operators give what is awaited: `await (call @ pool)`.
 
     Cancelling the task that awaits stops what runs.
     """
-
-    __sky_pool__ = True
 
     def __init__(self, pool: RankSet) -> None:
         self._pool = pool

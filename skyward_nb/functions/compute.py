@@ -23,6 +23,7 @@ from skyward_nb.functions.executors import joblib_on
 from skyward_nb.functions.futures import Workers
 from skyward_nb.functions.lacked_modules import lacked_by_functions
 from skyward_nb.functions.notebook_names import namespace_of
+from skyward_nb.functions.pool_operand import PoolOperand
 from skyward_nb.functions.rank_set import CallService, WholePool
 from skyward_nb.functions.runner import Runner
 from skyward_nb.functions.told_to_end import closed, open_for
@@ -353,10 +354,8 @@ def started(name: str) -> Compute | None:
         return next((each for each in _here if each.name == name and not each._closed), None)
 
 
-class PoolElsewhere:
+class PoolElsewhere(PoolOperand):
     """On a rank, stands for a pool of the notebook or script; calls cannot be sent to it from there."""
-
-    __sky_pool__ = True
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -15,6 +15,7 @@ from skyward_nb.functions.function_marks import marks_of
 from skyward_nb.functions.futures import PoolFuture, Workers, joined
 from skyward_nb.functions.mapping import run_map
 from skyward_nb.functions.packed_calls import pack_call
+from skyward_nb.functions.pool_operand import PoolOperand
 from skyward_nb.functions.rank_streams import RankStream
 from skyward_nb.functions.runner import Runner
 from skyward_nb.pool.outcome import ActiveRun
@@ -34,10 +35,8 @@ class CallService:
     draw_later: Callable[[], None]
 
 
-class RankSet(ABC):
+class RankSet(PoolOperand, ABC):
     """Ranks that functions run on: those of a pool, or some of them."""
-
-    __sky_pool__ = True
 
     def __init__(self, calls: CallService) -> None:
         self._calls = calls
