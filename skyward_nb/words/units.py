@@ -33,9 +33,9 @@ def read_size(option: str, text: str) -> int:
     return int(float(match[1]) * _BYTES[unit])
 
 
-def near_words(word: str, known: Iterable[str]) -> str:
-    """`; did you mean x?`, or nothing."""
-    match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+def near_words(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """`; did you mean x?`, or nothing; with a higher `cutoff`, 1 at most, for nearer words alone."""
+    match = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {match[0]}?" if match else ""
 
 
