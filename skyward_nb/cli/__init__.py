@@ -5,14 +5,14 @@ It parses arguments, calls functions of `reports` and prints their results: noth
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import signal
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 from skyward_nb.cli.phrases import at_terminal
+from skyward_nb.system.end_signals import handled_by
 from skyward_nb.words.errors import OptionError, SkyError
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
@@ -24,7 +24,7 @@ def main(words: Sequence[str] | None = None) -> int:
     command, options, rest = _split(sys.argv[1:] if words is None else words)
     as_json = "--json" in options
     code = 0
-    with _told_to_end():
+    with handled_by(_interrupt):
         try:
             code = _do(command, [word for word in options if word != "--json"], rest, as_json)
             sys.stdout.flush()
@@ -84,21 +84,9 @@ def _document(error: BaseException, said: str, *, as_json: bool) -> None:
         show(Troubled(Trouble(type(error).__name__, said)))
 
 
-@contextlib.contextmanager
-def _told_to_end() -> Generator[None]:
-    """While inside, SIGTERM and SIGHUP are interrupts: what was started is taken down."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        handler = signal.getsignal(signal.SIGINT)
-        if not callable(handler):
-            raise KeyboardInterrupt
-        handler(signal.SIGINT, None)
-
-    # One that is ignored, as by nohup, stays so.
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _interrupt(_number: int, _frame: object) -> None:
+    """Handle a signal as an interrupt: what was started is taken down."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):
+        raise KeyboardInterrupt
+    handler(signal.SIGINT, None)

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from skyward_nb.options.option_line import ParsedOptions, parse_words
-from skyward_nb.options.option_table import BY_NAME, OPTIONS, TAKES
+from skyward_nb.options.option_table import BY_NAME, OPTIONS, TAKES, near_option
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.units import near_words
 
@@ -80,10 +80,10 @@ def read(command: str, words: list[str]) -> ParsedOptions:
         ) from None
     for option in asked.stated:
         if option not in row.takes:
-            raise OptionError(
-                option,
-                f"{option}= is not an option of this command; skyward-nb {command} --help lists its options",
+            near = near_option(option, row.takes) or (
+                f"; skyward-nb {command} --help lists its options"
             )
+            raise OptionError(option, f"{option}= is not an option of this command{near}")
     return asked
 
 

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar, overload
 
 from skyward_nb.functions.function import PendingFunction
 from skyward_nb.functions.futures import PoolFuture
+from skyward_nb.functions.pool_operand import PoolOperand
 from skyward_nb.functions.rank_set import RankSet
+from skyward_nb.functions.rank_streams import RankStream
+from skyward_nb.words.errors import PoolError
 
 R = TypeVar("R")
 
 
-class AsyncCompute:
+class AsyncCompute(PoolOperand):
     """A pool, or some ranks of it, whose operators give what is awaited: `await (call @ pool)`.
 
     Cancelling the task that awaits stops what runs.
     """
-
-    __sky_pool__ = True
 
     def __init__(self, pool: RankSet) -> None:
         self._pool = pool
@@ -40,8 +49,19 @@ class AsyncCompute:
         """One rank; IndexError where there is none of this number."""
         return AsyncCompute(self._compute.rank(number))
 
-    async def run(self, call: PendingFunction[R]) -> R:
-        """What `await (call >> pool)` does: on one rank; its value."""
+    @overload
+    def run(  # pyright: ignore[reportOverlappingOverload]
+        self, call: PendingFunction[Iterator[R] | AsyncIterator[R]]
+    ) -> AsyncGenerator[R]: ...
+    @overload
+    def run(self, call: PendingFunction[R]) -> Coroutine[Any, Any, R]: ...
+    def run(self, call: PendingFunction[Any]) -> Any:
+        """What `await (call >> pool)` does: on one rank; its value. Of a generator, `async for` has the values."""
+        if call.function.is_stream:
+            return _values(self._pool._streams(call))
+        return self._one(call)
+
+    async def _one(self, call: PendingFunction[R]) -> R:
         return await _awaited(self.submit(call))
 
     async def broadcast(self, call: PendingFunction[R]) -> list[R]:
@@ -58,7 +78,7 @@ class AsyncCompute:
 
     async def run_all(self, calls: Sequence[PendingFunction[Any]]) -> tuple[Any, ...]:
         """What `await ((a & b) >> pool)` does: side by side, each on one rank."""
-        going = [asyncio.ensure_future(self.run(call)) for call in calls]
+        going = [asyncio.ensure_future(self._one(call)) for call in calls]
         try:
             return tuple(await asyncio.gather(*going))
         finally:
@@ -66,7 +86,7 @@ class AsyncCompute:
 
     async def run_each(self, calls: Sequence[PendingFunction[R]]) -> AsyncGenerator[R]:
         """What `async for value in sky.gather(..., stream=True) >> pool` gives: values as calls end."""
-        going = [asyncio.ensure_future(self.run(call)) for call in calls]
+        going = [asyncio.ensure_future(self._one(call)) for call in calls]
         try:
             for each in asyncio.as_completed(going):
                 yield await each
@@ -96,6 +116,34 @@ async def _stopped(going: Sequence[asyncio.Future[Any]]) -> None:
     for each in going:
         each.cancel()
     await asyncio.gather(*going, return_exceptions=True)
+
+
+async def _values(begin: Callable[[], Sequence[RankStream]]) -> AsyncGenerator[Any]:
+    """The values of a rank's generator, for each of which a thread waits."""
+    (stream,) = await asyncio.to_thread(begin)
+    try:
+        while (value := await _next_of(stream)) is not _END:
+            yield value
+    finally:
+        with contextlib.suppress(PoolError, KeyboardInterrupt):  # it has ended, or was stopped
+            await asyncio.to_thread(stream.close)
+
+
+async def _next_of(stream: RankStream) -> Any:
+    """Its next value, or `_END`; cancelling the task that awaits it stops the generator."""
+    # A task would have the loop raise the KeyboardInterrupt of a run that was stopped.
+    going = asyncio.get_running_loop().run_in_executor(None, next, stream, _END)
+    try:
+        await asyncio.wait([going])
+    except asyncio.CancelledError:
+        stream.stop()
+        await asyncio.wait([going])
+        going.exception()  # it is known why it ended
+        raise
+    return going.result()
+
+
+_END = object()
 
 
 async def _awaited(future: PoolFuture[R]) -> R:

@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
@@ -23,8 +23,10 @@ from skyward_nb.functions.executors import joblib_on
 from skyward_nb.functions.futures import Workers
 from skyward_nb.functions.lacked_modules import lacked_by_functions
 from skyward_nb.functions.notebook_names import namespace_of
+from skyward_nb.functions.pool_operand import PoolOperand
 from skyward_nb.functions.rank_set import CallService, WholePool
 from skyward_nb.functions.runner import Runner
+from skyward_nb.functions.told_to_end import closed, open_for
 from skyward_nb.options.arguments import (
     AcceleratorLike,
     Allocation,
@@ -202,7 +204,12 @@ class Compute(WholePool):
         self._runner = None  # only now: if an interrupt comes above, the pool can be closed again
         self._workers.close()
         self._stage.close()
-        atexit.unregister(self.close)
+        atexit.unregister(self._close_at_exit)
+        closed(self)
+
+    def _close_at_exit(self) -> None:
+        with suppress(SystemExit):  # it ends already
+            self.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -230,7 +237,12 @@ class Compute(WholePool):
     async def __aenter__(self) -> AsyncCompute:
         from skyward_nb.functions.asynchronous import AsyncCompute
 
-        await asyncio.to_thread(self.start)
+        open_for(self)  # here: the pool is started in another thread
+        try:
+            await asyncio.to_thread(self.start)
+        except BaseException:
+            closed(self)
+            raise
         try:
             self._take_jobs()  # here: joblib keeps its backend by thread
         except BaseException:
@@ -246,6 +258,7 @@ class Compute(WholePool):
     ) -> None:
         self._within.close()
         await asyncio.to_thread(self.close)
+        closed(self)
 
     def run_script(self, script: Script, options: CellOptions) -> object:
         """Run a script on the ranks, as `sky.run` asks for it."""
@@ -293,17 +306,19 @@ class Compute(WholePool):
         shell = get_ipython()
         namespace_of(shell)
         display = self._stage.display(f"Starting {self.spec}")
+        open_for(self)
         try:
             pool = first_that_starts(self._specs, self._selection, display, self._bring_up)
         except BaseException as error:
             _here.discard(self)
             display.error_follows = isinstance(error, Exception)
             display.fail(error, silent="Interrupted; nothing was started")
+            closed(self)
             raise
         self._spec = pool.spec
         self._workers.most = pool.spec.world_size
         display.end("finished", f"Pool {self.name} is up: {pool.spec}")
-        atexit.register(self.close)
+        atexit.register(self._close_at_exit)
         self._stage.open(pool)
         return Runner(pool, self._stage)
 
@@ -339,10 +354,8 @@ def started(name: str) -> Compute | None:
         return next((each for each in _here if each.name == name and not each._closed), None)
 
 
-class PoolElsewhere:
+class PoolElsewhere(PoolOperand):
     """On a rank, stands for a pool of the notebook or script; calls cannot be sent to it from there."""
-
-    __sky_pool__ = True
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -212,6 +212,10 @@ class PendingFunction(Generic[R_co]):
     @overload
     def __rshift__(self, pool: RankSet) -> R_co: ...
     @overload
+    def __rshift__(
+        self: PendingFunction[Iterator[T] | AsyncIterator[T]], pool: AsyncCompute
+    ) -> AsyncGenerator[T]: ...
+    @overload
     def __rshift__(self, pool: AsyncCompute) -> Coroutine[Any, Any, R_co]: ...
     @shortened
     def __rshift__(self, pool: Any) -> Any:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
+from skyward_nb.words.units import read_seconds
+
 R = TypeVar("R")
 _SLICE = 0.1
 
@@ -26,15 +28,18 @@ class PoolFuture(Future[R]):
         self._is_cancelled = False
         self._once = threading.Lock()
 
-    def result(self, timeout: float | None = None) -> R:
-        """Its value, or what it raised; TimeoutError after `timeout` seconds, CancelledError if cancelled."""
+    def result(self, timeout: float | str | None = None) -> R:
+        """Its value, or what it raised; CancelledError if cancelled.
+
+        TimeoutError after `timeout`: seconds, or as in `"10m"`.
+        """
         if (error := self.exception(timeout)) is not None:  # one may be falsy
             raise error
         return super().result(0)
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What it raised, or None; TimeoutError after `timeout` seconds."""
-        self._wait(timeout)
+    def exception(self, timeout: float | str | None = None) -> BaseException | None:
+        """What it raised, or None; TimeoutError as `result`."""
+        self._wait(read_seconds("timeout", timeout))
         return super().exception(0)
 
     def _wait(self, timeout: float | None) -> None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self, TypeVar, cast, overload
 
 from skyward_nb.functions.executors import RankExecutor
@@ -14,6 +15,8 @@ from skyward_nb.functions.function_marks import marks_of
 from skyward_nb.functions.futures import PoolFuture, Workers, joined
 from skyward_nb.functions.mapping import run_map
 from skyward_nb.functions.packed_calls import pack_call
+from skyward_nb.functions.pool_operand import PoolOperand
+from skyward_nb.functions.rank_streams import RankStream
 from skyward_nb.functions.runner import Runner
 from skyward_nb.pool.outcome import ActiveRun
 from skyward_nb.reports.tracebacks import shortened
@@ -32,10 +35,8 @@ class CallService:
     draw_later: Callable[[], None]
 
 
-class RankSet(ABC):
+class RankSet(PoolOperand, ABC):
     """Ranks that functions run on: those of a pool, or some of them."""
-
-    __sky_pool__ = True
 
     def __init__(self, calls: CallService) -> None:
         self._calls = calls
@@ -52,18 +53,25 @@ class RankSet(ABC):
 
     def run(self, call: PendingFunction[R]) -> R:
         """`call >> pool`: run a call on one rank of the least busy node; returns its value."""
-        runner = self._calls.ready(call.function)
         if call.function.is_stream:
-            (stream,) = runner.stream(call, self.ranks, all_of=False)
+            (stream,) = self._streams(call)()
             return cast("R", stream)
+        runner = self._calls.ready(call.function)
         return runner.run(pack_call(call), self.ranks, all_of=False).head
 
     def broadcast(self, call: PendingFunction[R]) -> list[R]:
         """`call @ pool`: run a call on every rank; returns their values in rank order."""
-        runner = self._calls.ready(call.function)
         if call.function.is_stream:
-            return cast("list[R]", runner.stream(call, self.ranks, all_of=True))
+            return cast("list[R]", self._streams(call, all_of=True)())
+        runner = self._calls.ready(call.function)
         return list(runner.run(pack_call(call), self.ranks, all_of=True))
+
+    def _streams(
+        self, call: PendingFunction[Any], *, all_of: bool = False
+    ) -> Callable[[], list[RankStream]]:
+        """What begins a generator, with the arguments as they are now, and gives the values of each rank."""
+        runner = self._calls.ready(call.function)
+        return partial(runner.stream, call.function, pack_call(call), self.ranks, all_of=all_of)
 
     def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
         """`call > pool`: run a call in the background, with the arguments as they are now."""
@@ -242,6 +250,6 @@ def _check_returns(call: PendingFunction[Any]) -> None:
 
 def _gives_many(name: str) -> TypeError:
     return TypeError(
-        f"{name} is a generator: its values come one by one to `for x in {name}(...) >> pool`, "
-        "and not to a future, &, gather, map or await"
+        f"{name} is a generator: its values come one by one to `for x in {name}(...) >> pool` "
+        "(`async for` in async code), and not to a future, &, gather, map, or @ that is awaited"
     )

@@ -117,6 +117,10 @@ class StreamRun:
             self._pool.runs.await_any((self._run,), self._hear)
         raise StopIteration(self.end().get(rank))
 
+    def stop(self) -> None:
+        """Interrupt it on all its ranks; from any thread."""
+        self._pool.interrupt(self._run.number)
+
     def settle(self, seconds: float) -> bool:
         """Whether its ranks are free within so many seconds, if no further values are taken."""
         if not self._is_over:
@@ -240,6 +244,10 @@ class RankStream(Generator[Any, Any, Any]):
             raise
         self._taken += 1
         return value
+
+    def stop(self) -> None:
+        """Interrupt it, from any thread, also while another one waits for its next value."""
+        self._run.stop()
 
     def close(self) -> None:
         """End it: the generator on the rank is closed, and its rank is free."""

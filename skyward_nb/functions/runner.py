@@ -14,12 +14,13 @@ from IPython.core.getipython import get_ipython
 
 from skyward_nb.functions.call_display import CallDisplay
 from skyward_nb.functions.concurrent_calls import ConcurrentCalls
-from skyward_nb.functions.function import PendingFunction
+from skyward_nb.functions.function import Function
 from skyward_nb.functions.function_marks import shown
 from skyward_nb.functions.notebook_names import namespace_of
-from skyward_nb.functions.packed_calls import PackedCall, pack_call
+from skyward_nb.functions.packed_calls import PackedCall
 from skyward_nb.functions.rank_slots import RankSlots, SlotDeadlock, SlotsClosed
 from skyward_nb.functions.rank_streams import RankStream, StreamRun
+from skyward_nb.functions.told_to_end import exits_if_told
 from skyward_nb.functions.used_frameworks import UsedFrameworks
 from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.options.framework_choice import FrameworkChoice
@@ -88,10 +89,9 @@ class Runner:
                 return self._conclude(job, execution.execute(begin), display)
 
     def stream(
-        self, call: PendingFunction[Any], ranks: Sequence[int], *, all_of: bool
+        self, function: Function[..., Any], job: PackedCall, ranks: Sequence[int], *, all_of: bool
     ) -> list[RankStream]:
         """Begin a generator on one of these ranks, or on all; what each of them yields."""
-        job = pack_call(call)
         taken = self._claim(ranks, all_of=all_of)
         display = self._stage.display(f"{job.name}()")
 
@@ -112,7 +112,7 @@ class Runner:
             with self._released_on_error(taken):
                 execution = self._execution(job, taken, display)
                 self._begin(job, execution, taken, calm)
-            run = StreamRun(execution, call.function, end, owned)
+            run = StreamRun(execution, function, end, owned)
             self._held.add(run)
             owned()
             return [RankStream(run, rank) for rank in taken]
@@ -374,6 +374,12 @@ class Runner:
 @contextlib.contextmanager
 def _shown_to_its_end(display: RunDisplay, pool: Pool) -> Generator[None]:
     """Whatever ends a run ends its picture."""
+    with exits_if_told(), _ends_its_picture(display, pool):
+        yield
+
+
+@contextlib.contextmanager
+def _ends_its_picture(display: RunDisplay, pool: Pool) -> Generator[None]:
     try:
         yield
     except BaseException as error:

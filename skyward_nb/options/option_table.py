@@ -5,6 +5,7 @@ The option line, help and completion come from this table.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -256,11 +257,17 @@ NAMES_A_POOL: tuple[str, ...] = (
 """The verbs that take the name of a pool without `pool=`."""
 
 
+def near_option(key: str, taken: Iterable[str]) -> str:
+    """`; did you mean nodes?` for `node`, an option of another place; these are nearer than what is misspelt."""
+    return near_words(key, taken, 0.85)
+
+
 def unknown_option(key: str, scopes: tuple[Scope, ...]) -> str:
     """The message about an option that is not in these `scopes`."""
     if key in BY_NAME and BY_NAME[key].scope == "verb":
         verb = next(verb for verb, taken in TAKES.items() if key in taken)
-        return f"{key} belongs to %sky {verb}"
+        taken = [option.name for option in OPTIONS if option.scope in scopes]
+        return f"{key} belongs to %sky {verb}{near_option(key, taken)}"
     if key in BY_NAME:
         return f"{key} belongs on a cell's line: %%sky_remote {key}=..."
     if key in OPTION_HINTS:

@@ -10,7 +10,7 @@ import selectors
 import signal
 import socket
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,13 +22,24 @@ _INTERRUPT, _NUDGE = b"i", b"n"
 _NOTHING = contextlib.nullcontext()
 
 
+class InterruptTaken:
+    """A handler of SIGINT by which an interrupt raises nothing."""
+
+    def __init__(self, take: Callable[[], None]) -> None:
+        self._take = take
+
+    def __call__(self, _number: int, _frame: object) -> None:
+        """Handle it."""
+        self._take()
+
+
 @contextmanager
 def calm() -> Generator[None]:
     """While inside, SIGINT does nothing: the code inside must not be interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, lambda *_: None)
+    before = signal.signal(signal.SIGINT, InterruptTaken(lambda: None))
     try:
         yield
     finally:
@@ -94,7 +105,7 @@ class EventSelector:
 
     @contextmanager
     def _as_events(self) -> Generator[None]:
-        before = signal.signal(signal.SIGINT, lambda *_: self._wake(_INTERRUPT))
+        before = signal.signal(signal.SIGINT, InterruptTaken(lambda: self._wake(_INTERRUPT)))
         self._outside.append(before)
         try:
             yield

@@ -19,6 +19,11 @@ def read_duration(option: str, text: str) -> float:
     return float(match[1]) * _UNITS[match[2] or "s"]
 
 
+def read_seconds(option: str, given: float | str | None) -> float | None:
+    """Seconds as a number, or written as on a line; None has no limit."""
+    return read_duration(option, given) if isinstance(given, str) else given
+
+
 _DECIMAL = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _BYTES = {**_DECIMAL, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
@@ -33,9 +38,9 @@ def read_size(option: str, text: str) -> int:
     return int(float(match[1]) * _BYTES[unit])
 
 
-def near_words(word: str, known: Iterable[str]) -> str:
-    """`; did you mean x?`, or nothing."""
-    match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+def near_words(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """`; did you mean x?`, or nothing; with a higher `cutoff`, 1 at most, for nearer words alone."""
+    match = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {match[0]}?" if match else ""
 
 

@@ -112,6 +112,8 @@ def test_the_version(capsys):
         ("run nodes=2", "a script is missing"),
         ("run nodse=2 x.py", "did you mean nodes?"),
         ("run --nodse 2 x.py", "did you mean nodes?"),
+        ("run node=2 x.py", "node= is not an option of this command; did you mean nodes?"),
+        ("logs ranks=1", "ranks= is not an option of this command; did you mean rank?"),
         ("run nodes=two x.py", "whole number"),
         ("run out=x x.py", "out= is not an option of this command"),
         ("run image=mine x.py", "image= is not an option of this command"),

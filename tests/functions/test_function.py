@@ -8,10 +8,14 @@ import threading
 import types
 
 import pytest
+from later import Later
 from leaks import leaves_nothing
 from scripts import run_text
 
 import skyward_nb as sky
+from skyward_nb.functions import asynchronous
+
+np = Later("numpy")
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +129,14 @@ def test_what_is_no_function_is_told(made, words):
         (lambda pool: add(1) & (add(2) > pool), r"that is a future already: .result\(\)"),
         (lambda pool: (add(1) & add(2)) @ pool, "@ runs one function on every rank"),
         (lambda pool: sky.gather(add(1)) @ pool, "@ runs one function on every rank"),
+        (lambda pool: add.local(1) >> pool, ">> sends a call .* its left is int; .* @sky.function"),
+        (lambda pool: None @ pool.head, "@ sends a call .* its left is NoneType; .* that ran here"),
+        (lambda pool: pool.node(1) < [1], "> sends a call .* its left is list; if a function"),
+        (lambda pool: [add(1), add(2)] @ pool, r"join calls: sky.gather\(\*calls\) >> pool"),
+        (lambda pool: np.ones(2) @ pool, "@ sends a call .* its left is ndarray"),
+        (lambda pool: np.float32(2) >> pool, ">> sends a call .* its left is float32"),
+        (lambda pool: 1 @ asynchronous.AsyncCompute(pool), "@ sends a call .* its left is int"),
+        (lambda pool: sky.gather(add(1), stream=True) @ pool, "unsupported operand"),
         (lambda pool: add(1) >> add(2), ">> needs a pool on its right"),
         (lambda pool: add(1) @ 3, "@ needs a pool on its right.* not int"),
         (lambda pool: add(1) > 3, "> needs a pool on its right"),

@@ -2,7 +2,10 @@
 
 import threading
 
+import pytest
+
 from skyward_nb.functions.futures import PoolFuture, Workers
+from skyward_nb.words.errors import OptionError
 
 
 def test_what_waits_for_one_another_is_done_at_once():
@@ -14,3 +17,12 @@ def test_what_waits_for_one_another_is_done_at_once():
             workers.submit(future, lambda _, meet=meet: meet.wait(20))
         assert sorted(future.result() for future in both) == [0, 1]
     workers.close()
+
+
+@pytest.mark.parametrize("timeout", [0, 0.001, "0.001s", "0.001"])
+def test_how_long_a_result_is_waited_for_is_a_number_or_a_text(timeout):
+    future = PoolFuture(lambda: None)
+    with pytest.raises(TimeoutError):
+        future.result(timeout=timeout)
+    with pytest.raises(OptionError, match="timeout=soon: give a time such as 90s"):
+        future.exception("soon")

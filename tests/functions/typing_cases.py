@@ -149,6 +149,8 @@ async def awaited() -> None:
         assert_type(await (sky.gather(text(1), text(2)) >> pool), tuple[str, ...])
         assert_type(await pool.map(text, [1]), list[str])
         assert_type(await (text(3) >> pool.head), str)
+        async for number in ticks(3) >> pool:
+            assert_type(number, int)
         async for each in sky.gather(text(1), text(2), stream=True) >> pool:
             assert_type(each, str)
 

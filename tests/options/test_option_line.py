@@ -165,6 +165,7 @@ def test_words_of_a_shell_are_not_split_again():
         ("off", "pool=a", "pool= is not an option here: this takes no options"),
         ("pull", "x out=y", "out= is not an option here, only ranks=, as="),
         ("push", "x as=y", "as belongs to %sky pull"),
+        ("push", "x rank=2", "rank belongs to %sky logs; did you mean ranks?"),
         ("logs", "node=1 run=2", "run=2 selects the output of a run, and node=1 that of machines"),
     ],
 )

@@ -1,0 +1,77 @@
+"""SIGTERM and SIGHUP while a program has pools: it ends as by `sys.exit`, and its pools end with it.
+
+A run in the main thread is interrupted first, as by Ctrl-C. The exit code is 128 + the number of the signal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Generator
+
+from IPython.core.getipython import get_ipython
+
+from skyward_nb.pool.event_selector import InterruptTaken
+from skyward_nb.system.end_signals import handled_by
+
+_open: set[object] = set()
+_caught = contextlib.ExitStack()
+_told: list[int] = []
+"""The signals that came as interrupts, and have not raised SystemExit yet."""
+
+
+def open_for(pool: object) -> None:
+    """From now on a signal ends the program in order, if this is its main thread; not in IPython, which ends its own."""
+    if threading.current_thread() is threading.main_thread() and get_ipython() is None:
+        if not _open:
+            _told.clear()
+            _caught.enter_context(handled_by(_end))
+        _open.add(pool)
+
+
+def closed(pool: object) -> None:
+    """A pool is closed; after the last one, signals do what they did before.
+
+    Raises SystemExit then, if such a signal came: it may have been an interrupt, or have come as the pool closed.
+    """
+    _open.discard(pool)
+    if not _open and threading.current_thread() is threading.main_thread():
+        _caught.close()
+        _exit_if_told()
+
+
+@contextlib.contextmanager
+def exits_if_told() -> Generator[None]:
+    """Where an interrupt was one of these signals, raise SystemExit in place of KeyboardInterrupt."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _exit_if_told()
+        raise
+
+
+def _exit_if_told() -> None:
+    if _told:
+        code = 128 + _told[-1]
+        _told.clear()
+        raise SystemExit(code) from None
+
+
+def _end(number: int, frame: object) -> None:
+    if not _open:  # another thread has closed the last one, or this is a fork of the program
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+        return
+    interrupt = signal.getsignal(signal.SIGINT)
+    if isinstance(
+        interrupt, InterruptTaken
+    ):  # within our code, which such an exception must not leave
+        _told.append(number)
+        interrupt(signal.SIGINT, frame)
+    else:
+        raise SystemExit(128 + number)
+
+
+os.register_at_fork(after_in_child=_open.clear)

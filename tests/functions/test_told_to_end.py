@@ -1,0 +1,103 @@
+"""Programs with pools that get SIGTERM or SIGHUP: their blocks are left, and their ranks end."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from functions.examples import HEAD, same
+from scripts import begin
+from tiers import few
+
+import skyward_nb as sky
+
+SCRIPT = (
+    HEAD
+    + """
+@sky.function
+def forever():
+    print("begun", flush=True)
+    while True:
+        pass
+
+def work():
+    {before}
+    with sky.Compute(nodes=2) as pool:
+        try:
+            {inside}
+        except KeyboardInterrupt:
+            print("not this")
+        finally:
+            print("left")
+
+async def work_async():
+    async with sky.Compute(nodes=2) as pool:
+        try:
+            await (forever() @ pool)
+        finally:
+            print("left")
+
+import asyncio
+{call}
+"""
+)
+ASLEEP = "print('begun', flush=True); time.sleep(600)"
+
+
+def ended(tmp_path, number, before="pass", inside="forever() @ pool", call="work()"):
+    """A script that got a signal once it said that it began, and what it wrote."""
+    path = tmp_path / "script.py"
+    text = SCRIPT.replace("{before}", before).replace("{inside}", inside)
+    path.write_text(text.replace("{call}", call))
+    script = begin(path)
+    assert any("begun" in line for line in iter(script.stdout.readline, ""))
+    script.send_signal(number)
+    out, err = script.communicate(timeout=100)
+    return script.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    ("number", "how"),
+    few(
+        3,
+        [
+            (signal.SIGTERM, {}),
+            (signal.SIGTERM, {"call": "asyncio.run(work_async())"}),
+            (signal.SIGHUP, {"inside": ASLEEP}),
+            (signal.SIGHUP, {"inside": "(forever() > pool).result()"}),
+            (signal.SIGTERM, {"inside": "pool.map(lambda _: forever.local(), range(4))"}),
+        ],
+    ),
+)
+def test_the_block_is_left_and_the_ranks_end(no_leaks, tmp_path, number, how):
+    code, out, err = ended(tmp_path, number, **how)
+    assert code == 128 + number, err
+    assert "left" in out and "not this" not in out and "Traceback" not in err
+
+
+@pytest.mark.parametrize("handler", ["signal.SIG_IGN", "lambda *_: print('mine', flush=True)"])
+def test_a_handler_of_the_user_s_own_stays(no_leaks, tmp_path, handler):
+    before = f"signal.signal(signal.SIGTERM, {handler})"
+    inside = "os.kill(os.getpid(), signal.SIGTERM); print('begun', flush=True); time.sleep(600)"
+    code, out, err = ended(tmp_path, signal.SIGHUP, before, inside)
+    assert (code, out.count("left")) == (128 + signal.SIGHUP, 1), err
+
+
+def test_after_the_last_pool_signals_do_what_they_did(no_leaks):
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with sky.Compute(quiet=True) as outer:
+        with sky.Compute(quiet=True):
+            pass
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        child = os.fork()
+        if not child:  # a fork of a program, as a worker of its own, ends as it did
+            signal.pause()
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        with pytest.raises(SystemExit) as left:
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert left.value.code == 143
+        assert same(1) >> outer == 1
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
