@@ -57,7 +57,10 @@ WORDS = {
 """Text that is a word, and not asked for as a name of a package."""
 PROTOCOLS = {"_render_traceback_", "_repr_pretty_"}
 """What IPython documents for classes of anybody."""
-OUR_OWN = {("functions/asynchronous.py", "self._pool._submit")}
+OUR_OWN = {
+    ("functions/asynchronous.py", "self._pool._streams"),
+    ("functions/asynchronous.py", "self._pool._submit"),
+}
 """Private to another class of ours."""
 _NAME = re.compile(r"\w+(\.\w+)*")
 OURS = "_skyward_"

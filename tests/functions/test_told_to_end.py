@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 from functions.examples import HEAD, same
@@ -91,9 +92,15 @@ def test_after_the_last_pool_signals_do_what_they_did(no_leaks):
             pass
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        there, says = os.pipe()
         child = os.fork()
         if not child:  # a fork of a program, as a worker of its own, ends as it did
-            signal.pause()
+            os.write(says, b".")  # before that, Python drops a fork's signals
+            while True:
+                time.sleep(0.01)
+        assert os.read(there, 1) == b"."
+        os.close(there)
+        os.close(says)
         os.kill(child, signal.SIGTERM)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
         with pytest.raises(SystemExit) as left:
