@@ -8,7 +8,7 @@ import threading
 import types
 
 import pytest
-from later import Later
+from later import Later, needs
 from leaks import leaves_nothing
 from scripts import run_text
 
@@ -133,8 +133,6 @@ def test_what_is_no_function_is_told(made, words):
         (lambda pool: None @ pool.head, "@ sends a call .* its left is NoneType; .* that ran here"),
         (lambda pool: pool.node(1) < [1], "> sends a call .* its left is list; if a function"),
         (lambda pool: [add(1), add(2)] @ pool, r"join calls: sky.gather\(\*calls\) >> pool"),
-        (lambda pool: np.ones(2) @ pool, "@ sends a call .* its left is ndarray"),
-        (lambda pool: np.float32(2) >> pool, ">> sends a call .* its left is float32"),
         (lambda pool: 1 @ asynchronous.AsyncCompute(pool), "@ sends a call .* its left is int"),
         (lambda pool: sky.gather(add(1), stream=True) @ pool, "unsupported operand"),
         (lambda pool: add(1) >> add(2), ">> needs a pool on its right"),
@@ -148,6 +146,14 @@ def test_what_is_no_function_is_told(made, words):
 def test_operators_used_otherwise_say_how_they_are_meant(pool, used, words):
     with pytest.raises(TypeError, match=words):
         used(pool)
+
+
+@needs("numpy")
+def test_arrays_leave_the_operators_to_pools(pool):
+    with pytest.raises(TypeError, match=r"@ sends a call .* its left is ndarray"):
+        np.ones(2) @ pool
+    with pytest.raises(TypeError, match=r">> sends a call .* its left is float32"):
+        np.float32(2) >> pool
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "10", float("nan")])
