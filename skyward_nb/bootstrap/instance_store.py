@@ -10,14 +10,8 @@ service makes of them, from people's notes on such machines: none has run this y
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
-
 from skyward_nb.bootstrap.remote_shell import Shell, ShellGone
-
-FOLDER = Path("/mnt/skyward/scratch")
-"""The user who logs in owns it, where the machine has such a disk."""
-JOINED = Path("/opt/dlami/nvme")
-"""The folder that AWS's own GPU image makes of all such disks."""
+from skyward_nb.words.scratch import FOLDER, JOINED
 
 _LIMIT = 120.0
 _BOOT = "/var/lib/skyward/boot"
@@ -105,13 +99,6 @@ fi
 chmod 700 "$at" && [ "$(owner "$at")" = "$me" ] || exit 41
 printf '\nsky=scratch\n'
 """
-
-
-def is_within(folder: str | None) -> bool:
-    """Whether a folder, as a machine's shell spells it, lies on such a disk."""
-    return folder is not None and any(
-        PurePosixPath(folder).is_relative_to(each) for each in (FOLDER, JOINED)
-    )
 
 
 async def prepare(shell: Shell) -> bool:

@@ -31,6 +31,7 @@ from skyward_nb.providers.orphans import (
     size_of,
 )
 from skyward_nb.system import processes, slices_note
+from skyward_nb.words import scratch
 from skyward_nb.words.errors import RuntimeFolderError
 
 _SOCKET_LIMIT = 100
@@ -109,13 +110,9 @@ def spill_root() -> Path:
 
 def _own_disk() -> Path | None:
     """The folder of a rented machine's own disk, where it has one for this user."""
-    from skyward_nb.bootstrap.instance_store import (
-        FOLDER,  # asyncio: a command that only tells needs none
-    )
-
     with contextlib.suppress(OSError):
-        if FOLDER.stat().st_uid == os.getuid() and FOLDER.is_mount():
-            return FOLDER
+        if scratch.FOLDER.stat().st_uid == os.getuid() and scratch.FOLDER.is_mount():
+            return scratch.FOLDER
     return None
 
 

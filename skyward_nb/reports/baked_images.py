@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from skyward_nb.bootstrap import instance_store
 from skyward_nb.providers.aws import image_records, rental_records
 from skyward_nb.providers.loop_thread import LOOP
+from skyward_nb.words import scratch
 from skyward_nb.words.baked_image import BakedImage
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.provider_access import IMAGE_NAME
@@ -57,7 +57,7 @@ def check(spec: PoolSpec, pool_id: str, name: str) -> None:
         )
     if entry is None or not entry.record.machines:
         raise PoolError(spec.name, f"the machines of pool {spec.name!r} have no record here")
-    if instance_store.is_within(spec.cache):
+    if scratch.is_within(spec.cache):
         why = f"cache={spec.cache} has its environment on a disk of the machine's host, which is in no image"
         raise PoolError(
             spec.name,

@@ -17,6 +17,7 @@ from bootstrap.local_shell import LocalShell
 
 from skyward_nb.bootstrap import instance_store
 from skyward_nb.providers import folders
+from skyward_nb.words import scratch
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 MODEL = "Amazon EC2 NVMe Instance Storage        "
@@ -131,6 +132,7 @@ def test_the_largest_free_disk_is_a_folder_of_whoever_logs_in(rented, monkeypatc
     assert rented.prepare()  # readied again: nothing is made anew
     assert (rented.at / "values").read_text() == "mine"
     monkeypatch.delenv("SKYWARD_SPILL_DIR", raising=False)
+    monkeypatch.setattr(scratch, "FOLDER", rented.at)
     assert folders.spill_root().parent == rented.at
 
 
@@ -172,6 +174,7 @@ def test_a_machine_that_was_not_rented_or_booted_again_is_left_alone(rented, boo
 def test_a_machine_without_such_disks_keeps_what_it_has(rented, monkeypatch):
     assert not rented.prepare()
     monkeypatch.delenv("SKYWARD_SPILL_DIR", raising=False)
+    monkeypatch.setattr(scratch, "FOLDER", rented.at)
     assert rented.at not in folders.spill_root().parents
 
 

@@ -22,6 +22,7 @@ from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.words.errors import HostError, HostNotReady
 from skyward_nb.words.mig import is_called
 from skyward_nb.words.node_log_entry import node_log_entries
+from skyward_nb.words.scratch import FOLDER
 from skyward_nb.words.spec import PoolSpec
 
 L = TypeVar("L", bound=Line)
@@ -115,7 +116,7 @@ async def _healthy(spec: PoolSpec, line: Line, tell: Tell) -> MachineFacts:
         await line.connect()
         note(tell, line, "login", f"{line.place}, after {time.monotonic() - began:.2f} s")
         if spec.provider == "aws" and await instance_store.prepare(line):
-            note(tell, line, "machine", f"a disk of its own at {instance_store.FOLDER}")
+            note(tell, line, "machine", f"a disk of its own at {FOLDER}")
         facts = await probe(line, spec.cache, interpreter=spec.image.interpreter)
         note(tell, line, "machine", "\n".join(described(facts)))
         if spec.provider == "aws" and _too_few_gpus(spec, facts):
