@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -124,13 +125,13 @@ class BlobStore:
             return False
         if size + _RESERVE <= memory_room(self.memory):
             try:
-                self._write(self.memory, digest, parts, tick)
+                self._write(self.memory, digest, parts, size, tick)
             except OSError as error:
                 if error.errno != errno.ENOSPC or self.disk is None:
                     raise
             else:
                 return True
-        self._write(self.folder_for(size, on_disk=True), digest, parts, tick)
+        self._write(self.folder_for(size, on_disk=True), digest, parts, size, tick)
         return True
 
     def touch(self, digest: str, size: int) -> bool:
@@ -170,27 +171,22 @@ class BlobStore:
         """All of them are here already."""
 
     def _write(
-        self, folder: Path, digest: str, parts: Sequence[Buffer], tick: Callable[[], None]
+        self,
+        folder: Path,
+        digest: str,
+        parts: Sequence[Buffer],
+        size: int,
+        tick: Callable[[], None],
     ) -> None:
         _make(folder)
         handle, name = tempfile.mkstemp(dir=folder, prefix=".part-")
         try:
             os.fchmod(handle, 0o600)  # whatever umask the user's code has set
             with os.fdopen(handle, "wb", buffering=0) as file:
-                # Of a small one, readers find out sooner.
-                is_large = sum(memoryview(part).nbytes for part in parts) >= MAPPED_FROM
-                hasher, written, due = xxhash.xxh3_128(), 0, _STEP
-                for piece in _pieces(parts) if is_large else parts:
-                    view = memoryview(piece).cast("B")
-                    written += len(view)
-                    if is_large:
-                        hasher.update(view)
-                    while view:
-                        view = view[file.write(view) or 0 :]
-                    if written >= due:
-                        due = written + _STEP
-                        tick()
-                if is_large and hasher.hexdigest() == digest:
+                if size < MAPPED_FROM:  # readers verify it sooner
+                    for part in parts:
+                        _write_whole(file, part)
+                elif _write_hashed(file, parts, tick) == digest:
                     seal(handle, digest)
             Path(name).rename(folder / digest)
         except BaseException:
@@ -264,6 +260,25 @@ class BlobStore:
                 path.unlink(missing_ok=True)
                 gone.append(path.name)
         return gone
+
+
+def _write_whole(file: FileIO, data: Buffer) -> None:
+    view = memoryview(data).cast("B")
+    while view:
+        view = view[file.write(view) or 0 :]
+
+
+def _write_hashed(file: FileIO, parts: Iterable[Buffer], tick: Callable[[], None]) -> str:
+    """Write parts in a row; the digest of what was written."""
+    hasher, written, due = xxhash.xxh3_128(), 0, _STEP
+    for piece in _pieces(parts):
+        hasher.update(piece)
+        _write_whole(file, piece)
+        written += len(piece)
+        if written >= due:
+            due = written + _STEP
+            tick()
+    return hasher.hexdigest()
 
 
 def _pieces(parts: Iterable[Buffer]) -> Iterator[memoryview]:

@@ -134,10 +134,10 @@ def test_no_room_in_memory_goes_to_disk(store, monkeypatch):
 def test_memory_that_fills_up_meanwhile_goes_to_disk(store, monkeypatch):
     write = store._write
 
-    def full(folder, digest, parts, tick):
+    def full(folder, *args):
         if folder == store.memory:
             raise OSError(errno.ENOSPC, "full")
-        write(folder, digest, parts, tick)
+        write(folder, *args)
 
     monkeypatch.setattr(store, "_write", full)
     assert store.on_disk(put(store, b"y" * 100))
