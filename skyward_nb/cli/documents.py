@@ -109,31 +109,37 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, swept: CleanupReport) -> Sweep:
         """The document of a report."""
-        from skyward_nb.providers.aws.sweep import SweepReport
         from skyward_nb.providers.kubernetes.pod_records import PodRecord
         from skyward_nb.providers.ray.group_records import GroupRecord
         from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
         from skyward_nb.providers.slurm.job_records import JobRecord
 
         here, found = swept.here, swept.reports.values()
-        rented = swept.rented if swept.rented is not None else SweepReport()
+        rented = swept.rented
+        of_rented = (
+            {}
+            if rented is None
+            else {
+                "machines": tuple(rented.machines),
+                "groups": tuple(rented.others),
+                "addresses": tuple(rented.addresses),
+                "records": tuple(rented.records),
+                "stopped": tuple(rented.stopped),
+                "images": tuple(rented.images),
+                "baked": tuple(rented.baked),
+            }
+        )
         return cls(
             here.folders,
             here.values,
             here.processes,
-            machines=tuple(rented.machines),
-            groups=tuple(rented.others),
-            addresses=tuple(rented.addresses),
-            records=tuple(rented.records),
-            stopped=tuple(rented.stopped),
-            images=tuple(rented.images),
-            baked=tuple(rented.baked),
             jobs=tuple(swept.of(JobRecord).ended),
             pods=tuple(swept.of(PodRecord).ended),
             placement_groups=tuple(swept.of(GroupRecord).ended),
             clusters=tuple(swept.of(ClusterRecord).ended),
             left=tuple(text for each in found for text in each.left),
             others=tuple(text for each in found for text in each.foreign),
+            **of_rented,
         )
 
 

@@ -43,7 +43,7 @@ class Limits:
     def why_over(self, now: float) -> str:
         """Why nothing more may be rented, in words, or ""."""
         left = self.seconds_left(now)
-        if self.ttl is not None and left is not None and left <= 0:
+        if left is not None and left <= 0:
             return f"its time is over (ttl={self.ttl:g} s)"
         # Machines end a little before the money does, and cost nothing from then on.
         over = self.overspent(now) or self.ended_by_money(now)
