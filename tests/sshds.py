@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+from free_ports import free_port
 from waiting import until
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -62,7 +63,7 @@ class Sshd:
         self._authorized = make_key(self.client_key)
         self.authorized.write_text(self._authorized)
         self.home.mkdir(mode=0o700)
-        self.port = _free_port(self.address)
+        self.port = free_port(self.address)
         self.environ = environ or {}
         self.options = options
         self._options = dict(options)
@@ -222,10 +223,3 @@ def _has_ended(process: psutil.Process) -> bool:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-def _free_port(address: str) -> int:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as held:
-        held.bind((address, 0))
-        return held.getsockname()[1]

@@ -172,10 +172,8 @@ def find_root(top: str) -> Path | None:
     folders = list(spec.submodule_search_locations or ())
     if spec.origin is None and folders:
         path = Path(folders[0]) / "__init__.py"  # a package without one
-    elif spec.origin is None or not spec.origin.endswith(".py"):
+    elif spec.origin is None or (path := Path(spec.origin)).suffix != ".py":
         return None
-    else:
-        path = Path(spec.origin)
     if any(path.is_relative_to(folder) for folder in _installed()):
         return None
     return path.parent if path.name == "__init__.py" else path

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import PurePath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -180,7 +181,8 @@ def _modules_below(folder: str) -> dict[str, ModuleType]:
 def _is_below(folder: str, file: object) -> bool:
     """Whether it is a file in this folder, but not one of a package that is installed there."""
     root = os.path.join(folder, "")  # noqa: PTH118
-    return isinstance(file, str) and file.startswith(root) and not is_library(file)
+    text = str(file) if isinstance(file, str | PurePath) else ""
+    return text.startswith(root) and not is_library(text)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import threading
 
@@ -19,6 +20,9 @@ def parse(text: str, mode: str = "exec") -> ast.AST:
 _LIBRARY = re.compile(r"[\\/](site|dist)-packages[\\/]|[\\/]lib[\\/]python3|^<frozen|^<string>")
 
 
-def is_library(file: str) -> bool:
-    """Whether a file is of the standard library or an installed package."""
-    return _LIBRARY.search(file) is not None
+def is_library(file: str | os.PathLike[str]) -> bool:
+    """Whether a file is of the standard library or an installed package.
+
+    Of a module that was loaded by hand (`spec_from_file_location`) it may be a Path.
+    """
+    return _LIBRARY.search(os.fspath(file)) is not None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from free_ports import free_port
 
 import skyward_nb
 from lab.apart import Apart
@@ -149,10 +149,7 @@ def _make_root(folder: Path, python: str, without: tuple[str, ...]) -> Path:
         "env": {"PYTHONPATH": search},
         "metadata": {"debugger": True},
     }
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    served = {**_SERVER_CONFIG["ServerApp"], "port": port, "root_dir": str(folder / "root")}
+    served = {**_SERVER_CONFIG["ServerApp"], "port": free_port(), "root_dir": str(folder / "root")}
     _write(folder / "config/jupyter_server_config.json", {**_SERVER_CONFIG, "ServerApp": served})
     disabled = {"disabledExtensions": dict.fromkeys(without, True)}
     _write(folder / "config/labconfig/page_config.json", disabled)

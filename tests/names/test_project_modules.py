@@ -3,6 +3,8 @@
 import importlib
 import os
 import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pytest
 
@@ -11,6 +13,8 @@ from skyward_nb.names.included_modules import located, roots
 from skyward_nb.names.ledger import Ledger
 from skyward_nb.names.project_modules import ProjectModules
 from skyward_nb.node.imports import ProjectFinder, import_all
+from skyward_nb.reports.source_lines import is_own
+from skyward_nb.runtime.script_runner import _modules_below
 from skyward_nb.words.errors import OptionError
 
 
@@ -55,6 +59,19 @@ def test_modules_with_what_they_import_deepest_first(project):
         names(modules.changed(["os", "pytest", "json.decoder", "nowhere", "__main__"], (0,))) == []
     )
     assert names(modules.changed(["skyward_nb"], (0,))) == []
+
+
+def test_a_module_whose_file_is_said_by_a_path(project, monkeypatch):
+    """As of loaders of others: Python's own say it as text."""
+    project.write("elsewhere/sky_t_loaded.py", "import sky_t_low")
+    project.write("sky_t_low.py", "")
+    file = project.folder / "elsewhere/sky_t_loaded.py"
+    sys.modules["sky_t_loaded"] = module = ModuleType("sky_t_loaded")
+    module.__spec__, module.__file__ = ModuleSpec("sky_t_loaded", None, origin=file), file
+    assert names(ProjectModules().changed(["sky_t_loaded"], (0,))) == ["sky_t_low", "sky_t_loaded"]
+    monkeypatch.chdir(project.folder)
+    assert is_own("sky_t_loaded")
+    assert "sky_t_loaded" in _modules_below(str(project.folder))
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 
+from free_ports import free_port
 from pools import request
 from sshds import sshd
 from waiting import until
@@ -31,15 +31,9 @@ def host(folder):
 def names_of(server):
     """Whatever a host is called it is this one, but for `dead` ones, at which nothing listens."""
     server.say(
-        "Host dead*", "HostName 127.0.0.1", f"Port {closed_port()}",
+        "Host dead*", "HostName 127.0.0.1", f"Port {free_port()}",
         "Host *", f"HostName {server.address}", f"Port {server.port}",
     )  # fmt: skip
-
-
-def closed_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
 
 
 def run_beside(pool, body):

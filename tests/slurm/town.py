@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from free_ports import free_ports
 from waiting import until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "squeue", "scancel", "scontrol")
@@ -72,7 +73,7 @@ class Town:
             "SLURM_CONF": str(folder / "slurm.conf"),
             "PATH": f"{path}:{PATH}".lstrip(":"),
         }
-        self._ports = _free_ports(5)
+        self._ports = free_ports(5)
         self._write()
 
     def _make_devices(self) -> bool:
@@ -203,9 +204,21 @@ class Town:
             assert not done.returncode, done.stdout + done.stderr
 
     def start_controller(self, *words: str) -> int:
-        """Start slurmctld; its pid. Its state is that of before, unless `-c` says otherwise."""
+        """Start slurmctld; its pid, once it answers. Its state is that of before, unless `-c` says otherwise."""
         self._begin("slurmctld", "-D", *words)
-        return self._running["slurmctld"].pid
+        running = self._running["slurmctld"]
+
+        def answers() -> bool:
+            assert running.poll() is None, self._end_of_log("slurmctld")
+            return "UP" in self.say("scontrol", "ping")
+
+        until(answers)
+        return running.pid
+
+    def _end_of_log(self, name: str) -> str:
+        logs = (self.folder / "log" / f"{name}{kind}" for kind in (".out", ".log"))
+        said = "\n".join(log.read_text() for log in logs if log.exists())
+        return f"{name} has ended:\n{said[-3000:]}"
 
     def start_node(self, node: str) -> int:
         """Start the slurmd of a node; its pid."""
@@ -321,14 +334,6 @@ def _user() -> str:
     import pwd
 
     return pwd.getpwuid(os.getuid()).pw_name
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in held]
 
 
 @contextlib.contextmanager

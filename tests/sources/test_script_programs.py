@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import socket
 
 import pytest
+from free_ports import free_port
 from later import needs
 from terminals import said, sky
 
@@ -66,10 +66,7 @@ def test_torchrun_within_a_script_of_each_node(no_leaks, tmp_path, how):
         "print(total.item(), os.environ['LOCAL_WORLD_SIZE'], flush=True)\n"
         "dist.destroy_process_group()\n"
     )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    block = RUN.format(how=HOW[how].format(port=port))
+    block = RUN.format(how=HOW[how].format(port=free_port()))
     found = run(
         tmp_path,
         "import os, subprocess, sys\nfrom pathlib import Path\n"

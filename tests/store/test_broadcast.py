@@ -53,7 +53,7 @@ class Far:
         self.sent = 0
         asyncio.run_coroutine_threadsafe(self._do(self.values.listen), loop).result()
         self._loop = loop
-        self.near = RemoteStore(self.open, 3.0, name)
+        self.near = RemoteStore(self.open, 60.0, name)
 
     async def _do(self, what):
         what(asyncio.get_running_loop())
@@ -109,15 +109,27 @@ def together(machines):
     return BroadcastStores(stores, BroadcastTree(stores, {store.name: HOME for store in stores}))
 
 
+@pytest.fixture
+def patient(monkeypatch):
+    """A machine that is held up for seconds is waited for, not given up: else what is sent depends on the load here."""
+    monkeypatch.setattr(peer_agents, "_CONNECT_TIMEOUT", 60.0)
+    monkeypatch.setattr(peer_agents, "_PATIENCE", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_a_large_value_goes_over_one_line_and_is_everywhere(machines, together):
+    met = together._fan.addresses(lambda: None)
+    assert all(met.values()), met
     digest = digest_of([LARGE])
     assert together.put(digest, [LARGE[:10], LARGE[10:]])
     assert [each.files() for each in machines] == [[digest]] * 8
     assert all(each.store.map(digest) == LARGE for each in machines)
+    assert not together._fan._lost
     assert sum(each.sent for each in machines) < 1.05 * len(LARGE)
     assert not together.put(digest, [LARGE])
 
 
+@pytest.mark.usefixtures("patient")
 def test_what_one_machine_has_goes_from_there(machines, together):
     digest = digest_of([LARGE])
     machines[5].near.put(digest, [LARGE])
