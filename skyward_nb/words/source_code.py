@@ -23,6 +23,6 @@ _LIBRARY = re.compile(r"[\\/](site|dist)-packages[\\/]|[\\/]lib[\\/]python3|^<fr
 def is_library(file: str | os.PathLike[str]) -> bool:
     """Whether a file is of the standard library or an installed package.
 
-    Of a module that was loaded by hand (`spec_from_file_location`) it may be a Path.
+    Some packages say their folders by a Path, transformers 5 among them.
     """
     return _LIBRARY.search(os.fspath(file)) is not None

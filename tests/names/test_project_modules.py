@@ -62,7 +62,7 @@ def test_modules_with_what_they_import_deepest_first(project):
 
 
 def test_a_module_whose_file_is_said_by_a_path(project, monkeypatch):
-    """As of loaders of others: Python's own say it as text."""
+    """As the folder of transformers is; Python's own loaders say it as text."""
     project.write("elsewhere/sky_t_loaded.py", "import sky_t_low")
     project.write("sky_t_low.py", "")
     file = project.folder / "elsewhere/sky_t_loaded.py"
@@ -70,6 +70,9 @@ def test_a_module_whose_file_is_said_by_a_path(project, monkeypatch):
     module.__spec__, module.__file__ = ModuleSpec("sky_t_loaded", None, origin=file), file
     assert names(ProjectModules().changed(["sky_t_loaded"], (0,))) == ["sky_t_low", "sky_t_loaded"]
     monkeypatch.chdir(project.folder)
+    assert is_own("sky_t_loaded")
+    module.__spec__ = ModuleSpec("sky_t_loaded", None, is_package=True)
+    module.__spec__.submodule_search_locations = [file.parent]
     assert is_own("sky_t_loaded")
     assert "sky_t_loaded" in _modules_below(str(project.folder))
 
