@@ -294,9 +294,7 @@ def test_functions_call_one_another_on_ranks(pool):
     assert outer(3) >> pool == [6, 6]
 
 
-# JAX, where another test has imported it, warns of any fork.
 @pytest.mark.extensive
-@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_a_forked_child_has_no_pool(pool):
     reading, writing = os.pipe()
     child = os.fork()

@@ -405,10 +405,7 @@ def in_a_child(write_to):
     sys.stderr.flush()
 
 
-# JAX, where another test has imported it, warns of a fork: the children here do nothing with it.
-@pytest.mark.filterwarnings(
-    "ignore:os.fork:RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_forked_child_has_bars_of_text(told):
     bar = plain(total=2)
     bar.update(1)
@@ -432,10 +429,7 @@ def test_a_forked_child_has_bars_of_text(told):
     bar.close()
 
 
-# JAX, where another test has imported it, warns of a fork: the children here do nothing with it.
-@pytest.mark.filterwarnings(
-    "ignore:os.fork:RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_map_over_processes(told):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # forks beside tqdm's thread
