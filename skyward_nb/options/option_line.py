@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from skyward_nb.options.option_table import (
 from skyward_nb.options.synonyms import ALIASES
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.units import is_unit
 
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +85,9 @@ class ParsedOptions(msgspec.Struct, frozen=True):
     def stated(self) -> tuple[str, ...]:
         """The names of the options that are stated."""
         return (*self.pool.stated, *self.cell.stated, *self.logs.stated)
+
+
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 def _are_names(token: str) -> bool:
@@ -251,13 +256,22 @@ def _key_of(token: str) -> tuple[str, str, str]:
 
 
 def _joined(words: Iterable[str]) -> deque[str]:
-    """The words, of which `nodes = 2`, `nodes= 2` and `nodes =2` are one."""
+    """The words, of which `nodes = 2`, `nodes= 2` and `nodes =2` are one.
+
+    Raises `OptionError` for a unit that stands apart from its number, as in `memory_limit=2 GB`.
+    """
     found: deque[str] = deque()
     for word in words:
         key, equals, value = _key_of(found[-1]) if found else ("", "", "")
         is_open = key in BY_NAME and not value
         if is_open and (word.startswith("=") if not equals else _key_of(word)[0] not in BY_NAME):
             word = found.pop() + word
+        elif (
+            _NUMBER.fullmatch(value) and key in BY_NAME and BY_NAME[key].has_unit and is_unit(word)
+        ):
+            raise OptionError(
+                key, f"{key}={value} {word}: write it without a space, {key}={value}{word}"
+            )
         found.append(word)
     return found
 

@@ -5,6 +5,7 @@ The option line, help and completion come from this table.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +45,11 @@ class Option:
     def is_flag(self) -> bool:
         """Whether it is written without a value."""
         return not self.form
+
+    @property
+    def has_unit(self) -> bool:
+        """Whether its value is a number with a unit of time or size, as `2GB`, `10m`."""
+        return bool(re.fullmatch(r"\d+[a-zA-Z]+(\|none)?", self.form))
 
     def value(self, text: str) -> object:
         """The value of a text; raises `OptionError`."""

@@ -26,16 +26,28 @@ def read_seconds(option: str, given: float | str | None) -> float | None:
 
 _DECIMAL = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _BYTES = {**_DECIMAL, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_LEAST_BARE = 1000
 
 
 def read_size(option: str, text: str) -> int:
-    """Bytes written as `500MB`, `2GB`, `1.5GiB` or a bare number of bytes."""
+    """Bytes written as `500MB`, `2GB`, `1.5GiB`, or a bare number of bytes from 1000 on: `2` lacks a unit."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?B?)", text.upper())
     unit = match[2] if match is not None else "?"
     unit = unit + "B" if unit in ("K", "M", "G", "T") else unit
     if match is None or unit not in _BYTES or float(match[1]) == 0:
         raise OptionError(option, f"{option}={text}: give a size such as 500MB or 2GB")
+    if not unit and float(match[1]) < _LEAST_BARE:
+        raise OptionError(
+            option,
+            f"{option}={text} has no unit: write {option}={text}MB or {option}={text}GB; "
+            f"{option}={text}B are bytes",
+        )
     return int(float(match[1]) * _BYTES[unit])
+
+
+def is_unit(word: str) -> bool:
+    """Whether a word is a unit of time or size, as it stands behind a number."""
+    return bool(re.fullmatch("[smhd]|[kmgt]?i?b|[kmgt]", word.lower()))
 
 
 def near_words(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:

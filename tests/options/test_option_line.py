@@ -101,6 +101,10 @@ def test_read(line, pool, cell):
         ("pool=a/b", "letters"),
         ("pool=all", "give it another name, as `%sky down all` is about all pools"),
         ("nodes='4", "cannot be read"),
+        ("memory_limit=2 GB", "memory_limit=2 GB: write it without a space, memory_limit=2GB"),
+        ("nodes=2 --timeout = 1.5 m", "write it without a space, timeout=1.5m"),
+        ("memory_limit=2", "no unit: write memory_limit=2MB or memory_limit=2GB; memory_limit=2B"),
+        ("nodes=2 s", "no option 's'"),
         ("local", "no option 'local'"),
     ],
 )
