@@ -14,6 +14,7 @@ from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from skyward_nb.words.errors import RunGoesOn
+from skyward_nb.words.units import read_seconds
 
 
 class BackgroundRun(Protocol):
@@ -53,20 +54,21 @@ class RunHandle:
         self._work.look()
         return _status(self._work)
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the run has ended, for `timeout` seconds at most; whether it has.
+    def wait(self, timeout: float | str | None = None) -> bool:
+        """Wait until the run has ended, for `timeout` (seconds, or as in `"10m"`) at most; whether it has.
 
         An interrupt ends the waiting, and not the run.
         """
-        return self._work.wait(timeout)
+        return self._work.wait(read_seconds("timeout", timeout))
 
-    def result(self, timeout: float | None = None) -> object:
+    def result(self, timeout: float | str | None = None) -> object:
         """The run's value, once it has ended; raises what the run raised.
 
-        Raises `RunGoesOn`, which is a TimeoutError, when it has not ended after `timeout` seconds.
+        Raises `RunGoesOn`, which is a TimeoutError, when it has not ended after `timeout`: seconds, or as in `"10m"`.
         """
-        if not self._work.wait(timeout):
-            raise RunGoesOn(self.name, timeout or 0)
+        seconds = read_seconds("timeout", timeout)
+        if not self._work.wait(seconds):
+            raise RunGoesOn(self.name, seconds or 0)
         if self._work.error is not None:
             raise self._work.error
         return self._work.value

@@ -74,7 +74,7 @@ def test_one_that_fails_and_one_that_is_cancelled(notebook):
     assert notebook.run("h.status").result == "'failed'"
     notebook.run("%%sky_remote detach out=h\nimport time; time.sleep(60)")
     assert notebook.run("h.wait(0.2)").result == "False"
-    late = notebook.run("h.result(0.1)")
+    late = notebook.run("assert not h.wait('0.1s')\nh.result('0.1s')")
     assert late.error[0] == "RunGoesOn"
     ran = notebook.run("h.cancel()\nh.wait(10), h.status")
     assert ran.result == "(True, 'interrupted')"
