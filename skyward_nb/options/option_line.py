@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections import deque
@@ -87,6 +88,7 @@ class ParsedOptions(msgspec.Struct, frozen=True):
         return (*self.pool.stated, *self.cell.stated, *self.logs.stated)
 
 
+_COMMENT = re.compile(r"(?:^|\s)#")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
@@ -231,9 +233,12 @@ def words_without(words: Sequence[str], names: Iterable[str]) -> list[str]:
 
 
 def split_line(line: str) -> list[str]:
-    """The words of a line, as a shell splits it; raises `OptionError` for a quote that is open."""
+    """The words of a line, as a shell splits it, without a comment; raises `OptionError` for a quote that is open."""
+    for begun in _COMMENT.finditer(line):
+        with contextlib.suppress(ValueError):  # it stands within quotes
+            return shlex.split(line[: begun.start()])
     try:
-        return shlex.split(line, comments=False)
+        return shlex.split(line)
     except ValueError as error:
         raise OptionError(line, f"the option line cannot be read: {error}") from None
 

@@ -9,6 +9,7 @@ from skyward_nb.options.option_line import (
     parse,
     parse_verb,
     parse_words,
+    split_line,
     split_off,
 )
 from skyward_nb.words.accelerators import Accelerator
@@ -176,6 +177,21 @@ def test_words_of_a_shell_are_not_split_again():
 def test_a_verb_takes_its_own_options_alone(verb, line, says):
     with pytest.raises(OptionError, match=says):
         parse_verb(verb, line, words=1)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("nodes=2  # it's four ranks, ttl=4h", ["nodes=2"]),
+        ("# all", []),
+        ("nodes=2 #3 ranks", ["nodes=2"]),
+        ("image=a#b env=U=http://x/#y", ["image=a#b", "env=U=http://x/#y"]),
+        ("env='A=x #y' \"pip=a # b\" nodes=2 # c", ["env=A=x #y", "pip=a # b", "nodes=2"]),
+        (r"run a\ #b", ["run", "a #b"]),
+    ],
+)
+def test_a_comment_ends_a_line_and_is_none_within_a_word_or_quotes(line, words):
+    assert split_line(line) == words
 
 
 def test_options_of_verbs():
