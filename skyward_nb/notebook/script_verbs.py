@@ -113,16 +113,22 @@ def past_cells(session: Session) -> Iterator[PastCell]:
     present, _ = session.cells.present()
     every_on_ranks = session.pools.every_cell.is_on
     for number, raw in enumerate(manager.input_hist_raw[:present] if manager else ()):
-        if not number:
-            continue  # IPython counts from 1
-        head, _, body = raw.lstrip("\n").partition("\n")
-        magic = re.match(r"%%(\w+)(.*)", head)
-        if magic is None:
-            yield PastCell(number, _python(session, raw), on_ranks=every_on_ranks)
-        elif magic[1] == "sky_remote":
-            yield PastCell(number, _python(session, body), True, magic[2].strip())
-        elif magic[1] in _OF_PYTHON:
-            yield PastCell(number, _python(session, body))
+        # IPython counts from 1.
+        if number and (past := _past_cell(session, number, raw, on_ranks=every_on_ranks)):
+            yield past
+
+
+def _past_cell(session: Session, number: int, raw: str, *, on_ranks: bool) -> PastCell | None:
+    """A cell as Python, also below other magics, as in `%%time` over `%%sky_remote`; None for what is none."""
+    head, _, body = raw.lstrip("\n").partition("\n")
+    magic = re.match(r"%%(\w+)(.*)", head)
+    if magic is None:
+        return PastCell(number, _python(session, raw), on_ranks=on_ranks)
+    if magic[1] == "sky_remote":
+        return PastCell(number, _python(session, body), True, magic[2].strip())
+    if magic[1] in _OF_PYTHON:
+        return _past_cell(session, number, body, on_ranks=False)
+    return None
 
 
 def _python(session: Session, body: str) -> str:

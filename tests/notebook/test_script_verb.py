@@ -16,7 +16,7 @@ CELLS = (
     "random.seed(3)\nxs = [random.random() for _ in range(40)]\nscale = 2",
     "def part(values):\n    '''Its own.'''\n    return [scale * each for each in values]",
     "scale = 3\nxs.append(0.5)",
-    "%%sky_remote nodes=2 framework=none out=totals\n"
+    "%%time\n%%sky_remote nodes=2 framework=none out=totals  # of two\n"
     "mine = sky.shard(xs)\n"
     "# of this rank\n"
     "round(sum(part(mine)), 6), sky.rank()",
