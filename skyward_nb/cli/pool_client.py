@@ -10,7 +10,7 @@ from typing import Any, cast
 from msgspec import UNSET
 
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.defaults import Default, for_new_pool
+from skyward_nb.options.defaults import Default, for_new_pool, sources_told
 from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.lacked_packages import lacked_note
 from skyward_nb.options.option_line import ParsedOptions
@@ -118,7 +118,8 @@ def open_pool(
     choose_frameworks = choose_frameworks or _no_frameworks
     left = _alive(options.pool) if options.pool else None
     if left is None:
-        spec, note = _new_spec(for_new(options), choose_frameworks)
+        with sources_told(stated, known):
+            spec, note = _new_spec(for_new(options), choose_frameworks)
         pool = Pool(spec, PROVIDERS[spec.provider](), lambda _: None, program=program)
     else:
         spec, note = _extended(left, stated, choose_frameworks)

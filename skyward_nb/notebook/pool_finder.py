@@ -16,7 +16,7 @@ from skyward_nb.functions.notebook_names import NotebookNames
 from skyward_nb.notebook.cell_plugins import plugins_of
 from skyward_nb.notebook.cells import Cells
 from skyward_nb.notebook.pools import Pools
-from skyward_nb.options.defaults import Default, for_new_pool, with_defaults
+from skyward_nb.options.defaults import Default, for_new_pool, sources_told, with_defaults
 from skyward_nb.options.defaults import defaults as read_defaults
 from skyward_nb.options.framework_choice import (
     FrameworkChoice,
@@ -138,6 +138,11 @@ class PoolFinder:
             lost.check(spec)
             return ResolvedPool(None, *self._readied(spec, asked, work))
         options = self._with_image(for_new_pool(asked, self.defaults(anew=True)))
+        with sources_told(asked.pool, self.defaults()):
+            return self._resolve_new(options, work)
+
+    def _resolve_new(self, options: PoolOptions, work: Work | None) -> ResolvedPool:
+        """A pool that is to be made with these options."""
         if isinstance(work, Script):
             options = work.for_new_pool(options)
         if not options.chooses_frameworks:

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from skyward_nb.options import aws_readers
 from skyward_nb.options.accelerator_choices import AcceleratorChoice
 from skyward_nb.options.argument_texts import as_text, of_text
-from skyward_nb.options.defaults import defaults, for_new_pool
+from skyward_nb.options.defaults import defaults, for_new_pool, sources_told
 from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.plugin_options import options_of
 from skyward_nb.options.provider_arguments import (
@@ -114,7 +114,8 @@ def spec_for(
     if whole.chooses_frameworks:  # functions bring those that they use
         whole = whole.with_chosen(())
     try:
-        return spec_of(PoolSpec(), whole.changed(pool=whole.pool or default_name))
+        with sources_told(asked, known):
+            return spec_of(PoolSpec(), whole.changed(pool=whole.pool or default_name))
     except OptionError as error:
         worker = arguments.get("worker")
         if worker is None or error.option != "ranks_per_node":

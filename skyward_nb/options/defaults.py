@@ -12,8 +12,10 @@ The option line is the strongest. A pool's defaults count when it is made.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.options.option_table import BY_NAME, unknown_option
 from skyward_nb.options.rental_options import without_unused
 from skyward_nb.words.errors import AcceleratorError, OptionError
+from skyward_nb.words.masking import masked_setting
 from skyward_nb.words.pool_options import PoolOptions
 from skyward_nb.words.spec import PoolSpec
 
@@ -95,6 +98,23 @@ def for_new_pool(asked: ParsedOptions, known: list[Default]) -> PoolOptions:
     return (
         pool if is_here and pool.accelerator and _lacks_gpus(pool) else pool.without(["simulate"])
     )
+
+
+@contextlib.contextmanager
+def sources_told(stated: PoolOptions, known: Iterable[Default]) -> Generator[None]:
+    """Have an `OptionError` about a new pool say which options that it names are defaults, and from where."""
+    try:
+        yield
+    except OptionError as error:
+        strongest = {default.option: default for default in known}
+        told = [
+            f"{name}={masked_setting(name, default.text)} is from {default.source}"
+            for name, default in strongest.items()
+            if name not in stated.stated and re.search(rf"\b{name}=", error.message)
+        ]
+        if not told:
+            raise
+        raise OptionError(error.option, f"{error.message} ({', '.join(told)})") from None
 
 
 def _lacks_gpus(pool: PoolOptions) -> bool:

@@ -3,10 +3,12 @@
 import pytest
 
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.defaults import defaults, with_defaults
+from skyward_nb.options.defaults import defaults, sources_told, with_defaults
 from skyward_nb.options.option_line import parse
+from skyward_nb.options.specs import spec_of
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.spec import PoolSpec
 
 
 @pytest.fixture
@@ -92,3 +94,20 @@ def test_a_bad_default_names_its_place(places, user, project, environ, says):
     write(places, user, project)
     with pytest.raises(OptionError, match=says):
         asked(places, environ=environ)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            "hosts=h",
+            r"nodes=2, and hosts= has 1.* \(nodes=2 is from .*pyproject.toml \[tool.skyward\]\)",
+        ),
+        ("hosts=h nodes=3", r"ranks_per_node=N$"),
+    ],
+)
+def test_an_option_that_does_not_fit_a_default_names_the_place_of_that(places, line, says):
+    write(places, project="[tool.skyward]\nnodes = 2\nidle = '20m'")
+    known = defaults(places / "project", {}, {})
+    with pytest.raises(OptionError, match=says), sources_told(parse(line).pool, known):
+        spec_of(PoolSpec(), with_defaults(parse(line), known).pool)
