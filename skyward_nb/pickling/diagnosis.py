@@ -42,7 +42,7 @@ def explain(name: str, value: object, error: Exception, culprit: object) -> Payl
     advice = (
         f"Take it out of {name} before sending, or give its class a __getstate__ without it."
         if path
-        else f"Make it on the ranks, or leave it out of {name}."
+        else f"Make {name} on the ranks instead, in the cell that reads it."
     )
     return PayloadError(name, name + path, kind_of(culprit), why, advice)
 

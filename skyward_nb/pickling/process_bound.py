@@ -5,6 +5,7 @@ A type of another module is known by the module's name: nothing is imported here
 
 from __future__ import annotations
 
+import contextvars
 import io
 import mmap
 import pickle
@@ -24,6 +25,7 @@ _LIVE: dict[tuple[type, ...], str] = {
     (type(threading.Lock()), type(threading.RLock())): "a lock guards threads of one process",
     (threading.Thread,): "a thread belongs to its process",
     (threading.local,): "its content is each thread's own",
+    (contextvars.ContextVar,): "its value is each thread's and task's own; send .get() of it",
     (io.IOBase,): "an open file belongs to its process; send its path and open it there",
     (socket.socket,): "a socket belongs to its process",
     (select.epoll,): "it watches files of its process",
@@ -42,6 +44,11 @@ _LIVE_ELSEWHERE = {
     ("asyncio", "Future"): "it belongs to the event loop of its process",
     ("_asyncio", "Future"): "it belongs to the event loop of its process",
     ("asyncio", "AbstractEventLoop"): "it belongs to the event loop of its process",
+    (
+        "sqlite3",
+        "Connection",
+    ): "it is open in its process; send the path of the database, and connect there",
+    ("sqlite3", "Cursor"): "it belongs to a connection of its process; send the rows, .fetchall()",
     ("concurrent", "Executor"): "it runs threads of its process",
     ("concurrent", "Future"): "a future belongs to its process; send what it gives, .result()",
     ("_ctypes", "Array"): "it is memory of its process; send bytes of it",

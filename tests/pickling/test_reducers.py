@@ -3,10 +3,12 @@
 import asyncio
 import collections
 import concurrent.futures
+import contextvars
 import functools
 import io
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -101,6 +103,9 @@ LIVE = {
     "process": (lambda: subprocess.Popen(["true"]), "process of this machine"),
     "loop": (asyncio.new_event_loop, "event loop"),
     "executor": (lambda: concurrent.futures.ThreadPoolExecutor(1), "threads of its process"),
+    "context variable": (lambda: contextvars.ContextVar("it"), "send .get\\(\\)"),
+    "database": (lambda: sqlite3.connect(":memory:"), "send the path of the database"),
+    "cursor": (lambda: sqlite3.connect(":memory:").cursor(), "send the rows"),
     "future": (concurrent.futures.Future, "send what it gives"),
 }
 LIVE_CLASS = type("LiveClass", (), {})
@@ -135,6 +140,13 @@ def test_the_path_leads_through_containers_classes_and_functions(make, path):
     with pytest.raises(PayloadError) as caught:
         payload.pack("x", make(threading.Lock()))
     assert path is None or caught.value.path == path
+
+
+def test_a_name_that_is_itself_what_cannot_travel_is_not_left_out_of_itself():
+    with open(__file__) as file, pytest.raises(PayloadError) as caught:
+        payload.pack("file", file)
+    said = caught.value.message.splitlines()
+    assert said[1] == "Make file on the ranks instead, in the cell that reads it."
 
 
 def test_what_is_nested_too_deeply_is_told():
