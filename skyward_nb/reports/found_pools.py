@@ -49,7 +49,10 @@ class FoundPool:
         if self.condition.running:
             since = clock(time.time() - began.card.began)
             return f"{cell} has been running for {since} on {count_ranks(self.condition.running)}"
-        return f"{cell} has ended, and its end has not been shown yet"
+        client = self.condition.client
+        if client is not None and not has_ended(client):
+            return f"{cell} has ended"  # its client shows that, and says so with its next command
+        return f"{cell} has ended, and its end may not have been shown yet"
 
     def where(self) -> str:
         """Whose it is, in words."""

@@ -62,7 +62,9 @@ def test_a_run_that_ended_while_nobody_looked(notebook, slow):
     notebook.restart(by_kill=True)
     slow.may_end()
     until(lambda: not running())
-    assert "has ended, and its end has not been shown yet" in notebook.run("%sky status").stdout
+    assert (
+        "has ended, and its end may not have been shown yet" in notebook.run("%sky status").stdout
+    )
     ran = notebook.run("%sky attach")
     assert ran.error[0] == "ZeroDivisionError"
     assert "said" in ran.picture
