@@ -12,7 +12,7 @@ from skyward_nb.options.option_line import parse_verb
 from skyward_nb.picture.wording import columns
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Variable
-from skyward_nb.words.errors import OptionError, spell_size
+from skyward_nb.words.errors import OptionError, PoolError, spell_size
 from skyward_nb.words.ranks import count_ranks, spell_ranks
 
 
@@ -43,7 +43,16 @@ def pull(session: Session, line: str) -> None:
 
 def list_vars(session: Session, line: str) -> None:
     """Print the names on the ranks."""
-    pool, _, options = _moving(session, "vars", line)
+    try:
+        pool, _, options = _moving(session, "vars", line)
+    except (OptionError, PoolError) as error:
+        names = ",".join(re.split(r"[\s,]+", line.strip()))
+        if not re.fullmatch(r"\w+(,\w+)*", names) or session.pools.lost(names) is not None:
+            raise
+        raise OptionError(
+            "vars",
+            f"{error.message}. `%sky vars` alone lists all names on ranks, and `%sky pull {names}` brings values",
+        ) from None
     done = session.move(pool, options, lists_names=True).done
     alike: dict[Variable, list[int]] = {}
     for rank, end in sorted(done.items()):

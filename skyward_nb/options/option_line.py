@@ -179,6 +179,10 @@ def parse_words(
         if len(rest) < words and is_word(token):
             rest.append(token)  # a variable may have the name of an option
             continue
+        if rest and is_word is _are_names and key not in BY_NAME and _are_names(token):
+            raise OptionError(
+                token, f"names have commas between them: write {','.join(rest)},{token}"
+            )
         option, text = _known(key, text, scopes)
         if not text:
             raise OptionError(key, f"{key}= has no value: {option.form}")

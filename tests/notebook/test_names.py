@@ -138,7 +138,8 @@ def test_push_pull_and_vars(notebook):
         "push": "needs names",
         "push nowhere": "the notebook has no such name",
         "pull p out=x": "out= is not an option here, only ranks=",
-        "vars p": "there is no pool 'p'",
+        "vars p": "there is no pool 'p'; pools that are up: default. `%sky vars` alone lists all names",
+        "vars p, q": "`%sky pull p,q` brings values",
         "pull p pool=other": "there is no pool 'other'",
     }.items():
         ran = notebook.run(f"%sky {line}")
