@@ -283,7 +283,11 @@ class Pools:
         make_sure(spec, display)
         if replaced is not None:
             lost = replaced.ledger.names_made_on_ranks()
-            gone = f"; gone with its ranks: {', '.join(lost)}" if lost else ""
+            gone = (
+                f"; gone with its ranks: {', '.join(lost)}, and what cells imported there"
+                if lost
+                else ""
+            )
             self.take_down(spec.name)
             kept = f"; {replaced.closing.kept}" if replaced.closing.kept else ""
             display.note(

@@ -169,7 +169,11 @@ def restart(session: Session, line: str) -> None:
     pool.clean()
     displays.renew()
     took = clock(time.monotonic() - began)
-    notes = (f"gone with the old ranks: {', '.join(lost)}",) if lost else ()
+    notes = (
+        (f"gone with the old ranks: {', '.join(lost)}, and what cells imported there",)
+        if lost
+        else ()
+    )
     words = f"Generation {pool.generation} of pool {pool.spec.name} is ready after {took}"
     display.end("finished", words, notes=notes)
 

@@ -150,7 +150,7 @@ def test_replace_makes_the_pool_anew_in_one_step_and_says_what_is_lost(notebook)
     ran = notebook.run("%%sky_remote nodes=1 replace\n'made' in globals()")
     assert ran.result == "[0] False"
     assert "pool default (2 ranks (local)) was taken down for this one" in ran.picture
-    assert "gone with its ranks: made" in ran.picture
+    assert "gone with its ranks: made, and what cells imported there" in ran.picture
     again = notebook.run("%%sky_remote nodes=1 replace\n1")
     assert "taken down" not in again.picture, "it fits"
     up = notebook.run("%sky up nodes=2 replace")
