@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,9 @@ def test_notices_while_its_child_begins_end_nothing(keeper, tmp_path):
         script.write_text("sleep 0.05\nexit 3\n")
         (keep / "go").write_text(f"{script}\n")
         while not (keep / f"start.{number}.code").exists():
+            assert shell.poll() is None
             shell.send_signal(signal.SIGUSR2)
+            time.sleep(0.0002)  # of 100,000 a second, one within another, dash runs out of stack
         assert (keep / f"start.{number}.code").read_text() == "3\n"
     assert shell.poll() is None
 
@@ -98,4 +101,18 @@ def test_a_notice_while_it_waits_for_the_end_of_its_child_does_not_end_it_before
     go.touch()
     assert shell.wait(60) == 143
     assert ended.exists()
+    assert not keep.exists()
+
+
+def test_an_end_that_comes_as_it_ends_by_itself_leaves_no_files(keeper, tmp_path):
+    """As where an engine ends a machine whose agent has just ended."""
+    keep, removes = tmp_path / "keep", tmp_path / "rm"
+    told = '[ "$1" = -f ] || kill -TERM -"$(ps -o pgid= $$ | tr -d " ")"'
+    removes.write_text(f'#!/bin/sh\n{told}\nexec /bin/rm "$@"\n')
+    removes.chmod(0o755)
+    shell = keeper(KEEPER, "keeper", str(keep), _NEVER, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    until((keep / "env").exists)
+    (keep / "start").write_text("exit 0\n")
+    (keep / "go").write_text(f"{keep}/start\n")
+    assert shell.wait(60) == 0
     assert not keep.exists()

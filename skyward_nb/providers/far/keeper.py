@@ -30,6 +30,8 @@ end() {
   exit 143
 }
 gone() {
+  # Its engine may end it just as it ends by itself.
+  trap '' HUP INT TERM USR2
   [ -z "$watch" ] || kill $watch 2>/dev/null
   # A script that has just seen env may still leave a word that it is there.
   rm -f "$keep/env"
@@ -82,7 +84,7 @@ while :; do
   rm -f "$keep/begun"
   echo $code >"$script.new"
   mv "$script.new" "$script.code"
-  [ "$code" != 0 ] || exit 0
+  [ "$code" != 0 ] || { trap '' HUP INT TERM; exit 0; }
 done
 """
 """Arguments: its folder, which it makes, and its patience. A script whose path comes by `go` is its child.
