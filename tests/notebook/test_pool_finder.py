@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +23,9 @@ IMPORTS = "import keras"
 def resolve(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KERAS_BACKEND", "torch")
+    monkeypatch.delitem(
+        sys.modules, "keras", raising=False
+    )  # another test's, with a backend of its own
 
     @sky.integrations.keras(backend="torch")
     def decorated(): ...
