@@ -1,15 +1,15 @@
 """Ways to have four processes call functions, ours and the peers', each as its users would.
 
-A contender, once entered, has `one()`, which calls a function of no arguments; `many()`, which calls
-one for each of `COUNT` numbers, and gives the values; and `total(array)`, which gives the sum of an
-array as each of four processes sees it. The functions are a script's own, which workers cannot import.
+A contender, once entered, has `one()`, which calls a function of no arguments; `map(function, numbers)`, which
+calls one for each of them, and gives the values; and `total(array)`, which gives the sum of an array as each of
+four processes sees it. The functions are a script's own, which workers cannot import.
 """
 
 from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from contenders import OURS, RANKS, Step
 
 import skyward_nb as sky
 
-COUNT = 1000
+Map = Callable[[Callable[[int], float], range], Iterable[float]]
 
 
 def own(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,6 +43,14 @@ def half(number):
 
 
 @own
+def waits(number):
+    import time
+
+    time.sleep(0.01)
+    return number / 2
+
+
+@own
 def total(array):
     return float(array.sum())
 
@@ -50,7 +58,7 @@ def total(array):
 @dataclass
 class Calls:
     one: Step
-    many: Step
+    map: Map
     total: Callable[[np.ndarray], list[float]] | None = None
 
 
@@ -62,7 +70,7 @@ def skyward() -> Generator[Calls]:
         totals(np.ones(2)) @ pool
         yield Calls(
             lambda: ours() >> pool,
-            lambda: pool.map(half, range(COUNT)),
+            pool.map,
             lambda array: totals(array) @ pool,
         )
 
@@ -75,7 +83,8 @@ def ray() -> Generator[Calls]:
     store = 8 * 2**30
     options = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
     engine.init(num_cpus=RANKS, object_store_memory=store, **options)
-    one_there, half_there, total_there = map(engine.remote, (one, half, total))
+    one_there, total_there = engine.remote(one), engine.remote(total)
+    there = {each: engine.remote(each) for each in (half, waits)}
 
     def totals(array: np.ndarray) -> list[float]:
         reference = engine.put(array)
@@ -85,7 +94,9 @@ def ray() -> Generator[Calls]:
     try:
         yield Calls(
             lambda: engine.get(one_there.remote()),
-            lambda: engine.get([half_there.remote(number) for number in range(COUNT)]),
+            lambda function, numbers: engine.get(
+                [there[function].remote(number) for number in numbers]
+            ),
             totals,
         )
     finally:
@@ -111,7 +122,7 @@ def dask() -> Generator[Calls]:
     try:
         yield Calls(
             lambda: client.submit(one, pure=False).result(),
-            lambda: client.gather(client.map(half, range(COUNT), pure=False)),
+            lambda function, numbers: client.gather(client.map(function, numbers, pure=False)),
             totals,
         )
     finally:
@@ -129,7 +140,7 @@ def joblib() -> Generator[Calls]:
         try:
             yield Calls(
                 lambda: parallel([delayed(one)()]),
-                lambda: parallel(delayed(half)(number) for number in range(COUNT)),
+                lambda function, numbers: parallel(delayed(function)(each) for each in numbers),
             )
         finally:
             get_reusable_executor().shutdown(wait=True)
@@ -139,12 +150,14 @@ def joblib() -> Generator[Calls]:
 def executor() -> Generator[Calls]:
     """The standard library's processes, which it forks and knows nothing else of."""
     # An IPython shell of another test may be the script by now.
-    for each in (one, half, total):
+    for each in (one, half, waits, total):
         setattr(sys.modules["__main__"], each.__name__, each)
     with ProcessPoolExecutor(RANKS) as pool:
         yield Calls(
             lambda: pool.submit(one).result(),
-            lambda: list(pool.map(half, range(COUNT), chunksize=COUNT // (4 * RANKS))),
+            lambda function, numbers: list(
+                pool.map(function, numbers, chunksize=len(numbers) // (4 * RANKS))
+            ),
         )
 
 

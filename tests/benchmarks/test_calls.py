@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from calls import CONTENDERS, COUNT
+from calls import CONTENDERS, half, waits
 from contenders import OURS, RANKS
 from values import COUNT as NUMBERS
 
 ONE = "f() >> pool, warm, 4 ranks"
 MANY = "pool.map of 1,000 small functions, 4 ranks"
+MOST = "pool.map of 100,000 small functions, 4 ranks"
+WAITS = "pool.map of 1,000 functions of 10 ms, 4 ranks"
 ARRAY = "256 MB argument of f(x) @ pool, 4 ranks, first time"
 AGAIN = "256 MB argument of f(x) @ pool, 4 ranks, unchanged"
 BY_TURNS = [*[OURS, "ray", "joblib-loky"] * 3, "dask"]
@@ -30,8 +32,33 @@ def test_one(benchmark, who):
 def test_many(benchmark, who):
     with CONTENDERS[who]() as calls:
         rounds = 3 if who == "dask" else 10
-        values = benchmark.pedantic(calls.many, rounds=rounds, warmup_rounds=2)
-        assert list(values) == [number / 2 for number in range(COUNT)]
+        mapped = lambda: calls.map(half, range(1000))  # noqa: E731
+        values = benchmark.pedantic(mapped, rounds=rounds, warmup_rounds=2)
+        assert list(values) == [number / 2 for number in range(1000)]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("who", [*[OURS, "joblib-loky", "ProcessPoolExecutor"] * 3, "ray", "dask"])
+@pytest.mark.benchmark(group=MOST)
+def test_most(benchmark, who):
+    """Once each: Ray takes a minute and a half for it, Dask three."""
+    with CONTENDERS[who]() as calls:
+        calls.map(half, range(1000))
+        mapped = lambda: calls.map(half, range(100_000))  # noqa: E731
+        values = benchmark.pedantic(mapped, rounds=1)
+        assert list(values) == [number / 2 for number in range(100_000)]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("who", [*[OURS, "ray", "joblib-loky", "ProcessPoolExecutor"] * 2, "dask"])
+@pytest.mark.benchmark(group=WAITS)
+def test_waits(benchmark, who):
+    """Four ranks that do nothing else take 2.5 s."""
+    with CONTENDERS[who]() as calls:
+        calls.map(half, range(1000))
+        mapped = lambda: calls.map(waits, range(1000))  # noqa: E731
+        values = benchmark.pedantic(mapped, rounds=2)
+        assert list(values) == [number / 2 for number in range(1000)]
 
 
 @pytest.mark.timeout(300)
