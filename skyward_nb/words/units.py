@@ -32,8 +32,7 @@ _LEAST_BARE = 1000
 def read_size(option: str, text: str) -> int:
     """Bytes written as `500MB`, `2GB`, `1.5GiB`, or a bare number of bytes from 1000 on: `2` lacks a unit."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?B?)", text.upper())
-    unit = match[2] if match is not None else "?"
-    unit = unit + "B" if unit in ("K", "M", "G", "T") else unit
+    unit = _spelt_out(match[2]) if match is not None else "?"
     if match is None or unit not in _BYTES or float(match[1]) == 0:
         raise OptionError(option, f"{option}={text}: give a size such as 500MB or 2GB")
     if not unit and float(match[1]) < _LEAST_BARE:
@@ -45,9 +44,13 @@ def read_size(option: str, text: str) -> int:
     return int(float(match[1]) * _BYTES[unit])
 
 
+def _spelt_out(unit: str) -> str:
+    return unit + "B" if unit in ("K", "M", "G", "T") else unit
+
+
 def is_unit(word: str) -> bool:
     """Whether a word is a unit of time or size, as it stands behind a number."""
-    return bool(re.fullmatch("[smhd]|[kmgt]?i?b|[kmgt]", word.lower()))
+    return bool(word) and (word.lower() in _UNITS or _spelt_out(word.upper()) in _BYTES)
 
 
 def near_words(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:

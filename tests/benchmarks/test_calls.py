@@ -26,15 +26,19 @@ def test_one(benchmark, who):
         benchmark.pedantic(calls.one, rounds=rounds, warmup_rounds=50)
 
 
+def maps(benchmark, who, function, count, **rounds):
+    """Time a map over so many numbers, in a pool that has done one."""
+    with CONTENDERS[who]() as calls:
+        calls.map(half, range(1000))
+        values = benchmark.pedantic(calls.map, args=(function, range(count)), **rounds)
+        assert list(values) == [number / 2 for number in range(count)]
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("who", BY_TURNS)
 @pytest.mark.benchmark(group=MANY)
 def test_many(benchmark, who):
-    with CONTENDERS[who]() as calls:
-        rounds = 3 if who == "dask" else 10
-        mapped = lambda: calls.map(half, range(1000))  # noqa: E731
-        values = benchmark.pedantic(mapped, rounds=rounds, warmup_rounds=2)
-        assert list(values) == [number / 2 for number in range(1000)]
+    maps(benchmark, who, half, 1000, rounds=3 if who == "dask" else 10, warmup_rounds=2)
 
 
 @pytest.mark.timeout(600)
@@ -42,11 +46,7 @@ def test_many(benchmark, who):
 @pytest.mark.benchmark(group=MOST)
 def test_most(benchmark, who):
     """Once each: Ray takes a minute and a half for it, Dask three."""
-    with CONTENDERS[who]() as calls:
-        calls.map(half, range(1000))
-        mapped = lambda: calls.map(half, range(100_000))  # noqa: E731
-        values = benchmark.pedantic(mapped, rounds=1)
-        assert list(values) == [number / 2 for number in range(100_000)]
+    maps(benchmark, who, half, 100_000, rounds=1)
 
 
 @pytest.mark.timeout(300)
@@ -54,11 +54,7 @@ def test_most(benchmark, who):
 @pytest.mark.benchmark(group=WAITS)
 def test_waits(benchmark, who):
     """Four ranks that do nothing else take 2.5 s."""
-    with CONTENDERS[who]() as calls:
-        calls.map(half, range(1000))
-        mapped = lambda: calls.map(waits, range(1000))  # noqa: E731
-        values = benchmark.pedantic(mapped, rounds=2)
-        assert list(values) == [number / 2 for number in range(1000)]
+    maps(benchmark, who, waits, 1000, rounds=2)
 
 
 @pytest.mark.timeout(300)
