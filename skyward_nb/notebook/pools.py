@@ -22,6 +22,7 @@ from skyward_nb.protocol.events import RankLost
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.reports.cost_approval import make_sure
 from skyward_nb.reports.found_pools import FoundPool, notebook_of, others, silent
+from skyward_nb.reports.run_notes import gone_with
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.words.errors import BudgetSpent, PoolError
@@ -283,11 +284,7 @@ class Pools:
         make_sure(spec, display)
         if replaced is not None:
             lost = replaced.ledger.names_made_on_ranks()
-            gone = (
-                f"; gone with its ranks: {', '.join(lost)}, and what cells imported there"
-                if lost
-                else ""
-            )
+            gone = f"; {gone_with('its', lost)}" if lost else ""
             self.take_down(spec.name)
             kept = f"; {replaced.closing.kept}" if replaced.closing.kept else ""
             display.note(

@@ -40,6 +40,7 @@ from skyward_nb.reports import baked_images
 from skyward_nb.reports.cleanup import clean_up, stopped_words
 from skyward_nb.reports.cost_approval import dry_lines
 from skyward_nb.reports.found_pools import announcement, notebook_of, unanswered
+from skyward_nb.reports.run_notes import gone_with
 from skyward_nb.reports.task_script import script_of
 from skyward_nb.reports.torchrun import Torchrun
 from skyward_nb.words.errors import OptionError, PoolError, SkyError
@@ -169,11 +170,7 @@ def restart(session: Session, line: str) -> None:
     pool.clean()
     displays.renew()
     took = clock(time.monotonic() - began)
-    notes = (
-        (f"gone with the old ranks: {', '.join(lost)}, and what cells imported there",)
-        if lost
-        else ()
-    )
+    notes = (gone_with("the old", lost),) if lost else ()
     words = f"Generation {pool.generation} of pool {pool.spec.name} is ready after {took}"
     display.end("finished", words, notes=notes)
 

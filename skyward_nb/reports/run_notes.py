@@ -332,3 +332,8 @@ def _reformed(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) 
 def _fills(name: str) -> bool:
     """Whether a collective of torch fills tensors that the caller goes on with."""
     return bool(_IN_PLACE.search(name)) and "_object" not in name
+
+
+def gone_with(whose: str, names: Iterable[str]) -> str:
+    """What goes with ranks, in words: these names, and modules, which no list has."""
+    return f"gone with {whose} ranks: {', '.join(names)}, and what cells imported there"
