@@ -70,6 +70,10 @@ def _do(command: str, options: list[str], rest: list[str], as_json: bool) -> int
 
         print(f"skyward-nb {version('skyward-nb')}")
         return 0
+    if command == "run":
+        from skyward_nb.options.option_line import check_script
+
+        check_script(options, rest)
     asked = read(command, options)
     from skyward_nb.cli import actions
 

@@ -12,8 +12,12 @@ from skyward_nb.functions.runner import Runner
 from skyward_nb.show.display import RunDisplay
 
 _FIRST_BATCH = 1
-_BATCH = 0.1
-"""Seconds that a batch of a map may take, after which there is something new to tell."""
+_NEWS = 0.1
+"""Seconds after which a batch of some rank should have ended, so that there is something new to tell."""
+_BATCH = 0.5
+"""Seconds that a batch may take at most, however many ranks end others meanwhile."""
+_OF_TIMEOUT = 0.25
+"""The part of `timeout` that a batch is expected to take at most: it may take longer than was thought."""
 _LEAST = 0.002
 """Seconds that it should take at least, so that little is lost by handing it out."""
 
@@ -28,7 +32,7 @@ def run_map(
     """The value of a function for each of these tuples of arguments, in order."""
     began = time.monotonic()
     values: list[Any] = [None] * len(items)
-    sizes = BatchSizes(len(items), len(ranks), _speed_of(runner, function))
+    sizes = BatchSizes(len(items), len(ranks), _speed_of(runner, function), timeout)
     starts: list[int] = []
     done = 0
 
@@ -64,9 +68,14 @@ def _speed_of(runner: Runner, function: Callable[..., Any]) -> float | None:
 class BatchSizes:
     """How many items go into a batch: few until it is known how long `each` takes, in seconds."""
 
-    def __init__(self, items: int, ranks: int, each: float | None = None) -> None:
+    def __init__(
+        self, items: int, ranks: int, each: float | None = None, timeout: float | None = None
+    ) -> None:
         self._items = items
         self._ranks = ranks
+        self._seconds = min(_NEWS * ranks, _BATCH)
+        if timeout is not None:
+            self._seconds = min(self._seconds, _OF_TIMEOUT * timeout)
         self.each = each
 
     def next(self, at: int) -> int:
@@ -78,7 +87,7 @@ class BatchSizes:
         # Less and less, so that nobody waits long for the last one; but not for next to nothing.
         least = min(int(_LEAST * rate), -(-self._items // self._ranks))
         share = max(-(-left // (2 * self._ranks)), least)
-        return max(1, min(left, share, int(_BATCH * rate)))
+        return max(1, min(left, share, int(self._seconds * rate)))
 
     def took(self, seconds: float) -> None:
         """So long an item of a batch took."""

@@ -146,6 +146,7 @@ def parse_verb(verb: str, line: str, *, words: int = 0) -> ParsedOptions:
 def parse_script(line: str) -> tuple[ParsedOptions, list[str]]:
     """Read the line of `%sky run`: its options, and the words from the script on; raises `OptionError`."""
     options, rest = split_off(split_line(line))
+    check_script(options, rest)
     return of_script(options), rest
 
 
@@ -224,6 +225,11 @@ def split_off(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
         options += rest[:count]
         del rest[:count]
     return options, rest
+
+
+def check_script(options: Sequence[str], rest: Sequence[str]) -> None:
+    """Raise `OptionError` where the script is the unit of the number before it: `timeout=2 s train.py`."""
+    _joined((*options[-1:], *rest[:1]))
 
 
 def words_without(words: Sequence[str], names: Iterable[str]) -> list[str]:

@@ -2,12 +2,13 @@
 
 At a breakpoint the rank asks the notebook for each line, and the run's clock stands still meanwhile. A stopped
 run's frames are kept until the next cell or call begins there; `%sky debug` looks at them, one pdb command at a
-time. `input()` says where to ask.
+time. `input()` and `getpass()` say where to ask.
 """
 
 from __future__ import annotations
 
 import builtins
+import getpass
 import io
 import os
 import pdb  # noqa: T100 - it is what is offered
@@ -165,13 +166,14 @@ _pdb: _FramePdb | None = None
 
 
 def install(place_of: Callable[[str], str], ask: Callable[[str], str | None]) -> None:
-    """From now on `breakpoint()` opens pdb, and `input()` says what to do.
+    """From now on `breakpoint()` opens pdb, and `input()` and `getpass()` say what to do.
 
     `place_of` names files, `ask` shows a text and returns the line that a person typed, None where nobody can.
     """
     global _place_of, _ask
     _place_of, _ask = place_of, ask
     builtins.input = _no_input
+    getpass.getpass = _no_password
     sys.breakpointhook = _stop
     pdb.set_trace = _stop
 
@@ -238,6 +240,14 @@ def _shown(value: object) -> str:
 
 def _no_input(_prompt: object = "", /) -> NoReturn:
     raise EOFError(_INPUT)
+
+
+def _no_password(prompt: str = "", stream: object = None, **_: object) -> str:
+    """What `input()` says, which is another thing in a script, of `getpass()`."""
+    try:
+        return input(prompt)
+    except EOFError as error:
+        raise EOFError(str(error).replace("input()", "getpass()")) from None
 
 
 def _stop(*args: object, **keywords: object) -> object:

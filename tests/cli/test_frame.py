@@ -115,6 +115,7 @@ def test_the_version(capsys):
         ("run node=2 x.py", "node= is not an option of this command; did you mean nodes?"),
         ("logs ranks=1", "ranks= is not an option of this command; did you mean rank?"),
         ("run nodes=two x.py", "whole number"),
+        ("run timeout=2 s x.py", "timeout=2 s: write it without a space, timeout=2s"),
         ("run out=x x.py", "out= is not an option of this command"),
         ("run image=mine x.py", "image= is not an option of this command"),
         ("run nosuch.py", "there is no script nosuch.py"),

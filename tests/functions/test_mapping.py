@@ -28,11 +28,20 @@ def test_slow_items_go_one_by_one():
 
 
 def test_batches_get_smaller_and_are_never_for_next_to_nothing():
-    batches = taken(BatchSizes(10_000, 4, 1e-4), 10_000, seconds=1e-4)
-    assert sum(batches) == 10_000
+    batches = taken(BatchSizes(100_000, 4, 1e-4), 100_000, seconds=1e-4)
+    assert sum(batches) == 100_000
     assert batches == sorted(batches, reverse=True)
-    assert max(batches) <= 1000, "a tenth of a second"
+    assert max(batches) <= 4000, "of four ranks one ends each tenth of a second"
     assert min(batches[:-1]) >= 20, "two milliseconds"
+
+
+def test_of_many_ranks_too_each_ends_twice_a_second():
+    assert BatchSizes(1_000_000, 64, 1e-4).next(0) == 5000
+
+
+def test_a_batch_is_well_within_its_timeout():
+    assert BatchSizes(1000, 4, 0.01, timeout=0.2).next(0) == 5
+    assert BatchSizes(1000, 4, 0.01, timeout=0.001).next(0) == 1
 
 
 def test_what_was_known_of_a_function_is_corrected():

@@ -179,10 +179,12 @@ def test_where_nobody_can_type_a_breakpoint_says_what_to_do(notebook):
     assert notebook.run(f"%%sky_remote\n{off}").status == "ok"
 
 
-def test_input_says_where_to_ask(notebook):
-    ran = notebook.run("%%sky_remote\nname = input('Your name? ')")
+@pytest.mark.parametrize("asks", ["input", "getpass"])
+def test_input_says_where_to_ask(notebook, asks):
+    ran = notebook.run(f"%%sky_remote\nfrom getpass import getpass\nname = {asks}('Your name? ')")
     assert ran.error[0] == "EOFError"
-    assert ran.traceback.count("which has no keyboard: ask in a cell of the notebook") == 1
+    said = f"{asks}() on a rank, which has no keyboard: ask in a cell of the notebook, `answer = {asks}()`"
+    assert ran.traceback.count(said) == 1
     assert "raised on ranks 0-1 of 2, Cell In[" in ran.traceback
 
 

@@ -7,6 +7,7 @@ from skyward_nb.options.option_line import (
     LogOptions,
     ParsedOptions,
     parse,
+    parse_script,
     parse_verb,
     parse_words,
     split_line,
@@ -112,6 +113,12 @@ def test_read(line, pool, cell):
 def test_refused(line, says):
     with pytest.raises(OptionError, match=says):
         parse(line)
+
+
+def test_a_unit_is_no_script():
+    with pytest.raises(OptionError, match="write it without a space, timeout=2s"):
+        parse_script("nodes=2 timeout=2 s train.py")
+    assert parse_script("nodes=2 s")[1] == ["s"]
 
 
 def test_cell_options_belong_on_cells():
