@@ -155,15 +155,9 @@ def test_uv_is_fetched_with_them(index, tmp_path, monkeypatch, fetches):
         packed.add(binary.parent, "uv-of-there")
     tools = tmp_path / "bin"
     tools.mkdir()
-    for folder in ("/bin", "/usr/bin"):
-        for each in Path(folder).iterdir():
-            if each.name in {fetches} or each.name not in {
-                "curl",
-                "wget",
-                *(own.name for own in tools.iterdir()),
-            }:
-                (tools / each.name).unlink(missing_ok=True)
-                (tools / each.name).symlink_to(each)
+    there = {each.name: each for folder in ("/bin", "/usr/bin") for each in Path(folder).iterdir()}
+    for name in there.keys() - ({"curl", "wget"} - {fetches}):
+        (tools / name).symlink_to(there[name])
     monkeypatch.setattr(uv, "release", lambda _: address.replace("simple", "uv.tar.gz"))
     shell = shell_at(tmp_path / "home", PATH=str(tools))
     facts = facts_of(shell, libc="musl 1.2.5", uvs=(), pythons=())
