@@ -52,7 +52,7 @@ def test_asyncssh_logs_in_by_the_same_config(hosts):
 def test_hosts_know_each_other_and_nobody_else(hosts):
     town = hosts(2)
     assert town[1].address in town[0].run("getent hosts gpu2")
-    reach = "import socket; print(socket.create_connection(('%s', 22), 3).recv(4))"
+    reach = "import socket; print(socket.create_connection(('%s', 22), 20).recv(4))"
     python = town[0].run(f'{sys.executable} -c "{reach % "gpu2"}"', user="ann")
     assert python == "b'SSH-'\n"
     with pytest.raises(RuntimeError, match="unreachable"):
@@ -232,7 +232,7 @@ def test_the_line_to_the_notebook_is_one_too(hosts):
     town.line.cut()
     with pytest.raises(TimeoutError):
         greeted(town[0], timeout=0.5)
-    reach = "import socket; print(socket.create_connection(('gpu2', 22), 3).recv(4))"
+    reach = "import socket; print(socket.create_connection(('gpu2', 22), 20).recv(4))"
     assert town[0].run(f'{sys.executable} -c "{reach}"') == "b'SSH-'\n"
 
 

@@ -35,8 +35,10 @@ from skyward_nb.words.errors import PoolError, SkyError, StartError
 
 pytestmark = pytest.mark.timeout(300)
 CLUSTER = {"SlurmdTimeout": 6}
-_SOON = 10.0
-"""Seconds after which what Slurm knows is told here."""
+_SOON = 30.0
+"""Seconds after which what Slurm knows is told here: on a busy machine each command of Slurm's takes some, and a pool that
+waits for an agent which does not answer takes a minute.
+"""
 
 
 @dataclass
