@@ -98,13 +98,13 @@ def test_a_script_that_takes_too_long(far, tmp_path, deaf):
 
 
 def test_a_script_that_nobody_waits_for_any_more(far, tmp_path):
-    end = tmp_path / "end"
+    end, began = tmp_path / "end", threading.Event()
+    script = f"trap '' TERM; echo on >&2; while [ ! -e {end} ]; do sleep 0.1; done"
     running = asyncio.run_coroutine_threadsafe(
-        far.line.run(f"trap '' TERM; echo on >&2; while [ ! -e {end} ]; do sleep 0.1; done"),
-        far.loop,
+        far.line.run(script, heard=lambda _: began.set()), far.loop
     )
     try:
-        far.do(asyncio.sleep(0.3))
+        assert began.wait(60)
         running.cancel()
         assert far.run("echo on").out == b"on\n"
     finally:
