@@ -152,11 +152,13 @@ class Known:
         self._thread.start()
 
     def _watch(self, cluster, job: str) -> None:
-        while not self._over.is_set():
+        is_over = False
+        while not is_over:
+            # The last look is after the pool was told, who may know of it before the looks here.
+            is_over = self._over.wait(0.1)
             if cluster.state(job) not in ("RUNNING", ""):
                 self.at = time.monotonic()
                 return
-            time.sleep(0.1)
 
     def stop(self) -> None:
         self._over.set()
