@@ -324,7 +324,7 @@ def test_a_frame_of_which_the_head_comes_first_is_one_write_of_the_relay(
                 far.sendall(body)
             assert out.recv(99) == (head + body if is_one else body)
             assert out.recv(99) == b""
-            assert running.wait(30) == 0
+            assert running.wait(60) == 0
 
 
 def _unread(connection):
@@ -487,7 +487,7 @@ def pool_on(engine, **options):
 
 def keepers_end(engine):
     for keeper in engine.keepers:
-        keeper.wait(30)
+        keeper.wait(60)
     assert not [*engine.folder.glob("keep*")]
 
 
