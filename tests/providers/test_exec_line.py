@@ -4,6 +4,7 @@ import array
 import asyncio
 import fcntl
 import os
+import select
 import shutil
 import signal
 import socket
@@ -290,6 +291,32 @@ def test_a_stream_joins_a_socket_there_and_ends_with_either_end(place, no_leaks)
             assert there.recv(1) == other.recv(1) == b""
             for each in (far, there, other):
                 each.close()
+
+    asyncio.run(talk())
+
+
+def test_a_line_that_is_closed_as_its_stream_opens_ends_that(place, no_leaks, monkeypatch):
+    """As where this process was held up: what the stream waits for is there at once, and nothing else has its turn."""
+    joined = ExecLine._joined
+
+    async def late(line, words):
+        process, near = await joined(line, words)
+        assert select.select([near], [], [], 60)[0]
+        return process, near
+
+    monkeypatch.setattr(ExecLine, "_joined", late)
+
+    async def talk():
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(place / "s"))
+            listener.listen()
+            line = here()
+            near = await line.stream(str(place / "s"))
+            async with asyncio.timeout(60):
+                await line.close()
+            assert near.recv(1) == b""
+            near.close()
+            listener.accept()[0].close()
 
     asyncio.run(talk())
 
