@@ -131,7 +131,7 @@ class Sshd:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         told = self.logged("Connection from")
-        until(self._listens, 20)
+        until(self._listens)
         # That it was asked is in its log by now, and does not come to it while a test counts.
         until(lambda: self.logged("Connection from") > told)
         return self

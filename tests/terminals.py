@@ -56,7 +56,7 @@ def begun(*words, folder=None, **env):
         process.communicate()
 
 
-def ended(process, timeout=60):
+def ended(process, timeout=120):
     """How a command that was begun ended."""
     stdout, stderr = process.communicate(timeout=timeout)
     return Ran(process.returncode, stdout, stderr)

@@ -18,9 +18,15 @@ from skyward_nb.protocol.commands import Attach, Command, Fork
 from skyward_nb.protocol.events import AgentStatus, AttachRefused, Hello
 from skyward_nb.protocol.message_parts import Client
 
+_FIRST = 20.0
+"""Seconds for which the first client is waited for, at least: it has just had this agent started, and may be held up."""
+
 
 class Clients:
-    """Lets one client attach at a time; calls `leave` when none has been attached for `idle` seconds."""
+    """Lets one client attach at a time; calls `leave` when none has been attached for `idle` seconds.
+
+    The first one may take longer to come.
+    """
 
     def __init__(
         self,
@@ -164,5 +170,6 @@ class Clients:
             self._expiry.cancel()
             self._expiry = None
         if not attached:
-            loop, why = asyncio.get_running_loop(), f"no client for {self._idle:g} s"
-            self._expiry = loop.call_later(self._idle, self._leave, why)
+            idle = self._idle if self._client is not None else max(self._idle, _FIRST)
+            loop, why = asyncio.get_running_loop(), f"no client for {idle:g} s"
+            self._expiry = loop.call_later(idle, self._leave, why)

@@ -23,7 +23,7 @@ from skyward_nb.system.addresses import family_of
 from skyward_nb.words.findings import PathSpeed, ReachResult
 
 _LIFE = 60.0
-_PATIENCE = 3.0
+_PATIENCE, _STEP = 3.0, 0.1
 _TRIPS = 3
 _MOST_TRIPS = 100
 _CHUNK = 1 << 20
@@ -183,10 +183,13 @@ def reach(others: Iterable[Address], word: bytes, patience: float = _PATIENCE) -
                     found[each.rank] = known
                 else:
                     selector.register(each.socket, selectors.EVENT_WRITE, each)
-            until = time.monotonic() + patience
-            while len(found) < len(tries) and (left := until - time.monotonic()) > 0:
-                for key, events in selector.select(left):
+            left = patience
+            while len(found) < len(tries) and left > 0:
+                began = time.monotonic()
+                for key, events in selector.select(min(left, _STEP)):
                     _go_on(selector, key.data, found, is_connected=events & selectors.EVENT_WRITE)
+                # Answers may have come while this process had no processor: that time does not count.
+                left -= min(time.monotonic() - began, _STEP)
     finally:
         for each in tries:
             each.socket.close()

@@ -108,7 +108,8 @@ def test_machines_that_may_run_on_are_named_and_no_success(make, monkeypatch, ca
 
 def test_what_runs_is_told_and_where_its_ranks_are(make):
     pool = make()
-    work = request(pool, "import time\ntime.sleep(60)", number=1, began=time.time())
+    # It goes on for all that is asked meanwhile, each time by a process that has to start.
+    work = request(pool, "import time\ntime.sleep(600)", number=1, began=time.time())
     pool.begin(work, lambda _: None)
     said = sky("status").stdout
     assert re.search(r"In\[1\] has been running for .+ on ranks 0-1", said)
@@ -116,12 +117,17 @@ def test_what_runs_is_told_and_where_its_ranks_are(make):
     assert (row.run.number, row.run.what, row.run.running) == (1, "Cell In[1]", (0, 1))
     said = sky("check", "hang").stdout
     assert "pool default of another kernel: Cell In[1] has run for" in said
-    ran = sky("check", "hang", "--json", "pool=default")
-    (standing,) = document(ran, Hang).pools
-    assert isinstance(standing, RunStanding)
-    assert standing.state == "running" and standing.id == pool.pool_id
-    assert {*standing.ranks} == {0, 1} and "ranks 0-1" in standing.sentence
-    assert "ranks 0-1" in standing.stacks
+
+    def asked():
+        ran = sky("check", "hang", "--json", "pool=default")
+        (standing,) = document(ran, Hang).pools
+        assert isinstance(standing, RunStanding)
+        assert standing.state == "running" and standing.id == pool.pool_id
+        # A rank that has no processor for a second does not answer.
+        is_whole = {*standing.ranks} == {0, 1} and "ranks 0-1" in standing.sentence
+        return is_whole and "ranks 0-1" in standing.stacks
+
+    until(asked)
     pool.leave()
     ran = sky("check", "pool=default")
     assert ran.code == 1
@@ -180,8 +186,12 @@ def test_what_a_dead_agent_left_is_swept(make):
 @pytest.mark.parametrize(
     "number", [pytest.param(signal.SIGINT, marks=pytest.mark.extensive), signal.SIGTERM]
 )
-def test_a_check_that_is_stopped_leaves_nothing(no_leaks, number):
-    with begun("check", "nodes=2") as process:
+def test_a_check_that_is_stopped_leaves_nothing(no_leaks, number, tmp_path):
+    # Its pool comes up slowly: else it may be over before it is stopped.
+    slow = "import sys, time\nif 'skyward_nb.node' in sys.orig_argv: time.sleep(5)\n"
+    (tmp_path / "sitecustomize.py").write_text(slow)
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    with begun("check", "nodes=2", PYTHONPATH=path) as process:
         until(lambda: [*runtime_root().glob("*/lock")])
         process.send_signal(number)
         ran = ended(process)

@@ -225,9 +225,9 @@ def test_the_rank_that_failed_first_counts_and_the_others_are_stopped(script):
 @pytest.mark.extensive
 def test_a_script_that_takes_too_long(script):
     name = script("import time\nwhile True:\n    time.sleep(0.1)\n")
-    ran = run(script, "timeout=0.5s", name)
+    ran = run(script, "timeout=5s", name)
     assert ran.code == 1
-    assert "after 0.5 s rank 0 was in train.py, line 3: time.sleep(0.1)" in ran.stderr
+    assert "after 5 s rank 0 was in train.py, line 3: time.sleep(0.1)" in ran.stderr
     assert "<%sky>" not in ran.stderr
 
 

@@ -160,9 +160,11 @@ class Layer:
 
     def settled(self) -> None:
         """Wait until all that was asked is carried out: who was killed may have sent something just before."""
+        began = time.monotonic()
         while True:
             with self._lock:
-                left = self._lately + _QUIET - time.monotonic()
+                # What was sent may not be read yet, where it is this process that had no processor.
+                left = max(self._lately, began) + _QUIET - time.monotonic()
             if left <= 0:
                 return
             time.sleep(left)

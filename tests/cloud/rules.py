@@ -98,7 +98,7 @@ def kill(pid: int) -> None:
     """Kill whoever called, and wait until it is gone; never the test itself."""
     assert pid != os.getppid(), "the test itself called"
     os.kill(pid, signal.SIGKILL)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     # Whoever waits for it may bury it at any moment.
     with contextlib.suppress(psutil.NoSuchProcess):
         while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:

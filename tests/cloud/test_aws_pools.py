@@ -140,7 +140,7 @@ kept = []
 @sky.on_preempt
 def save():
     kept.append("saved")
-until = time.monotonic() + 30
+until = time.monotonic() + 100
 while not kept and time.monotonic() < until:
     time.sleep(0.05)
 kept

@@ -19,7 +19,7 @@ from skyward_nb.reports import baked_images
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.spec import PoolSpec
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 HOME = "/home/ubuntu"
 KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
 SECRETS = {

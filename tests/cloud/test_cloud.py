@@ -13,7 +13,7 @@ boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
 from botocore.config import Config  # noqa: E402
 from botocore.exceptions import BotoCoreError, ClientError  # noqa: E402
 
-pytestmark = [pytest.mark.extensive, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.extensive, pytest.mark.timeout(300)]
 CPU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
 X86 = CPU.format("amd64")
 GPU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"

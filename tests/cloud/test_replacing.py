@@ -103,7 +103,8 @@ def an_old_machine_that_is_not_known_to_end_is_told_of(cloud, pool):
     cloud.fail("TerminateInstances", "UnauthorizedOperation", times=1)
     notes = []
     ran(pool, "1", lambda event: notes.append(event.text) if isinstance(event, Remark) else None)
-    (told,) = notes
+    # On a busy machine it is said of the new one, too, that it is slow to answer.
+    (told,) = [each for each in notes if "gives no answer" not in each]
     assert told.startswith(f"{old.instance} may still run (")
     assert old.instance in {name for each in record().attempts for name in each.instances}
     assert len(cloud.machines) == 3

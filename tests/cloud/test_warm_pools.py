@@ -19,7 +19,7 @@ from skyward_nb.providers.aws import rental_records, sweep
 from skyward_nb.words.image import Image
 from skyward_nb.words.provider_access import AWSAccess
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

@@ -44,7 +44,10 @@ def during(book, body, then, word="line 5", timeout=200.0):
 
 
 def impatient(town):
-    """Have a login to a host that does not answer take two seconds, and not twenty."""
+    """Have a login to a host that does not answer take two seconds, and not twenty.
+
+    That is for when the pool is up: on a busy machine the first logins may take longer.
+    """
     town.says["ConnectTimeout"] = 2
     town.introduce()
 

@@ -71,7 +71,7 @@ def left_on(host: Host) -> list[str]:
     return running + found.split()
 
 
-def nothing_left(town: Town, seconds: float = 20) -> None:
+def nothing_left(town: Town, seconds: float = 60) -> None:
     """Nothing of any pool is on any host, or soon is not."""
     end = time.monotonic() + seconds
     while (left := {host.name: found for host in town if (found := left_on(host))}) and (

@@ -13,11 +13,12 @@ pytestmark = pytest.mark.timeout(400)
 def test_a_host_is_cut_off_for_good(hosts, notebook):
     """The person is told which, may stop the cell, and gets rid of the pool."""
     town = hosts(2)
-    impatient(town)
     with notebook(town, leaves=True) as book:
         book.options += f" {OPTIONS}"
+        book.well("1")
 
         def cut(says):
+            impatient(town)
             town[1].cut()
             until(lambda: says("gpu2") and says(NOTICED))
             book.kernel.interrupt()
@@ -34,9 +35,10 @@ def test_a_host_is_cut_off_for_good(hosts, notebook):
 def test_a_host_loses_its_power(new_hosts, notebook):
     """It is waited for as long as its agent would wait for the notebook, and no longer."""
     town = new_hosts(2)
-    impatient(town)
     with notebook(town, leaves=True) as book:
         book.options += f" {OPTIONS} idle=4s"
+        book.well("1")
+        impatient(town)
         ran = during(book, "print('line 5')\ntime.sleep(1000)", lambda _: town[1].close())
         assert ran.status == "error"
         assert "gpu2" in ran.traceback, ran.traceback

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -100,5 +101,6 @@ def test_a_long_file_fails_a_run_that_passes(tmp_path):
     assert alone.returncode == 0, alone.stdout
     limited = run("--file-limit")
     assert limited.returncode == 1
-    assert "ERROR test_one.py takes 0 s, and may take 0" in limited.stdout
+    # How long it takes is the machine's.
+    assert re.search(r"ERROR test_one.py takes \d+ s, and may take 0", limited.stdout)
     assert (tmp_path / "build" / "last.json").exists()

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -21,6 +23,7 @@ threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
 print("here", flush=True)
 time.sleep(1000)
 """
+HOLD = 0.5
 STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
@@ -33,12 +36,24 @@ def running():
         process.kill()
 
 
-def held(pid: int) -> threading.Thread:
-    """A thread that holds a process; it is held when this returns."""
-    thread = threading.Thread(target=stop, args=(pid, 0.5))
+@pytest.fixture
+def let_go(running, monkeypatch):
+    """Holds the process until it is called, however late that is; it is held when the test begins."""
+    told = threading.Event()
+    thread = threading.Thread(target=stop, args=(running.pid, HOLD))
+
+    def sleep(seconds: float) -> None:
+        told.wait() if seconds == HOLD else time.sleep(seconds)
+
+    def go_on() -> None:
+        told.set()
+        thread.join()
+
+    monkeypatch.setattr(soak, "time", SimpleNamespace(sleep=sleep))
     thread.start()
-    until(lambda: psutil.Process(pid).status() in STOPPED)
-    return thread
+    until(lambda: psutil.Process(running.pid).status() in STOPPED)
+    yield go_on
+    go_on()
 
 
 def may_trace() -> bool:
@@ -54,9 +69,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_all_threads_stop_and_go_on(running):
-    thread = held(running.pid)
-    thread.join()
+def test_all_threads_stop_and_go_on(running, let_go):
+    let_go()
     assert psutil.Process(running.pid).status() not in STOPPED
     assert stop(running.pid, 0) == 2
 
@@ -68,17 +82,15 @@ def test_one_that_a_test_stopped_stays_stopped(running):
     until(lambda: psutil.Process(running.pid).status() == psutil.STATUS_STOPPED)
 
 
-def test_one_that_a_test_stops_meanwhile_stays_stopped(running):
-    thread = held(running.pid)
+def test_one_that_a_test_stops_meanwhile_stays_stopped(running, let_go):
     os.kill(running.pid, signal.SIGSTOP)
-    thread.join()
+    let_go()
     until(lambda: psutil.Process(running.pid).status() == psutil.STATUS_STOPPED)
 
 
-def test_a_signal_that_comes_meanwhile_is_not_lost(running):
-    thread = held(running.pid)
+def test_a_signal_that_comes_meanwhile_is_not_lost(running, let_go):
     os.kill(running.pid, signal.SIGTERM)
-    thread.join()
+    let_go()
     assert running.wait() == -signal.SIGTERM
 
 

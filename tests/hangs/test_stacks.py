@@ -14,12 +14,14 @@ from skyward_nb.hangs.stacks import StackFrame, ThreadStack, threads
 
 SCRIPT = """\
 import faulthandler, os, signal, sys, threading
-def wait(): threading.Event().wait(100)
+begun = threading.Semaphore(0)
+def wait(): begun.release(), threading.Event().wait(100)
 def deeper(n):
     if n: deeper(n - 1)
     elif sys.argv[1] == "crash": os.kill(os.getpid(), signal.SIGSEGV)
     else: os.kill(os.getpid(), signal.SIGUSR1)
 for _ in range(2): threading.Thread(target=wait, daemon=True).start()
+for _ in range(2): begun.acquire()
 faulthandler.enable(1)
 faulthandler.register(signal.SIGUSR1, 1, all_threads=True, chain=False)
 exec(compile("def été(n): deeper(n)\\nété(int(sys.argv[2]))", "<cell In[3]>", "exec"))

@@ -74,5 +74,5 @@ class Engine:
     def close(self) -> None:
         for keeper in self.keepers:
             keeper.terminate()
-            keeper.wait(20)
+            keeper.wait(60)
         shutil.rmtree(self.folder, ignore_errors=True)

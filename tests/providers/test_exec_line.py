@@ -4,6 +4,8 @@ import array
 import asyncio
 import fcntl
 import os
+import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +14,7 @@ import tempfile
 import termios
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -29,6 +32,8 @@ from skyward_nb.providers.far.exec_line import ExecLine, here
 from skyward_nb.providers.far.keeper import first, prelude
 from skyward_nb.words.errors import PoolError, StartError
 from skyward_nb.words.spec import PoolSpec
+
+SLEEP = shutil.which("sleep")
 
 # ── scripts and streams ─────────────────────────────────────────────────────────────────
 
@@ -53,7 +58,15 @@ def test_a_command_that_does_not_reach_the_machine_is_a_lost_line():
 
 def test_a_script_that_takes_too_long_is_ended_with_what_it_started(tmp_path, no_leaks):
     async def run():
-        await here().run(f"sleep 600 & echo $! >{tmp_path}/pid; wait", limit=0.5)
+        """The clock jumps ahead once all of it runs."""
+        loop = asyncio.get_running_loop()
+        clock = loop.time
+
+        def jump(_line):
+            loop.time = lambda: clock() + 600
+
+        script = f"sleep 600 & echo $! >{tmp_path}/pid; echo on >&2; wait"
+        await here().run(script, limit=600, heard=jump)
 
     with pytest.raises(TimeoutError):
         asyncio.run(run())
@@ -282,6 +295,32 @@ def test_a_stream_joins_a_socket_there_and_ends_with_either_end(place, no_leaks)
     asyncio.run(talk())
 
 
+def test_a_line_that_is_closed_as_its_stream_opens_ends_that(place, no_leaks, monkeypatch):
+    """As where this process was held up: what the stream waits for is there at once, and nothing else has its turn."""
+    joined = ExecLine._joined
+
+    async def late(line, words):
+        process, near = await joined(line, words)
+        assert select.select([near], [], [], 60)[0]
+        return process, near
+
+    monkeypatch.setattr(ExecLine, "_joined", late)
+
+    async def talk():
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(place / "s"))
+            listener.listen()
+            line = here()
+            near = await line.stream(str(place / "s"))
+            async with asyncio.timeout(60):
+                await line.close()
+            assert near.recv(1) == b""
+            near.close()
+            listener.accept()[0].close()
+
+    asyncio.run(talk())
+
+
 _WITHIN = (
     "import runpy, sys; relay = runpy.run_path(sys.argv[1]); main = relay['main']; "
     "main.__globals__['_SOON'] = float(sys.argv[2]); main(sys.argv[3])"
@@ -312,7 +351,7 @@ def test_a_frame_of_which_the_head_comes_first_is_one_write_of_the_relay(
                 far.sendall(body)
             assert out.recv(99) == (head + body if is_one else body)
             assert out.recv(99) == b""
-            assert running.wait(30) == 0
+            assert running.wait(60) == 0
 
 
 def _unread(connection):
@@ -388,6 +427,7 @@ def test_what_cannot_share_a_command_has_one_of_its_own(monkeypatch, no_leaks):
         while not heard:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert len(begun) == 6
+        await asyncio.to_thread(until, lambda: len({*psutil.Process().children()} - before) == 1)
         (process,) = {*psutil.Process().children()} - before
         os.killpg(process.pid, signal.SIGKILL)
         with pytest.raises(ShellGone):
@@ -474,7 +514,7 @@ def pool_on(engine, **options):
 
 def keepers_end(engine):
     for keeper in engine.keepers:
-        keeper.wait(30)
+        keeper.wait(60)
     assert not [*engine.folder.glob("keep*")]
 
 
@@ -603,21 +643,41 @@ def test_a_pool_that_nobody_comes_back_to_ends_its_keepers(engine):
         Pool(pool.spec, engine, lambda _: None, pool_id=pool.pool_id).attach(lambda _: None)
 
 
-def test_a_keeper_that_nobody_uses_ends(tmp_path, no_leaks):
-    engine = Engine(tmp_path, patience=2)
+def test_a_keeper_that_nobody_uses_ends(tmp_path, no_leaks, monkeypatch):
+    """Its seconds are those of a `sleep` that the test lets go on: none of them is over too soon."""
+    second, slow = tmp_path / "second", tmp_path / "bin" / "sleep"
+    slow.parent.mkdir()
+    slow.write_text(f"#!/bin/sh\nuntil rm {second} 2>/dev/null; do {SLEEP} 0.01; done\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    engine = Engine(tmp_path / "engine", patience=2)
     engine.begin(1)
-    until(lambda: (engine.keep_of(0) / "env").exists())
-    line = engine.line(0)
+    keeper, keep = engine.keepers[0], engine.keep_of(0)
+
+    def passes():
+        second.touch()
+        until(lambda: not second.exists() or keeper.poll() is not None)
+
+    until((keep / "env").exists)
     # What runs there keeps it, for longer than its patience.
-    ran = asyncio.run(line.run("sleep 3; echo $?"))
-    assert ran.out == b"0\n"
-    assert engine.keepers[0].poll() is None
+    begun, end = tmp_path / "begun", tmp_path / "end"
+    script = f": >{begun}; until [ -e {end} ]; do {SLEEP} 0.01; done; echo $?"
+    with ThreadPoolExecutor() as threads:
+        running = threads.submit(lambda: asyncio.run(engine.line(0).run(script)))
+        until(begun.exists)
+        for _ in range(4):
+            passes()
+        assert keeper.poll() is None
+        end.touch()
+        assert running.result().out == b"0\n"
     # What was left hanging there, without a client whose beats leave marks, does not.
-    mark = engine.keep_of(0) / f"at.{os.getpid()}"
+    mark = keep / f"at.{os.getpid()}"
     mark.touch()
     os.utime(mark, (time.time() - 600,) * 2)
-    assert engine.keepers[0].wait(20) == 143
-    assert not engine.keep_of(0).exists()
+    while keeper.poll() is None:
+        passes()
+    assert keeper.wait() == 143
+    assert not keep.exists()
 
 
 def test_an_agent_that_cannot_start_says_why_and_the_keeper_waits_for_another(engine):

@@ -22,11 +22,17 @@ def test_work_that_still_cleans_up_is_named_and_the_end_of_the_process_waits(mon
             is_down.append(True)
 
     going = LOOP.start(work(), "the start of pool p")
-    assert begun.wait(10)
+    assert begun.wait(60)
     with pytest.warns(UserWarning, match="the start of pool p is interrupted, .*%sky sweep"):
         going.give_up()
-    threading.Timer(0.05, taken_down.set).start()
     assert not is_down
+
+    def waiting(*words, **how):
+        print(*words, **how)
+        taken_down.set()
+
+    # What it waits for ends once it is said to be waited for: a quicker one would not be named.
+    monkeypatch.setattr(loop_thread, "print", waiting, raising=False)
     wait_for_cleaning()
     assert is_down and "the start of pool p: waiting" in capsys.readouterr().err
     wait_for_cleaning()

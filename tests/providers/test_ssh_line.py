@@ -98,13 +98,13 @@ def test_a_script_that_takes_too_long(far, tmp_path, deaf):
 
 
 def test_a_script_that_nobody_waits_for_any_more(far, tmp_path):
-    end = tmp_path / "end"
+    end, began = tmp_path / "end", threading.Event()
+    script = f"trap '' TERM; echo on >&2; while [ ! -e {end} ]; do sleep 0.1; done"
     running = asyncio.run_coroutine_threadsafe(
-        far.line.run(f"trap '' TERM; echo on >&2; while [ ! -e {end} ]; do sleep 0.1; done"),
-        far.loop,
+        far.line.run(script, heard=lambda _: began.set()), far.loop
     )
     try:
-        far.do(asyncio.sleep(0.3))
+        assert began.wait(60)
         running.cancel()
         assert far.run("echo on").out == b"on\n"
     finally:
@@ -326,8 +326,13 @@ def test_a_stream_after_the_line_was_lost_has_a_new_one(far, listener, server):
 
 
 WAY = """
-import os, socket, sys, threading, time
-time.sleep(1)
+import os, pathlib, socket, sys, threading
+tried = pathlib.Path(sys.argv[3])
+if not tried.exists():
+    tried.touch()
+    while os.read(0, 65536):
+        "until it is given up"
+    sys.exit()
 there = socket.create_connection((sys.argv[1], int(sys.argv[2])))
 def back():
     while data := there.recv(65536):
@@ -342,19 +347,25 @@ while data := os.read(0, 65536):
 def test_a_host_that_takes_long_to_log_in_to_is_given_longer(
     server, listener, tmp_path, monkeypatch
 ):
+    """It lets nobody in in the time of the first attempt, and needs less than that of the second."""
     (tmp_path / "way.py").write_text(WAY)
-    server.say(f"ProxyCommand '{sys.executable}' {tmp_path}/way.py %h %p")
-    monkeypatch.setattr(ssh_line, "_AGAIN", 0.5)
-    far = Loop(server)
+    server.say(f"ProxyCommand '{sys.executable}' {tmp_path}/way.py %h %p {tmp_path}/tried")
+    monkeypatch.setattr(ssh_line, "_AGAIN", 3.0)
+    far, given = Loop(server), []
+    dial = far.line._dialer.dial
+
+    async def noted(host, limit=LOGIN_LIMIT, *tries):
+        given.append(limit)
+        return await dial(host, limit, *tries)
+
+    monkeypatch.setattr(far.line._dialer, "dial", noted)
     try:
-        for _ in range(5):
-            try:
-                near, there = stream_to(far, listener)
-            except OSError:
-                continue
-            near.close()
-            there.close()
-            break
+        with pytest.raises(OSError, match="did not answer"):
+            stream_to(far, listener)
+        near, there = stream_to(far, listener)
+        near.close()
+        there.close()
+        assert given == [3.0, 6.0]
         assert server.logged("Accepted publickey") == 1
     finally:
         far.close()

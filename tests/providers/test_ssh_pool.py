@@ -1,6 +1,7 @@
 """Pools on hosts that one logs in to, with a real sshd on loopback: what becomes of them, and of their lines."""
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -34,7 +35,8 @@ IS_FOR_POOLS = True
 
 
 def test_a_cell_runs_on_each_host_and_how_each_was_readied_is_kept(ssh, server):
-    pool = ssh("one", "two", "three", env={"API_TOKEN": "hunter2"})
+    token = secrets.token_hex()  # no other program of this machine was started with it
+    pool = ssh("one", "two", "three", env={"API_TOKEN": token})
     where = "import os\n(os.environ['RANK'], os.environ['NODE_RANK'], os.environ['SKYWARD_POOL'])"
     told = values(pool, where)
     assert [(rank, node) for rank, node, _ in told] == [("0", "0"), ("1", "1"), ("2", "2")]
@@ -43,9 +45,9 @@ def test_a_cell_runs_on_each_host_and_how_each_was_readied_is_kept(ssh, server):
     # One connection to each host, and one session at a time.
     assert server.logged("Accepted publickey") == 3
     # Variables go there, and are in no list of processes.
-    assert values(pool, "import os\nos.environ['API_TOKEN']") == ["hunter2"] * 3
+    assert values(pool, "import os\nos.environ['API_TOKEN']") == [token] * 3
     words = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
-    assert not [each for each in words if "hunter2" in each]
+    assert not [each for each in words if token in each]
     how_it_was_readied_is_kept(pool, server)
 
 

@@ -64,7 +64,7 @@ def test_values_take_one_session_and_leave_one_for_scripts(
     monkeypatch.setattr(ReceiveWindow, "delay", 0.05)  # over a long way values go in many streams
     near, there = stream_to(far, listener)
     path = str(tmp_path / "values.sock")
-    store = RemoteStore(lambda: far.do(far.line.way(path)), patience=10.0)
+    store = RemoteStore(lambda: far.do(far.line.way(path)), patience=60.0)
     data = [os.urandom(9 << 20) for _ in range(3)]
     with ThreadPoolExecutor(3) as threads:
         assert all(threads.map(lambda each: store.put(digest_of([each]), [each]), data))

@@ -371,6 +371,15 @@ def many(far, listener, count):
     return ways, ends
 
 
+@pytest.fixture
+def is_far(monkeypatch):
+    """The host is far, and its connections beside the first are waited for, however long logins take."""
+    monkeypatch.setattr(extra_connections, "_FAR", 0.0)
+    monkeypatch.setattr(extra_connections, "_PATIENCE", 60.0)
+    for limit in ("_AGAIN", "_QUICK"):
+        monkeypatch.setattr(ssh_line, limit, 20.0)
+
+
 def all_work(ways, ends):
     """Each way leads to one of these ends."""
     for number, way in enumerate(ways):
@@ -388,8 +397,7 @@ def test_to_a_host_that_is_near_there_is_one_connection(far, listener, server, m
     assert server.logged("Accepted publickey") == 1
 
 
-def test_to_a_host_that_is_far_there_are_four(far, listener, server, monkeypatch):
-    monkeypatch.setattr(extra_connections, "_FAR", 0.0)
+def test_to_a_host_that_is_far_there_are_four(far, listener, server, is_far):
     all_work(*many(far, listener, 16))
     assert server.logged("Accepted publickey") == 4
     # Those who come later have the places of those who went, and the same connections.
@@ -397,14 +405,12 @@ def test_to_a_host_that_is_far_there_are_four(far, listener, server, monkeypatch
     assert server.logged("Accepted publickey") == 4
 
 
-def test_few_ways_share_the_first_connection(far, listener, server, monkeypatch):
-    monkeypatch.setattr(extra_connections, "_FAR", 0.0)
+def test_few_ways_share_the_first_connection(far, listener, server, is_far):
     all_work(*many(far, listener, 3))
     assert server.logged("Accepted publickey") == 1
 
 
-def test_a_connection_that_cannot_be_had_is_done_without(far, listener, server, monkeypatch):
-    monkeypatch.setattr(extra_connections, "_FAR", 0.0)
+def test_a_connection_that_cannot_be_had_is_done_without(far, listener, server, is_far):
     far.do(far.line.connect())
     authorized = server.authorized.read_text()
     server.authorized.write_text("")
@@ -413,8 +419,7 @@ def test_a_connection_that_cannot_be_had_is_done_without(far, listener, server, 
     server.authorized.write_text(authorized)
 
 
-def test_connections_that_were_lost_are_made_anew(far, listener, server, monkeypatch):
-    monkeypatch.setattr(extra_connections, "_FAR", 0.0)
+def test_connections_that_were_lost_are_made_anew(far, listener, server, is_far):
     ways, ends = many(far, listener, 16)
     server.cut()
     for way in ways:
@@ -425,8 +430,9 @@ def test_connections_that_were_lost_are_made_anew(far, listener, server, monkeyp
     assert server.logged("Accepted publickey") == 8
 
 
-def test_where_another_machine_answers_there_is_one_connection(far, listener, server, monkeypatch):
-    monkeypatch.setattr(extra_connections, "_FAR", 0.0)
+def test_where_another_machine_answers_there_is_one_connection(
+    far, listener, server, is_far, monkeypatch
+):
     monkeypatch.setattr(ssh_line, "_mark", lambda path: "echo $$")
     all_work(*many(far, listener, 16))
     assert server.logged("Accepted publickey") == 4

@@ -2,6 +2,8 @@
 it was cancelled is named. Without a cluster."""
 
 import asyncio
+import time
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -34,6 +36,7 @@ class Slurm:
         self.stays = ()
         self.completing = None
         """Nodes that a job which was cancelled keeps, by the looks at it; the last ones stay."""
+        self.looks = 0
 
     async def run(self, script, **_):
         words = script.rpartition("exec ")[2].split()
@@ -59,6 +62,7 @@ class Slurm:
         if '"%i' in words:
             return "".join(f"{job} {name}\n" for job, name in self.jobs.items())
         if self.completing and self.cancelled:
+            self.looks += 1
             nodes = self.completing.pop(0) if len(self.completing) > 1 else self.completing[0]
             return f"{self.cancelled[0]}|COMPLETING|gpu|||||{nodes}|None\n" * bool(nodes)
         return "".join(
@@ -165,6 +169,9 @@ def test_one_that_completes_for_long_is_named_with_its_nodes_and_what_to_type(mo
     monkeypatch.setattr(allocation, "_END_LIMIT", 0.2)
     slurm, made = Slurm(), record()
     slurm.completing = ["c[1-2]", "c2"]
+    # That time is over at the second look: the first one may come late.
+    clock = SimpleNamespace(time=time.time, monotonic=lambda: 0.15 * slurm.looks)
+    monkeypatch.setattr(allocation, "time", clock)
     with pytest.warns(
         UserWarning, match=r"still in the queue .*`squeue -j 1`.*`scontrol show node c2`"
     ):

@@ -120,9 +120,7 @@ class ExecLine(Line):
         try:
             if kept is not None:
                 await kept.become(words)
-            watching = asyncio.ensure_future(self._watch(process, said))
-            self._watching.add(watching)
-            watching.add_done_callback(self._watching.discard)
+            watching = self._watched(process, said)
             near.setblocking(False)
             async with asyncio.timeout(_ANSWER_LIMIT):
                 word = await asyncio.get_running_loop().sock_recv(near, 1)
@@ -153,9 +151,16 @@ class ExecLine(Line):
             near.close()
             raise
 
+    def _watched(self, process: Process, said: deque[bytes]) -> asyncio.Task[None]:
+        """Watch a stream's command; from now on `close` ends it, also before the task has had its turn."""
+        self._streams.add(process)
+        watching = asyncio.ensure_future(self._watch(process, said))
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
+        return watching
+
     async def _watch(self, process: Process, said: deque[bytes]) -> None:
         """Keep the last words of a stream's command until it has ended."""
-        self._streams.add(process)
         assert process.stderr is not None
         try:
             async for line in process.stderr:
@@ -173,9 +178,7 @@ class ExecLine(Line):
 
     async def _listener(self) -> Process:
         process = await self._start(["/bin/sh", "-c", LINE], PIPE, PIPE)
-        watching = asyncio.ensure_future(self._watch(process, deque[bytes](maxlen=_LAST_LINES)))
-        self._watching.add(watching)
-        watching.add_done_callback(self._watching.discard)
+        self._watched(process, deque[bytes](maxlen=_LAST_LINES))
         return process
 
     # ── scripts ─────────────────────────────────────────────────────────────────────────
