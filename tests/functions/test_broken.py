@@ -16,7 +16,7 @@ from skyward_nb.words.errors import OptionError, PoolError, RankDied
 
 @sky.function
 def counting(ends_at, how):
-    for number in range(3000):
+    for number in range(100_000):  # longer than it takes to hear of an end
         if number == ends_at and sky.is_head():
             if how == "dies":
                 os._exit(4)
