@@ -133,11 +133,12 @@ def test_a_notebook_is_told_that_another_one_had_ranks_begin_anew(notebook, othe
     wait = "from skyward_nb.notebook import named_pools\nnamed_pools._KNOWN_WITHIN = "
     notebook.run(f"{wait}0.1")
     assert "its line is cut, and this tries to reach it" in notebook.run("%sky attach").stdout
-    notebook.run(f"{wait}5.0")
+    notebook.run(f"{wait}60.0")
     timer = threading.Timer(1.0, agent.resume)
     timer.start()
     ran = notebook.run("%sky attach")
     timer.join()
+    notebook.run(f"{wait}5.0")
     assert "ranks were begun anew by the kernel of other.ipynb" in ran.picture
     assert "names from before (kept) are gone" in ran.picture
     assert notebook.run("%%sky_remote\n'kept' in globals()").result == "[0-1] False"

@@ -14,16 +14,16 @@ import contextlib, cProfile, io
 from IPython.core.interactiveshell import InteractiveShell
 
 shell = InteractiveShell()
-profile = cProfile.Profile()
+counts = []
 with contextlib.redirect_stdout(io.StringIO()):
     shell.run_line_magic("load_ext", "skyward_nb")
     for number in range(70):
-        if number == 20:
-            profile.enable()
-        shell.run_cell_magic("sky_remote", "nodes=4", "x = 1")
-    profile.disable()
+        with cProfile.Profile() as profile:
+            shell.run_cell_magic("sky_remote", "nodes=4", "x = 1")
+        counts.append(sum(each.callcount for each in profile.getstats()))
     shell.run_line_magic("sky", "down")
-print(sum(each.callcount for each in profile.getstats()) / 50)
+# That of most: one whose ranks are late is waited for, which takes calls, too.
+print(sorted(counts[20:])[25])
 """
 
 
