@@ -185,7 +185,7 @@ def test_what_is_of_the_old_devices_says_so(notebook):
         # One comes late and is stopped, so that the group is formed again in this cell, too.
         "if rank == 1: time.sleep(100)\nthere + jax.device_put(jnp.ones(3), jax.local_devices()[0])",
     ):
-        ran = notebook.run(f"%%sky_remote\n{old}", timeout=30)
+        ran = notebook.run(f"%%sky_remote\n{old}", timeout=60)
         assert ran.status == "error"
         assert "this may belong to a process group that was cut before" in ran.picture, ran.picture
 
