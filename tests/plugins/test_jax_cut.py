@@ -1,11 +1,11 @@
 """JAX's ranks when something goes wrong: interrupts, deaths, code that takes the group apart."""
 
 import ast
-import socket
 import time
 
 import psutil
 import pytest
+from free_ports import free_port
 from kernels import ready
 from later import needs
 from tiers import few
@@ -207,8 +207,7 @@ def test_code_that_joins_anew_listens_on_loopback(notebook, where):
     # Whoever comes too early would find the old coordinator, which is about to end.
     wait, address = "if rank: time.sleep(3)", "os.environ['JAX_COORDINATOR_ADDRESS']"
     if where == "new":
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            wait, address = "", repr(f"127.0.0.1:{free.getsockname()[1]}")
+        wait, address = "", repr(f"127.0.0.1:{free_port()}")
     ran = notebook.run(
         "%%sky_remote out=pids\nimport jax.extend.backend\n"
         "jax.distributed.shutdown()\njax.extend.backend.clear_backends()\n"
