@@ -221,7 +221,7 @@ def test_sweep_ends_what_is_left_when_all_who_would_are_killed(no_leaks):
             "child = subprocess.Popen(['sleep', '600'], start_new_session=True)"
         )
         (entry,) = registry.entries()
-        agent = psutil.Process(registry.condition(entry).pid)
+        agent = psutil.Process(until(lambda: registry.condition(entry)).pid)
         (forge,) = agent.children()
         ranks = forge.children()
         sleeping = [child for rank in ranks for child in rank.children()]
