@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
 import threading
@@ -133,6 +134,14 @@ def test_a_listener_is_reached_and_measured(listener):
     (way,) = reach.reach([address], WORD)
     assert way.to == 3 and way.seconds > 0 and not way.trouble
     link = reach.link(address, WORD, seconds=0.02)
+    assert link.round_trip > 0 and link.speed > 0
+
+
+def test_a_rank_that_is_stopped_while_it_measures_has_measured_something(listener, monkeypatch):
+    seconds = itertools.count()
+    clock = SimpleNamespace(monotonic=time.monotonic, perf_counter=lambda: next(seconds))
+    monkeypatch.setattr(reach, "time", clock)
+    link = reach.link((3, "127.0.0.1", listener.port), WORD, seconds=0.02)
     assert link.round_trip > 0 and link.speed > 0
 
 
