@@ -313,7 +313,7 @@ def test_a_forked_child_has_no_pool(pool):
     assert twice(1) >> pool == 2
 
 
-def _until(holds, seconds=20):
+def _until(holds, seconds=60):
     until = time.monotonic() + seconds
     while not (held := holds()) and time.monotonic() < until:
         time.sleep(0.01)

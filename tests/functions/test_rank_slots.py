@@ -29,7 +29,7 @@ def test_all_of_them_wait_for_all():
     assert slots.try_claim((0,)) == ()
     assert not taken
     slots.release((2,))
-    thread.join(10)
+    thread.join(60)
     assert taken == [(0, 1, 2, 3)]
 
 

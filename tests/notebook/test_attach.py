@@ -203,14 +203,14 @@ def test_a_pool_goes_with_its_notebook_unless_it_is_kept():
     before = traces()
     with kernel() as running:
         running.run("%%sky_remote nodes=2\n1")
-    assert not gone_within(5, before)
+    assert not gone_within(30, before)
     with kernel() as running:
         running.run("%%sky_remote nodes=2 keep idle=60s\n1")
     assert traces() - before
     with kernel() as running:
         assert "idle" in running.run("%sky status").stdout
         assert "is down" in running.run("%sky down pool=default").stdout
-    assert not gone_within(5, before)
+    assert not gone_within(30, before)
 
 
 @pytest.mark.extensive
@@ -231,7 +231,7 @@ def test_sweep_ends_what_is_left_when_all_who_would_are_killed(no_leaks):
             each.suspend()
         for each in (agent, forge):
             each.kill()
-        assert not psutil.wait_procs([agent, forge, *ranks], 30)[1]
+        assert not psutil.wait_procs([agent, forge, *ranks], 60)[1]
         assert len(sleeping) == 2
         assert all(each.is_running() for each in sleeping), "there is something to sweep"
         assert "no pool is up" in other.run("%sky status").stdout
@@ -239,7 +239,7 @@ def test_sweep_ends_what_is_left_when_all_who_would_are_killed(no_leaks):
         assert re.fullmatch(
             r"1 folder of pools that are gone(, .* of values)?, 2 processes\n", swept
         )
-        assert not psutil.wait_procs(sleeping, 10)[1]
+        assert not psutil.wait_procs(sleeping, 60)[1]
         assert other.run("%sky sweep").stdout == "nothing is left over\n"
 
 

@@ -145,7 +145,7 @@ def test_an_interrupt_that_came_before_its_run_is_of_it():
     common.interrupted(4, 1.0, woken.set)
     assert not woken.is_set()
     common.begin(4)
-    assert woken.wait(5), "nobody trains: at once"
+    assert woken.wait(60), "nobody trains: at once"
     assert not common.defers(4, lambda: None)
     common.end()
 
