@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 
 from jupyter_client.manager import KernelManager
+from jupyter_core.utils import ensure_event_loop
 from leaks import GO_ON, leaves_nothing
 from waiting import until
 
@@ -342,8 +343,9 @@ class Kernel:
         return self.run("%load_ext skyward_nb").stdout
 
     def interrupt(self) -> None:
-        """Press the square button."""
-        self.manager.interrupt_kernel()
+        """Press the square button; from any thread."""
+        with _event_loop_closed():
+            self.manager.interrupt_kernel()
 
     def wipe(self) -> None:
         """Make it as it began: no pools, names, cells, settings; folder, environment, import path as they were.
@@ -377,6 +379,20 @@ class Kernel:
             user_expressions={"much": f"set({_HEAVY}) & set(__import__('sys').modules)"},
         )
         return self.finish(told).expressions["much"]["data"]["text/plain"] == "set()"
+
+
+@contextmanager
+def _event_loop_closed() -> Iterator[None]:
+    """Close the event loop that jupyter_client makes in another thread than the main one.
+
+    It leaves that to the collector of garbage, which now and then closes the loop's socket before the loop: that is an
+    error of whatever test runs then.
+    """
+    try:
+        yield
+    finally:
+        if threading.current_thread() is not threading.main_thread():
+            ensure_event_loop().close()
 
 
 _running: list[Kernel] = []

@@ -49,7 +49,7 @@ def until_it_runs(pools=1):
 def until_it_is_seen():
     """Wait until the pool knows that its last run was shown: it is told a moment after the cell."""
     (entry,) = registry.entries()
-    until(lambda: registry.condition(entry).unseen is None)
+    until(lambda: (now := registry.condition(entry)) is not None and now.unseen is None)
 
 
 def said(picture):

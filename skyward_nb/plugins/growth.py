@@ -49,6 +49,8 @@ class Guard:
         self._most = most
         self._full = full
         self._over = threading.Event()
+        # Of the main thread, whose signal handler may come within it.
+        self._sending = threading.RLock()
         self._before: Any = None
 
     def begin(self) -> None:
@@ -61,7 +63,8 @@ class Guard:
     def end(self) -> None:
         """Stop looking; `full` is not called any more."""
         if self._before is not None:
-            self._over.set()
+            with self._sending:  # a signal after this would end the process
+                self._over.set()
             signal.signal(_SIGNAL, self._before)
             self._before = None
 
@@ -71,7 +74,9 @@ class Guard:
         growth = Growth(_held(), time.monotonic())
         while not self._over.wait(_EVERY):
             if growth.saw(_held(), time.monotonic()) > self._most:
-                signal.pthread_kill(threading.main_thread().ident or 0, _SIGNAL)
+                with self._sending:
+                    if not self._over.is_set():
+                        signal.pthread_kill(threading.main_thread().ident or 0, _SIGNAL)
                 return
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:

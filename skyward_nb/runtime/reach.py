@@ -233,6 +233,8 @@ def link(other: Address, word: bytes, seconds: float = 0.4) -> PathSpeed:
         connection.sendall(_DATA)
         chunk = bytes(_CHUNK)
         began = time.perf_counter()
+        # One at least, even if this process was stopped meanwhile.
+        connection.sendall(chunk)
         while time.perf_counter() - began < seconds:
             connection.sendall(chunk)
         connection.shutdown(socket.SHUT_WR)
@@ -243,7 +245,9 @@ def link(other: Address, word: bytes, seconds: float = 0.4) -> PathSpeed:
 def _round_trips(connection: socket.socket, seconds: float) -> list[float]:
     found: list[float] = []
     until = time.perf_counter() + seconds
-    while len(found) < _MOST_TRIPS and (began := time.perf_counter()) < until:
+    # One at least, even if this process was stopped meanwhile.
+    while not found or (len(found) < _MOST_TRIPS and time.perf_counter() < until):
+        began = time.perf_counter()
         connection.sendall(_PING)
         _exactly(connection, 1)
         found.append(time.perf_counter() - began)

@@ -16,7 +16,7 @@ from skyward_nb.words.errors import OptionError, PoolError, RankDied
 
 @sky.function
 def counting(ends_at, how):
-    for number in range(3000):
+    for number in range(100_000):  # longer than it takes to hear of an end
         if number == ends_at and sky.is_head():
             if how == "dies":
                 os._exit(4)
@@ -52,7 +52,7 @@ def test_who_waits_for_a_rank_is_told_when_the_pool_is_closed(no_leaks):
     time.sleep(0.2)
     pool.close()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert len(ends) == len(calls)
     assert all("is closed" in str(end) for end in ends)
 
@@ -98,7 +98,7 @@ def test_an_interrupt_reaches_the_generator_that_is_asked_for_a_value(pool):
             time.sleep(60)
 
     def interrupt():
-        asked.wait(20)
+        asked.wait(60)
         time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGINT)
 

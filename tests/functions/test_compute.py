@@ -182,11 +182,12 @@ def test_a_future_that_runs_is_cancelled_on_its_rank(pool):
     assert not future.cancel()
 
 
-def test_a_future_that_waits_is_cancelled_before_it_runs(pool):
-    before = [slowly(number, 0.3) > pool for number in range(4)]
+def test_a_future_that_waits_is_cancelled_before_it_runs(pool, tmp_path):
+    before = [wait_for(tmp_path / "now", number) > pool for number in range(4)]
     waiting = slowly("never") > pool
     assert waiting.cancel()
     assert waiting.cancelled()
+    (tmp_path / "now").touch()
     assert [each.result() for each in before] == [0, 1, 2, 3]
 
 
@@ -312,7 +313,7 @@ def test_a_forked_child_has_no_pool(pool):
     assert twice(1) >> pool == 2
 
 
-def _until(holds, seconds=20):
+def _until(holds, seconds=60):
     until = time.monotonic() + seconds
     while not (held := holds()) and time.monotonic() < until:
         time.sleep(0.01)

@@ -14,7 +14,7 @@ def test_what_waits_for_one_another_is_done_at_once():
         meet = threading.Barrier(2)
         both = [PoolFuture(lambda: None) for _ in range(2)]
         for future in both:
-            workers.submit(future, lambda _, meet=meet: meet.wait(20))
+            workers.submit(future, lambda _, meet=meet: meet.wait(60))
         assert sorted(future.result() for future in both) == [0, 1]
     workers.close()
 

@@ -1,9 +1,9 @@
 """Which ranks are free, and who is next."""
 
 import threading
-import time
 
 import pytest
+from waiting import until
 
 from skyward_nb.functions.rank_slots import RankSlots, SlotDeadlock
 
@@ -24,12 +24,12 @@ def test_all_of_them_wait_for_all():
     taken = []
     thread = threading.Thread(target=lambda: taken.append(slots.claim(range(4), all_of=True)))
     thread.start()
-    time.sleep(0.05)
+    until(lambda: slots._queue)
     # Who comes later does not overtake: else all would never be free.
     assert slots.try_claim((0,)) == ()
     assert not taken
     slots.release((2,))
-    thread.join(10)
+    thread.join(60)
     assert taken == [(0, 1, 2, 3)]
 
 

@@ -105,7 +105,7 @@ class LabServer:
             self.ask("DELETE", f"sessions/{session['id']}")
         for kernel in self.kernels():
             self.ask("DELETE", f"kernels/{kernel}")
-        left = psutil.wait_procs(self.process.children(recursive=True), timeout=10)[1]
+        left = psutil.wait_procs(self.process.children(recursive=True), timeout=60)[1]
         assert not left, f"kernels that did not end: {left}"
 
 
@@ -214,11 +214,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     process.terminate()
     try:
-        process.wait(10)
+        process.wait(60)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    left = psutil.wait_procs(tree, timeout=5)[1]
+    left = psutil.wait_procs(tree, timeout=60)[1]
     for each in left:
         each.kill()
     assert not left, f"JupyterLab left behind: {left}"

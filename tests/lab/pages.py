@@ -123,7 +123,7 @@ def chromium_at(apart: Apart, home: Path) -> Iterator[Browser]:
         yield launched
         started = set(psutil.Process().children(recursive=True)) - before
         launched.close()
-    left = psutil.wait_procs(started, timeout=10)[1]
+    left = psutil.wait_procs(started, timeout=60)[1]
     assert not left, f"left behind: {left}"
 
 

@@ -79,7 +79,7 @@ def interrupt_run(notebook: NotebookPage, cell: int) -> None:
 def kill_rank_1(notebook: NotebookPage) -> None:
     """It is named, and its chip struck out, until all begin anew."""
     (entry,) = registry.entries()
-    os.kill(registry.condition(entry).pids[1], signal.SIGKILL)
+    os.kill(until(lambda: registry.condition(entry)).pids[1], signal.SIGKILL)
     card(notebook).get_by_text(re.compile("^rank 1: killed by SIGKILL")).wait_for()
     assert card(notebook).locator(".sky-chip[data-state='lost']").all_inner_texts() == ["1"]
     assert "sky-trouble" in status_item(notebook).get_attribute("class")

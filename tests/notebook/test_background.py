@@ -9,6 +9,7 @@ import signal
 import pytest
 from later import Later
 from slow import LINES, said, until_it_is_seen, until_it_runs
+from waiting import until
 
 from skyward_nb.pool import registry
 
@@ -76,7 +77,7 @@ def test_one_that_fails_and_one_that_is_cancelled(notebook):
     assert notebook.run("h.wait(0.2)").result == "False"
     late = notebook.run("assert not h.wait('0.1s')\nh.result('0.1s')")
     assert late.error[0] == "RunGoesOn"
-    ran = notebook.run("h.cancel()\nh.wait(10), h.status")
+    ran = notebook.run("h.cancel()\nh.wait(60), h.status")
     assert ran.result == "(True, 'interrupted')"
     assert notebook.run("%%sky_remote\n1").status == "ok"
 
@@ -155,7 +156,7 @@ os.kill(registry.condition(entry).pid, signal.SIGKILL)
 
 def kill_agent():
     (entry,) = registry.entries()
-    os.kill(registry.condition(entry).pid, signal.SIGKILL)
+    os.kill(until(lambda: registry.condition(entry)).pid, signal.SIGKILL)
 
 
 @pytest.mark.extensive
@@ -184,7 +185,7 @@ def test_a_run_in_the_background_that_ended_before_its_pool_was_taken_down_keeps
     notebook.run("%%sky_remote nodes=2 detach out=h\n5")
     ran = notebook.run(
         "import time\nfrom skyward_nb.pool import registry\n(entry,) = registry.entries()\n"
-        "while registry.condition(entry).running:\n    time.sleep(0.02)\n"
+        "while not (now := registry.condition(entry)) or now.running:\n    time.sleep(0.02)\n"
         "time.sleep(0.5)\n%sky down\nh.status, h.result().head"
     )
     assert ran.result == "('finished', 5)"

@@ -141,12 +141,24 @@ def test_large_arrays_go_and_come(notebook):
 # ── how it looks ────────────────────────────────────────────────────────────────────────
 
 
-def test_output_streams_while_the_cell_runs(notebook):
+def test_output_streams_while_the_cell_runs(notebook, tmp_path):
     seen = []
+
+    def see(text):
+        seen.append(text)
+        if "step 0" in text:
+            (tmp_path / "seen").touch()
+
     rank_cell(
         notebook,
-        "import time\nfor i in range(4):\n    print('step', i)\n    time.sleep(0.25)",
-        on_update=seen.append,
+        f"""
+        import time
+        for i in range(4):
+            print('step', i)
+            while i == 2 and not os.path.exists({str(tmp_path / "seen")!r}):
+                time.sleep(0.02)
+        """,
+        on_update=see,
     )
     firsts = [text for text in seen if "step 0" in text and "step 3" not in text]
     assert firsts, seen
@@ -621,7 +633,7 @@ def test_a_rank_that_dies_is_named_with_its_last_words(notebook, how, says):
     rank_cell(notebook, "made_there = 1")
     notebook.run("from_here = 2")
     body = f"from_here\nprint('last words')\nif os.environ['RANK'] == '1': {how}\nimport time; time.sleep(60)"
-    ran = rank_cell(notebook, body, timeout=20)
+    ran = rank_cell(notebook, body, timeout=60)
     assert ran.error[0] == "RankDied"
     assert f"rank 1 {says}" in ran.traceback
     assert "last words" in ran.traceback

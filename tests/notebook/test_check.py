@@ -102,7 +102,7 @@ def test_while_a_cell_runs_it_says_so(plain):
     ran = plain.run("%sky check pool=plain")
     assert ran.error[0] == "PoolError" and "runs a cell in the background" in ran.traceback
     plain.run("work.cancel()")
-    plain.run("work.wait(20)")
+    plain.run("work.wait(60)")
     assert plain.run("%sky check pool=plain").status == "ok"
 
 

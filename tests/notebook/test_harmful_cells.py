@@ -86,7 +86,7 @@ def test_signals_that_the_pool_needs_are_put_back(ranks, change):
     assert next_is_right(ranks)
     stopped = ranks.stopped("%%sky_remote\nprint('here')\nimport time\ntime.sleep(60)")
     assert stopped.error[0] == "KeyboardInterrupt" and "namespaces kept" in stopped.picture
-    late = sky(ranks, "import time\ntime.sleep(60)", "timeout=1s")
+    late = sky(ranks, "import time\ntime.sleep(60)", "timeout=5s")
     assert "time.sleep(60)" in late.error[1], "its stack was asked for by a signal"
     assert sky(ranks, "kept").result == "[0-1] 7"
 

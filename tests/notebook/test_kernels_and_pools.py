@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from kernels import kernel
 from later import Later
 from leaks import gone_within, traces
+from waiting import until
 
 nbclient = Later("nbclient")
 nbformat = Later("nbformat")
@@ -96,20 +98,23 @@ def test_two_pools_side_by_side(fresh):
 
 
 def test_processes_a_cell_started_go_with_the_pool(fresh):
-    fresh.run(
-        "%%sky_remote nodes=2\nimport subprocess\n"
-        "p = subprocess.Popen(['sleep', '1000.5'])\n"
-        "q = subprocess.Popen(['setsid', 'sleep', '1001.5'])"
-    )
-    assert fresh.run("%sky down").status == "ok"
     import psutil
 
-    sleepers = [
-        p
-        for p in psutil.process_iter(["cmdline"])
-        if p.info["cmdline"] in (["sleep", "1000.5"], ["sleep", "1001.5"])
-    ]
-    assert not sleepers
+    # Of this run alone: others may go on beside it.
+    first, second = f"1000.{os.getpid()}", f"1001.{os.getpid()}"
+    words = ["sleep", first], ["sleep", second]
+
+    def sleepers():
+        return [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] in words]
+
+    fresh.run(
+        "%%sky_remote nodes=2\nimport subprocess\n"
+        f"p = subprocess.Popen(['sleep', '{first}'])\n"
+        f"q = subprocess.Popen(['setsid', 'sleep', '{second}'])"
+    )
+    until(lambda: len(sleepers()) == 4)
+    assert fresh.run("%sky down").status == "ok"
+    until(lambda: not sleepers())  # what was killed has a moment to end
 
 
 def test_a_kernel_that_is_killed_leaves_nothing_after_the_lease(no_leaks):
@@ -230,7 +235,7 @@ def test_a_pool_of_the_defaults_is_the_one_that_verbs_mean(fresh):
 def test_completion_and_help_in_a_real_kernel(fresh):
 
     def complete(code):
-        reply = fresh.client.complete(code, reply=True, timeout=20)["content"]
+        reply = fresh.client.complete(code, reply=True, timeout=60)["content"]
         return [code[: reply["cursor_start"]] + match for match in reply["matches"]]
 
     assert "%%sky_remote nodes=4 accelerator=" in complete("%%sky_remote nodes=4 acc")
@@ -238,7 +243,7 @@ def test_completion_and_help_in_a_real_kernel(fresh):
     assert "%%sky_remote framework=torch" in complete("%%sky_remote framework=to")
     asked = fresh.run("import sys\n'jedi' in sys.modules").result
     assert asked == "False", "it would take seconds, and know nothing of this"
-    reply = fresh.client.inspect("%%sky_remote", reply=True, timeout=20)["content"]
+    reply = fresh.client.inspect("%%sky_remote", reply=True, timeout=60)["content"]
     assert "ranks_per_node=auto|N" in str(reply["data"])
 
 

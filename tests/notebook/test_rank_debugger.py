@@ -78,7 +78,7 @@ def stopped(debugger, ranks=2):
 
 
 def test_a_breakpoint_in_a_cell_stops_both_ranks_and_continue_frees_them(notebook, debugger):
-    cell = STEP.format("3s")
+    cell = STEP.format("6s")
     path = debugger.break_at(cell, 5)
     message = notebook.begin(cell)
     first, thread = stopped(debugger)
@@ -92,7 +92,7 @@ def test_a_breakpoint_in_a_cell_stops_both_ranks_and_continue_frees_them(noteboo
     named = [each["name"] for each in debugger.ask("threads")["body"]["threads"]]
     assert {"rank 0", "rank 1"} <= {*named}
     assert debugger.event("stopped")["threadId"] == thread
-    time.sleep(4)  # longer than the run may take
+    time.sleep(7)  # longer than the run may take
     debugger.ask("next", threadId=thread)
     first, thread = stopped(debugger)
     assert first["rank 0"]["line"] == first["rank 1"]["line"] == 6

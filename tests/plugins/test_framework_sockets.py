@@ -26,7 +26,7 @@ def pair():
             one = opened.enter_context(socket.create_connection(server.getsockname()))
             other = opened.enter_context(server.accept()[0])
             for each in (one, other):
-                each.settimeout(20)
+                each.settimeout(60)
             return server, one, other
 
         yield make
@@ -54,7 +54,7 @@ def test_what_was_opened_meanwhile_is_cut_and_what_listens_is_not(pair):
     waiting = threading.Thread(target=lambda: one.recv(1))
     waiting.start()
     assert wires.cut()
-    waiting.join(20)
+    waiting.join(60)
     assert not waiting.is_alive()
     assert is_cut(one)
     assert is_cut(other)
@@ -70,7 +70,7 @@ def test_what_came_later_to_a_socket_of_its_own_is_cut(pair):
     with socket.create_connection(server.getsockname()) as late, server.accept()[0] as accepted:
         wires.cut()
         assert is_cut(accepted)
-        late.settimeout(20)
+        late.settimeout(60)
         assert late.recv(1) == b""
 
 
@@ -198,7 +198,7 @@ def test_a_listener_of_another_user_that_was_connected_to_is_cut(pair):
     with other_user_runs(code) as running:
         assert running.stdout.readline() == "begins\n"
         port = int(running.stdout.readline())
-        with wires.during(lambda: socket.create_connection(("127.0.0.1", port), 5)) as one:
+        with wires.during(lambda: socket.create_connection(("127.0.0.1", port), 60)) as one:
             # Accepted or not by then, the listener's user is who is at the other end.
             until(lambda: wires.cut_other_users() or is_cut(one))
 

@@ -52,7 +52,35 @@ def test_it_is_ended_on_the_main_thread(monkeypatch):
     assert next(held) == 11 * MB + MB, "nobody looks any more"
 
 
-def test_one_that_ends_in_time_is_not_called():
+def test_one_that_ends_while_it_looks_sends_no_signal_after_its_end(monkeypatch):
+    """It is not handled any more: it would end the process."""
+    looks, goes_on, heard = threading.Event(), threading.Event(), []
+
+    def held():
+        if threading.current_thread() not in threads:
+            threads.append(threading.current_thread())
+            return 0
+        looks.set()
+        assert goes_on.wait(60)
+        return 10 * MB
+
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(growth, "_held", held)
+    before = signal.signal(growth._SIGNAL, lambda *_: heard.append("signal"))
+    try:
+        guard = Guard(MB, lambda: heard.append("full"))
+        guard.begin()
+        assert looks.wait(60)
+        guard.end()
+        goes_on.set()
+        threads[0].join(60)
+        assert not heard
+    finally:
+        signal.signal(growth._SIGNAL, before)
+
+
+def test_one_that_ends_in_time_is_not_called(monkeypatch):
+    monkeypatch.setattr(growth, "_EVERY", 600)
     called = []
     guard = Guard(-1, lambda: called.append(1))
     guard.begin()

@@ -125,10 +125,22 @@ def test_code_that_joins_by_itself(notebook):
 def test_a_failed_rank_frees_those_that_wait_for_it_and_names_are_kept(notebook, wait, tmp_path):
     notebook.run("%%sky_remote\nkept = jnp.arange(3.0)")
     word = str(tmp_path / "here")
-    fails = (
-        f"if rank == 1:\n    while not os.path.exists({word!r}): time.sleep(0.01)\n"
-        f"    time.sleep(0.3)\n    raise ValueError('one is out')\nopen({word!r}, 'w').close()"
-    )
+    # The other one stays where it waits by then.
+    fails = f"""
+import sys, threading
+from skyward_nb.plugins.collectives import frames_of_thread
+def tell(main=threading.main_thread().ident):
+    same, before = 0, None
+    while same < 10:
+        now = [*frames_of_thread(sys._current_frames()[main])]
+        same, before = (same + 1 if now == before else 0), now
+        time.sleep(0.05)
+    open({word!r}, 'w').close()
+if rank == 1:
+    while not os.path.exists({word!r}): time.sleep(0.01)
+    raise ValueError('one is out')
+threading.Thread(target=tell, daemon=True).start()
+"""
     ran = notebook.run(f"%%sky_remote\n{fails}\n{wait}", timeout=60)
     assert ran.error[0] == "ValueError", ran.traceback
     assert "spread over ranks, must be made again" in ran.picture, ran.picture

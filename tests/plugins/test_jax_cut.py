@@ -1,11 +1,11 @@
 """JAX's ranks when something goes wrong: interrupts, deaths, code that takes the group apart."""
 
 import ast
-import socket
 import time
 
 import psutil
 import pytest
+from free_ports import free_port
 from kernels import ready
 from later import needs
 from tiers import few
@@ -185,7 +185,7 @@ def test_what_is_of_the_old_devices_says_so(notebook):
         # One comes late and is stopped, so that the group is formed again in this cell, too.
         "if rank == 1: time.sleep(100)\nthere + jax.device_put(jnp.ones(3), jax.local_devices()[0])",
     ):
-        ran = notebook.run(f"%%sky_remote\n{old}", timeout=30)
+        ran = notebook.run(f"%%sky_remote\n{old}", timeout=60)
         assert ran.status == "error"
         assert "this may belong to a process group that was cut before" in ran.picture, ran.picture
 
@@ -207,8 +207,7 @@ def test_code_that_joins_anew_listens_on_loopback(notebook, where):
     # Whoever comes too early would find the old coordinator, which is about to end.
     wait, address = "if rank: time.sleep(3)", "os.environ['JAX_COORDINATOR_ADDRESS']"
     if where == "new":
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            wait, address = "", repr(f"127.0.0.1:{free.getsockname()[1]}")
+        wait, address = "", repr(f"127.0.0.1:{free_port()}")
     ran = notebook.run(
         "%%sky_remote out=pids\nimport jax.extend.backend\n"
         "jax.distributed.shutdown()\njax.extend.backend.clear_backends()\n"

@@ -132,7 +132,7 @@ def test_parts_that_differ_are_an_error_and_no_hang(notebook, value):
         "%%sky_remote\nrank = jax.process_index()\n"
         "spread = jax.device_put(jnp.arange(8.0), NamedSharding(mesh_of(2, 2), P('fsdp')))"
     )
-    ran = notebook.run(f"%%sky_remote out=got\n{value}", timeout=30)
+    ran = notebook.run(f"%%sky_remote out=got\n{value}", timeout=60)
     assert ran.error[0] == "PayloadError", ran.error
     assert REFUSED[value] in ran.traceback
     assert notebook.run("%%sky_remote\nrank").result == "[0] 0\n[1] 1", "the pool is as it was"
@@ -142,6 +142,6 @@ def test_a_spread_array_on_some_of_its_ranks(notebook):
     notebook.run(
         "%%sky_remote\nspread = jax.device_put(jnp.arange(8.0), NamedSharding(mesh_of(2, 2), P('fsdp')))"
     )
-    ran = notebook.run("%%sky_remote ranks=0 out=got\nspread", timeout=30)
+    ran = notebook.run("%%sky_remote ranks=0 out=got\nspread", timeout=60)
     assert "it is spread over 2 ranks, and this cell runs on 0 alone" in ran.traceback
     assert "addressable" in ran.traceback

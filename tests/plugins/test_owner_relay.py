@@ -58,7 +58,7 @@ def reaches(port, host, source=None):
             (host, port), 0.5, source_address=source and (source, 0)
         ) as to:
             to.sendall(b"x")
-            to.settimeout(10)
+            to.settimeout(60)
             return to.recv(1) == b"x"
     except OSError:
         return False
@@ -102,9 +102,9 @@ def relayed(port, *, everywhere=False, address="127.0.0.1", machines=()):
 def test_what_the_owner_sends_arrives_and_comes_back(port, everywhere):
     with relayed(port, everywhere=everywhere):
         sent = os.urandom(3_000_000)
-        with socket.create_connection(("127.0.0.1", port), 5) as client:
+        with socket.create_connection(("127.0.0.1", port), 60) as client:
             threading.Thread(target=client.sendall, args=(sent,), daemon=True).start()
-            client.settimeout(30)
+            client.settimeout(60)
             assert client.makefile("rb").read(len(sent)) == sent
 
 
@@ -129,7 +129,7 @@ def test_one_who_has_closed_is_not_taken_for_root(port):
     try:
         with relay.server() as server:
             as_another_user(code, port)
-            with socket.create_connection(("127.0.0.1", port), 5) as own:
+            with socket.create_connection(("127.0.0.1", port), 60) as own:
                 own.sendall(b"x")
                 server.settimeout(60)
                 taken, _ = server.accept()
@@ -160,11 +160,11 @@ def test_a_relay_that_is_gone_leaves_the_gate_shut(port):
 def test_connections_before_the_server_listens_wait_for_it(port):
     relay = OwnerRelay("127.0.0.1", port)
     try:
-        with socket.create_connection(("127.0.0.1", port), 5) as early:
+        with socket.create_connection(("127.0.0.1", port), 60) as early:
             early.sendall(b"early")
             with relay.server() as server:
                 echo(server)
-                early.settimeout(30)
+                early.settimeout(60)
                 assert early.makefile("rb").read(5) == b"early"
                 server.shutdown(socket.SHUT_RDWR)
     finally:
@@ -173,10 +173,10 @@ def test_connections_before_the_server_listens_wait_for_it(port):
 
 def test_the_end_of_one_side_is_the_end_of_the_other(port):
     with relayed(port):
-        with socket.create_connection(("127.0.0.1", port), 5) as client:
+        with socket.create_connection(("127.0.0.1", port), 60) as client:
             client.sendall(b"last")
             client.shutdown(socket.SHUT_WR)
-            client.settimeout(30)
+            client.settimeout(60)
             assert client.makefile("rb").read() == b"last"
 
 

@@ -262,7 +262,7 @@ DIFFERENT = {
 @pytest.mark.parametrize("value", few(2, DIFFERENT))
 @pytest.mark.parametrize("options", few(1, ["out=got", "gather=head"]))
 def test_parts_that_differ_are_an_error_and_no_hang(spread, value, options):
-    ran = spread.run(f"%%sky_remote {options}\n{value}", timeout=20)
+    ran = spread.run(f"%%sky_remote {options}\n{value}", timeout=60)
     if "head" in options and "Lock" in value and "if" in value:
         assert ran.error is not None
     else:
@@ -272,7 +272,7 @@ def test_parts_that_differ_are_an_error_and_no_hang(spread, value, options):
 
 
 def test_an_exception_that_holds_a_sharded_tensor(spread):
-    ran = spread.run("%%sky_remote\nif r == 0: raise ValueError('bad', d)", timeout=20)
+    ran = spread.run("%%sky_remote\nif r == 0: raise ValueError('bad', d)", timeout=60)
     assert ran.error[0] == "ValueError"
     assert spread.run("%%sky_remote\nr").result == "[0] 0\n[1] 1"
 
@@ -284,9 +284,9 @@ def test_a_sharded_tensor_is_not_shared_out(spread):
 
 
 def test_a_sharded_tensor_on_some_of_its_ranks(spread):
-    ran = spread.run("%%sky_remote ranks=0\nd", timeout=20)
+    ran = spread.run("%%sky_remote ranks=0\nd", timeout=60)
     assert "(stays on the ranks)" in ran.result
-    ran = spread.run("%%sky_remote ranks=0 out=got\nd", timeout=20)
+    ran = spread.run("%%sky_remote ranks=0 out=got\nd", timeout=60)
     assert ran.error[0] == "PayloadError"
     assert "it is spread over 2 ranks, and this cell runs on 0 alone" in ran.traceback
 
@@ -300,7 +300,7 @@ def test_the_state_of_a_sharded_model(spread):
     assert spread.run("state['weight'].shape, type(state['weight']).__name__").result == (
         "(torch.Size([4, 4]), 'Tensor')"
     )
-    ran = spread.run("%%sky_remote\nm.state_dict() if r == 0 else None", timeout=20)
+    ran = spread.run("%%sky_remote\nm.state_dict() if r == 0 else None", timeout=60)
     assert "rank 1 sent home nothing of it" in ran.picture
 
 
@@ -372,7 +372,7 @@ def meets(running, pool="", kind="gloo"):
 def test_the_ddp_tutorial_runs_as_it_is_and_again(notebook):
     for _ in range(2):
         for _ in range(20):
-            ran = notebook.run(TUTORIAL.format(options=" out=sums"), timeout=30)
+            ran = notebook.run(TUTORIAL.format(options=" out=sums"), timeout=60)
             assert ran.status == "ok", ran.traceback
             assert ran.picture.count("Finished running") == 2
             assert notebook.run("len(set(sums))").result == "1", "gradients are averaged"
@@ -515,7 +515,7 @@ def test_a_name_of_an_earlier_generation_is_good_in_the_next(fresh, tmp_path):
     fresh.run(
         "%%sky_remote\nfrom torch.distributed import init_process_group, destroy_process_group"
     )
-    ran = fresh.run(f"%%sky_remote\n{fails_alone(1, tmp_path / 'begun')}", timeout=30)
+    ran = fresh.run(f"%%sky_remote\n{fails_alone(1, tmp_path / 'begun')}", timeout=60)
     assert "formed again" in ran.traceback
     ran = fresh.run(
         "%%sky_remote\ninit_process_group('gloo')\ndestroy_process_group()\ninit_process_group()"

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from later import Later, needs
 from pools import request, values
+from waiting import until
 
 from skyward_nb.runtime import bounded_wait, checkpoint
 from skyward_nb.runtime.checkpoint_places import place_at
@@ -85,22 +86,30 @@ def test_a_place_that_hangs_has_a_limit(tmp_path, monkeypatch):
         None
     ]
     if thread is not None:
-        thread.join(20)
+        thread.join(60)
 
 
 class Slow:
-    """A place that takes a while for each answer; `read` has what it was asked for."""
+    """A place by whose clock each answer takes a while; `read` has what it was asked for."""
 
     def __init__(self, where):
         self._place = place_at(where)
         self.asked = []
+        self._now = 0.0
+        self._looks = 0
+
+    def monotonic(self):
+        self._looks += threading.current_thread() is threading.main_thread()
+        return self._now
 
     def files(self, *given):
         return self._place.files(*given)
 
     def read(self, key, name):
         self.asked.append(key)
-        time.sleep(0.4)
+        self._now += 0.04
+        seen = self._looks
+        until(lambda: self._looks > seen + 1)  # who waits for the answer has seen how late it is
         return self._place.read(key, name)
 
 
@@ -108,7 +117,8 @@ class Slow:
 def slow(tmp_path, monkeypatch):
     made = Slow(str(tmp_path))
     monkeypatch.setattr(checkpoint, "_place", lambda: made)
-    monkeypatch.setattr(bounded_wait, "_ANSWERS_WITHIN", 1.5)
+    monkeypatch.setattr(bounded_wait, "time", made)
+    monkeypatch.setattr(bounded_wait, "_ANSWERS_WITHIN", 0.05)
     return made
 
 

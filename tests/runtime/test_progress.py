@@ -27,9 +27,11 @@ def test_a_loop_tells_its_beginning_and_its_end(heard):
 
 
 def test_many_items_make_few_events(heard):
+    began = time.perf_counter()
     for _ in sky.progress(range(100_000)):
         pass
-    assert len(heard) < 30
+    # One each period, however slow the machine is.
+    assert len(heard) < 30 + (time.perf_counter() - began) / progress._PERIOD
     assert heard[-1].done == 100_000
 
 
@@ -116,9 +118,9 @@ def test_loops_of_several_threads_stand_side_by_side_and_those_within_them_below
 
     def work(name):
         for _ in sky.progress("a", desc=name):
-            both.wait(10)
+            both.wait(60)
             list(sky.progress("b", desc=f"in {name}"))
-            both.wait(10)
+            both.wait(60)
 
     threads = [threading.Thread(target=work, args=(name,)) for name in "xy"]
     for thread in threads:

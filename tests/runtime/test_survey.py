@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -135,7 +137,34 @@ def test_a_listener_is_reached_and_measured(listener):
     assert link.round_trip > 0 and link.speed > 0
 
 
-def test_several_are_reached_at_once_and_each_trouble_is_told(listener):
+def test_a_rank_that_is_stopped_while_it_measures_has_measured_something(listener, monkeypatch):
+    seconds = itertools.count()
+    clock = SimpleNamespace(monotonic=time.monotonic, perf_counter=lambda: next(seconds))
+    monkeypatch.setattr(reach, "time", clock)
+    link = reach.link((3, "127.0.0.1", listener.port), WORD, seconds=0.02)
+    assert link.round_trip > 0 and link.speed > 0
+
+
+@pytest.fixture
+def time_is_over(monkeypatch):
+    """A function: once so many ranks are known, the time for the others is over."""
+    go_on, known, enough = reach._go_on, set(), []
+
+    def noted(selector, each, found, **more):
+        go_on(selector, each, found, **more)
+        known.update(found)
+
+    def now():
+        return time.monotonic() + (1000 if enough and len(known) >= enough[0] else 0)
+
+    clock = SimpleNamespace(monotonic=now, perf_counter=time.perf_counter)
+    monkeypatch.setattr(reach, "_go_on", noted)
+    monkeypatch.setattr(reach, "time", clock)
+    return enough.append
+
+
+def test_several_are_reached_at_once_and_each_trouble_is_told(listener, time_is_over):
+    time_is_over(3)
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         everyone = [
@@ -146,12 +175,12 @@ def test_several_are_reached_at_once_and_each_trouble_is_told(listener):
         ]
         stranger = socket.create_connection(("127.0.0.1", listener.port))
         with stranger:  # says nothing, and keeps nobody waiting
-            ways = reach.reach(everyone, WORD, patience=1)
+            ways = reach.reach(everyone, WORD, patience=60)
     assert [way.to for way in ways] == [3, 4, 5, 6]
     assert [way.trouble for way in ways] == [
         "",
         "connection refused",
-        "no answer in 1 s",
+        "no answer in 60 s",
         "another rank answered there",
     ]
 

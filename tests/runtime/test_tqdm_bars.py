@@ -107,7 +107,7 @@ def test_what_is_said_last_is_told_though_nothing_follows(told):
         bar.set_postfix(step=step)
     few = len(told)
     assert few < 100
-    until(lambda: told[-1].note == "step=1999", 20)
+    until(lambda: told[-1].note == "step=1999")
     assert not told[-1].over
     bar.close()
 

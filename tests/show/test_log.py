@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from picture import views
 from show.terminals import VARIABLES, Terminal, looked_at
+from waiting import until
 
 from skyward_nb.protocol.events import (
     Display,
@@ -435,10 +436,12 @@ from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.words.spec import PoolSpec
 
 BODY = '''
-import sys, time
+import os, sys, time
 import skyward_nb as sky
 for turn in sky.progress(range(5), desc="turn"):
     time.sleep(0.2)
+    while turn == 3 and not os.path.exists({seen!r}):
+        time.sleep(0.02)
 print("all say this")
 print("to stderr", file=sys.stderr)
 if sky.is_head():
@@ -475,14 +478,15 @@ def labels(lines):
 def script(tmp_path):
     """A script that runs on a pool, its environment, and its command line."""
     file = tmp_path / "script.py"
-    file.write_text(SCRIPT)
+    file.write_text(SCRIPT.replace("{seen!r}", repr(str(tmp_path / "seen"))))
     kept = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent), kept.get("PYTHONPATH", "")])
     return [sys.executable, str(file)], {**kept, "PYTHONPATH": paths}
 
 
-def test_a_script_has_lines_of_ranks_on_stdout_and_ours_on_stderr(no_leaks, script):
+def test_a_script_has_lines_of_ranks_on_stdout_and_ours_on_stderr(no_leaks, script, tmp_path):
     command, environment = script
+    (tmp_path / "seen").touch()
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=60, check=True
     )
@@ -504,23 +508,25 @@ def test_a_script_has_lines_of_ranks_on_stdout_and_ours_on_stderr(no_leaks, scri
     assert {each for each in told if "ready in" not in each} <= set(patterns), own
 
 
-def test_a_script_in_a_terminal_has_a_line_below_that_goes(no_leaks, script):
+def test_a_script_in_a_terminal_has_a_line_below_that_goes(no_leaks, script, tmp_path):
     command, environment = script
     terminal = Terminal(columns=100)
+    goes = re.compile(r"\r\x1b\[2KRunning on 2 ranks · [^\r]*turn [1-5]/5")
     try:
-        subprocess.run(
+        with subprocess.Popen(
             command,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=terminal.writer,
             stderr=terminal.writer,
-            timeout=60,
-            check=True,
-        )
+        ) as running:
+            until(lambda: running.poll() is not None or goes.search(terminal.raw()))
+            (tmp_path / "seen").touch()
+            assert running.wait(60) == 0
         rows, raw = terminal.rows(), terminal.raw()
     finally:
         terminal.close()
-    assert re.search(r"\r\x1b\[2KRunning on 2 ranks · [^\r]*turn [1-5]/5", raw)
+    assert goes.search(raw)
     assert not [row for row in rows if row.startswith("Running")]
     at = next(index for index, row in enumerate(rows) if row.startswith("finished in"))
     said = [row for row in rows[:at] if row.startswith("[rank")]

@@ -48,6 +48,7 @@ def test_the_outermost_loop_of_all_ranks_counts():
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_run_is_told_of_once_a_second_until_it_ends(entry, monkeypatch, quiet):
+    monkeypatch.setattr(run_progress, "PERIOD", 600.0)
     display = shown(entry, quiet=quiet)
     display.watch(Progress(0, 0, 1, 4, "epoch"))
     assert read_progress(entry) is None, "a short run writes nothing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import tempfile
 from pathlib import Path
@@ -21,16 +22,14 @@ C10D = "--rdzv-backend=c10d"
 
 
 @pytest.fixture(autouse=True)
-def temporary_folders_go():
-    """Also those of agents and workers that were killed."""
-
-    def there():
-        return {path for word in ("torchrun-*", "torchelastic_*") for path in temporary.glob(word)}
-
-    temporary = Path(tempfile.gettempdir())
-    before = there()
+def temporary_folders_go(monkeypatch):
+    """Also those of agents and workers that were killed; others make such folders elsewhere meanwhile."""
+    temporary = Path(tempfile.mkdtemp(prefix="sky-"))
+    monkeypatch.setenv("TMPDIR", str(temporary))
     yield
-    assert there() <= before
+    left = [path for word in ("torchrun-*", "torchelastic_*") for path in temporary.glob(word)]
+    shutil.rmtree(temporary)
+    assert not left
 
 
 @pytest.mark.extensive
@@ -81,7 +80,7 @@ def test_a_lost_node_is_gone_on_without(no_leaks, program):
     ) as running:  # fmt: skip
         until((folder / "snapshot.died").exists, 120)
         (entry,) = registry.entries()
-        os.kill(registry.condition(entry).pids[1], signal.SIGKILL)
+        os.kill(until(lambda: registry.condition(entry)).pids[1], signal.SIGKILL)
         out, err = running.communicate(timeout=150)
     assert running.returncode == 0, err
     assert "resumed at epoch 2" in out and [*losses(out)] == [0, 1, 2, 3]
