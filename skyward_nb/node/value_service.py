@@ -231,6 +231,9 @@ class ValueService:
                 except OSError as error:
                     trouble = error
                     self._give_up(arrival)
+        if arrival is not None and arrival.is_settled:
+            # All came over another stream meanwhile: these bytes are late, and no trouble.
+            return self._settle(arrival)
         if trouble is not None:
             return _refused(trouble)
         if arrival is None:
