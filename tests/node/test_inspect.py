@@ -109,7 +109,7 @@ def test_a_crash_says_where():
         (main, *_) = threads(text)
         assert text.startswith("Fatal Python error: Segmentation fault")
         assert f"<cell {run}>" in {spot.file for spot in main.frames}
-    assert not gone_within(5, before)
+    assert not gone_within(60, before)
 
 
 def test_nothing_is_left_of_asking(two):
@@ -118,7 +118,7 @@ def test_nothing_is_left_of_asking(two):
     before = agent.num_fds()
     for _ in range(20):
         two.stacks()
-    assert agent.num_fds() == before
+    until(lambda: agent.num_fds() <= before)
 
 
 def test_other_threads_are_told_beside_a_main_one_that_waits(two, tmp_path):
@@ -129,10 +129,16 @@ def test_other_threads_are_told_beside_a_main_one_that_waits(two, tmp_path):
         f"while not os.path.exists({str(seen)!r}): time.sleep(0.01)\nstop.set()"
     )
     two.said(run, "here")
-    for text in two.stacks():
-        main, *others = threads(text)  # one of a test before may still end
+    found = []
+
+    def are_told():
+        """A rank that is held up may not say in time where its other threads are."""
+        found[:] = [threads(text) for text in two.stacks()]
+        return all(len(each) > 1 for each in found)
+
+    until(are_told)
+    for main, *others in found:  # one of a test before may still end
         assert main.is_main
-        assert others
         assert not any(other.is_main for other in others)
     seen.touch()
     two.ended(run)
