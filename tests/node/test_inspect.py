@@ -39,7 +39,7 @@ def test_a_rank_in_native_code_that_holds_the_interpreter(two):
         "import ctypes, threading, time\n"
         "threading.Thread(target=time.sleep, args=(3,), daemon=True).start()\n"
         "print('here')\n"
-        "ctypes.PyDLL(None).usleep(1_800_000)"
+        "ctypes.PyDLL(None).usleep(30_000_000)"  # which the signal ends
     )
     two.said(run, "here")
     for text in two.stacks():
