@@ -14,6 +14,7 @@ from node.drivers import driver
 from waiting import until
 
 from skyward_nb.hangs.stacks import threads
+from skyward_nb.node.stack_pipe import STACK_SIGNAL
 from skyward_nb.protocol.commands import Inspect
 from skyward_nb.protocol.events import RankLost, Stack
 
@@ -63,6 +64,13 @@ def test_asked_twice_at_once_it_is_signalled_once(two):
     two.ended(run)
 
 
+def has_pending(pid, number):
+    """Whether a process was sent a signal that it has not received yet."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
 def test_a_rank_that_is_stopped_answers_nothing_and_later_again(two):
     os.kill(two.pids[1], signal.SIGSTOP)
     try:
@@ -74,6 +82,7 @@ def test_a_rank_that_is_stopped_answers_nothing_and_later_again(two):
         assert second == ""
     finally:
         os.kill(two.pids[1], signal.SIGCONT)
+    until(lambda: not has_pending(two.pids[1], STACK_SIGNAL))
     time.sleep(0.2)  # what it writes now was not asked for any more
     (text,) = two.stacks([1])
     assert text.count("Stack (most recent call first)") == 1
