@@ -324,7 +324,7 @@ class IncomingValue:
 
     def write(self, at: int, data: memoryview) -> None:
         """These bytes have come. Raises OSError."""
-        start, whole = at, data
+        start, whole, self.touched = at, data, time.monotonic()
         with self._using():
             while data:
                 count = os.pwrite(self._handle, data, at)

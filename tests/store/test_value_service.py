@@ -36,6 +36,17 @@ def test_a_value_whose_last_bytes_come_just_now_is_passed_on_all_the_same(servic
         assert b"".join(passed.views(0, len(VALUE), lambda: None)) == VALUE
 
 
+def test_a_value_that_still_comes_is_not_given_up_however_slow_its_line_is(service):
+    """A piece of some megabytes may take longer than that."""
+    slow = service._arrival(digest_of([VALUE]), len(VALUE))
+    slow.touched -= 2 * value_service._ABANDONED
+    slow.write(0, memoryview(VALUE)[:10])
+    other = service._arrival(digest_of([b"other"]), 5)
+    slow.write(10, memoryview(VALUE)[10:])
+    assert service._settle(slow) == BytesStored(is_whole=True, is_new=True)
+    other.remove()
+
+
 @pytest.mark.timeout(60)
 def test_a_value_that_is_given_up_as_its_last_bytes_are_digested_holds_nobody_up(
     service, monkeypatch
