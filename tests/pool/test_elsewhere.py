@@ -225,9 +225,13 @@ def test_an_agent_that_is_killed_is_the_end_of_all(three):
 
 
 @pytest.mark.parametrize("how", few(1, ["cut", "freeze"]))
-def test_lines_that_are_cut_in_a_run_go_on_where_they_were(three, how):
+def test_lines_that_are_cut_in_a_run_go_on_where_they_were(three, how, tmp_path):
     pool = three(heartbeat=0.2)
-    counts = f"{RANK}for i in range(150):\n    print(i, flush=True)\n    time.sleep(0.01)\n'end'"
+    go = tmp_path / "go"  # else all may be over before anybody here has heard of it
+    counts = (
+        f"{RANK}for i in range(150):\n    print(i, flush=True)\n    time.sleep(0.01)\n"
+        f"while not os.path.exists({str(go)!r}): time.sleep(0.01)\n'end'"
+    )
     heard, cut = [], []
 
     def hear(event):
@@ -237,6 +241,7 @@ def test_lines_that_are_cut_in_a_run_go_on_where_they_were(three, how):
         # Once it is told, however late that is.
         if cut and isinstance(event, Phase) and "fake1" in event.text:
             machines(pool)[1].mend()
+            go.touch()
 
     outcome = pool.run(request(pool, counts), hear)
     assert [unpack(end.value, pool.store) for end in outcome.done.values()] == ["end"] * 3
