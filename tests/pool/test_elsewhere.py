@@ -250,9 +250,13 @@ def test_lines_that_are_cut_in_a_run_go_on_where_they_were(three, how, tmp_path)
     assert any(isinstance(event, Phase) and "fake1" in event.text for event in heard)
 
 
-def test_the_others_are_heard_while_one_cannot_be_reached(three, monkeypatch):
+def test_the_others_are_heard_while_one_cannot_be_reached(three, monkeypatch, tmp_path):
     pool = three(heartbeat=0.2)
-    slow = f"{RANK}for i in range(30):\n    print(i, flush=True)\n    time.sleep(0.02)\n"
+    go = tmp_path / "go"  # else all may be over before the third is cut off
+    slow = (
+        f"{RANK}for i in range(30):\n    print(i, flush=True)\n    time.sleep(0.02)\n"
+        f"while not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    )
     heard = []
     machine = machines(pool)[2]
     reach = machine.connect
@@ -262,6 +266,7 @@ def test_the_others_are_heard_while_one_cannot_be_reached(three, monkeypatch):
 
         await asyncio.to_thread(until, lambda: said(heard).get(0, "").endswith("29\n"), 30)
         heard.append("reached")
+        go.touch()
         return await reach()
 
     monkeypatch.setattr(machine, "connect", slowly)
