@@ -183,12 +183,13 @@ class ValueService:
     @contextlib.contextmanager
     def _passing(self, digest: str, size: int) -> Generator[ValueRelay]:
         """A value to pass on, whole or still arriving."""
-        arrival = self._arrival(digest, size)
-        if arrival is not None:
-            handle, wait = arrival.opened(), arrival.wait
-        else:
+        handle, wait = -1, _is_there
+        if (arrival := self._arrival(digest, size)) is not None:
+            with contextlib.suppress(OSError):  # the rest of it has come since
+                handle, wait = arrival.opened(), arrival.wait
+        if handle < 0:
             with self._store.open(digest) as file:
-                handle, wait = os.dup(file.fileno()), _is_there
+                handle = os.dup(file.fileno())
         try:
             yield ValueRelay(handle, size, wait)
         finally:
@@ -231,6 +232,9 @@ class ValueService:
                 except OSError as error:
                     trouble = error
                     self._give_up(arrival)
+        if arrival is not None and arrival.is_settled:
+            # All came over another stream meanwhile: these bytes are late, and no trouble.
+            return self._settle(arrival)
         if trouble is not None:
             return _refused(trouble)
         if arrival is None:
@@ -271,20 +275,20 @@ class ValueService:
         """Give a value its name once all of it is there."""
         if not arrival.arriving.has_all():
             return BytesStored(is_whole=False)
-        with arrival.lock:
-            if not arrival.is_settled:
-                arrival.is_settled = True
-                try:
+        try:
+            with arrival.lock:
+                if not arrival.is_settled:
+                    arrival.is_settled = True
                     if arrival.arriving.digest() != arrival.digest:
                         why = "the received bytes are not those that were packed"
                         return ValueRefused(errno.EBADMSG, why)
                     arrival.finish()
-                except OSError as error:
-                    return _refused(error)
-                finally:
-                    self._give_up(arrival)
-                on_disk = self._store.on_disk(arrival.digest)
-                return BytesStored(is_whole=True, is_new=True, on_disk=on_disk)
+                    on_disk = self._store.on_disk(arrival.digest)
+                    return BytesStored(is_whole=True, is_new=True, on_disk=on_disk)
+        except OSError as error:
+            return _refused(error)
+        finally:
+            self._give_up(arrival)  # takes the locks in the order of those who give up others
         if not self._store.touch(arrival.digest, arrival.size):
             return ValueRefused(errno.EBADMSG, "the received bytes are not those that were packed")
         return BytesStored(is_whole=True, on_disk=self._store.on_disk(arrival.digest))
@@ -320,7 +324,7 @@ class IncomingValue:
 
     def write(self, at: int, data: memoryview) -> None:
         """These bytes have come. Raises OSError."""
-        start, whole = at, data
+        start, whole, self.touched = at, data, time.monotonic()
         with self._using():
             while data:
                 count = os.pwrite(self._handle, data, at)

@@ -76,7 +76,7 @@ class Channel:
     def close(self) -> None:
         """Wait until nothing is carried any more."""
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
     def _pump(self, client: socket.socket, agent: socket.socket) -> None:

@@ -32,7 +32,7 @@ class Fault(Enum):
     RESET = "line reset"
     RESETS = "line reset again and again"
     CLIENT_BACK = "client gone, another attaches"
-    CLIENT_GONE = "client gone for good (idle=0.5s)"
+    CLIENT_GONE = "client gone for good (idle=2s)"
 
 
 class Moment(Enum):

@@ -42,7 +42,7 @@ GONE = {
     Fault.AGENT_KILLED: "agent on local is gone",
     Fault.AGENT_KILLED_CHILD: "agent on local is gone",
     Fault.FORGE_KILLED: "its forge ended",
-    Fault.CLIENT_GONE: "no client for 0.5 s|its agent has ended",
+    Fault.CLIENT_GONE: "no client for 2 s|its agent has ended",
 }
 
 

@@ -24,8 +24,8 @@ GRACE_OF_MANY = 1.5
 GRACE_IN_A_GROUP = 2.0
 GRACE_WHERE_ALL_STAY = 20.0
 HEARTBEAT = 0.1
-IDLE = 0.5
-_SETTLES = 8.0
+IDLE = 2.0
+_SETTLES = 20.0
 """Seconds that all may take that goes by itself; more is a leak, or the lease of a client gone."""
 
 

@@ -15,6 +15,7 @@ from faults.channel import DOWN, UP, Channel, Rule, found_through, pool_through
 from faults.hands import HANG, Hang, agent_of
 from pools import request, values
 from tiers import few
+from waiting import until as wait_until
 
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.protocol.commands import Run
@@ -159,8 +160,7 @@ def test_a_pool_whose_line_was_cut_is_told_to_stop_all_the_same(channel, no_leak
     agent = psutil.Process(agent_of(pool))
     channel.obey(Rule(breaks_at={DOWN: 0}))
     pool.lines.links[0].ask()
-    while not channel.broken:
-        time.sleep(0.001)
+    wait_until(lambda: channel.broken)
     channel.obey(Rule())
     pool.close()
     assert "Stop" in str(command_frames().feed(channel.passed(UP)))

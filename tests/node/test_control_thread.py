@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import psutil
 import pytest
 from later import needs
 from leaks import leaves_nothing
 from node.drivers import driver
+from waiting import until
 
 from skyward_nb.hangs.stacks import threads
 from skyward_nb.plugins.collectives import waits_in
@@ -87,7 +86,15 @@ def test_ranks_that_wait_for_one_that_has_ended(four, wait):
     # From outside a native method that user code calls itself is not to be seen.
     seen = "" if WAITS[wait] in ("work.wait", "store.get") else WAITS[wait]
     run = four.stuck(body, dict.fromkeys((0, 2, 3), seen or len(body.splitlines())))
-    mains = [threads(text)[0] for text in four.stacks()]
+    texts = []
+
+    def have_said():
+        """A rank that is held up may not say in time where it is."""
+        texts[:] = four.stacks()
+        return all(texts)
+
+    until(have_said)
+    mains = [threads(text)[0] for text in texts]
     frames = [[(spot.file, spot.function) for spot in main.frames] for main in mains]
     assert [waits_in(each) for each in frames] == [seen, "", seen, seen]
     four.interrupt(run)
@@ -107,17 +114,18 @@ def freed(made, run, **waiting):
     return ended_once_cut(made, run)
 
 
-def ended_once_cut(made, run):
+def ended_once_cut(made, run, ranks=None):
     """How the run ended; ranks are cut off again and again, as one may not have waited yet."""
+    ranks = made.ranks if ranks is None else ranks
 
     def have_ended():
         return {each.rank for each in made.events if isinstance(each, RankDone) and each.run == run}
 
-    while not {*made.ranks} <= have_ended():
+    while not {*ranks} <= have_ended():
         made.hear(0.3)
-        if not {*made.ranks} <= have_ended():
+        if not {*ranks} <= have_ended():
             made.cut(run)
-    return made.ended(run)
+    return made.ended(run, ranks)
 
 
 def test_every_rank_waits_each_in_another_collective(four):
@@ -159,10 +167,7 @@ def test_a_group_of_some(four):
         "pair = dist.new_group([2 * (r // 2), 2 * (r // 2) + 1], use_local_synchronization=True)\n"
         "print('here')\nif r == 0: dist.all_reduce(t, group=pair)\nif r == 3: dist.barrier(group=pair)"
     )
-    run = four.stuck(body, {0: "all_reduce", 3: "barrier"})
-    four.interrupt(run)
-    four.cut(run)
-    ends = four.ended(run)
+    ends = freed(four, four.stuck(body, {0: "all_reduce", 3: "barrier"}))
     assert [end.waited_in for end in ends] == ["all_reduce", "", "", "barrier"]
     assert [end.interrupted for end in ends] == [True, False, False, True]
     assert all(len(end.steps) > 1 for end in ends), ends
@@ -198,9 +203,8 @@ def test_code_that_catches_the_interrupt_and_waits_again(four):
     four.interrupt(run)
     four.said(run, "caught")
     four.waits(run, dict.fromkeys((1, 2, 3), "all_reduce"))
-    time.sleep(0.2)
     four.cut(run)
-    ends = four.ended(run)
+    ends = ended_once_cut(four, run)
     assert [end.interrupted for end in ends] == [False, True, True, True]
     assert {end.failure.type_name for end in ends[1:]} == {"KeyboardInterrupt"}
 
@@ -252,17 +256,20 @@ def test_a_rank_that_has_ended_is_cut_only_where_others_of_its_group_were(four):
     assert not any(each.cut for each in said), "each had ended before it was asked"
 
 
-def test_one_that_waits_for_a_peer_in_ordinary_code(four):
+def test_one_that_waits_for_a_peer_in_ordinary_code(four, tmp_path):
     """Its own ends of the connections are cut, whichever side opened them."""
     for head in range(4):
-        body = f"print('here')\ntry:\n    if r == {head}: time.sleep(100)\n    else: dist.recv(t, {head})\nexcept KeyboardInterrupt:\n    if r != {head}: raise\n    time.sleep(1)"
+        go = tmp_path / f"go{head}"
+        waits_on = f"while not os.path.exists({str(go)!r}): time.sleep(0.02)"
+        body = f"print('here')\ntry:\n    if r == {head}: time.sleep(100)\n    else: dist.recv(t, {head})\nexcept KeyboardInterrupt:\n    if r != {head}: raise\n    {waits_on}"
         waits = {rank: 3 if rank == head else "recv" for rank in four.ranks}
         run = four.stuck(body, waits)
         four.interrupt(run)
         told = four.cut(run)
         assert not told[head].cut
-        ends = four.ended(run, [rank for rank in four.ranks if rank != head])
+        ends = ended_once_cut(four, run, [rank for rank in four.ranks if rank != head])
         assert [(end.interrupted, end.waited_in) for end in ends] == [(True, "recv")] * 3, ends
+        go.touch()
         assert not four.ended(run)[head].failure
         works_again(four)
 

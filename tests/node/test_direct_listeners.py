@@ -9,7 +9,6 @@ import secrets
 import socket
 import ssl
 import threading
-import time
 
 import pytest
 from leaks import leaves_nothing
@@ -52,6 +51,13 @@ def machine():
         link.send(Stop())
         asyncio.run(made.release())
         link.close()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """An agent that is held up has a way all the same."""
+    for limit in ("_LIMIT", "_SOON"):
+        monkeypatch.setattr(f"skyward_nb.providers.far.direct_connection.{limit}", _LONG)
 
 
 @pytest.fixture
@@ -126,17 +132,17 @@ def test_only_whoever_has_the_key_comes_in_and_only_at_private_addresses(machine
     found = admitted(machine, key)
     assert found.commands
     assert all(is_private(host) for host, _ in (*found.commands, *found.addresses))
-    with socket.create_connection(found.commands[0], 20) as plain:
-        plain.settimeout(20)
+    with socket.create_connection(found.commands[0], _LONG) as plain:
+        plain.settimeout(_LONG)
         plain.sendall(frame(QueryStatus()))
         with contextlib.suppress(OSError, FrameError):
             assert not [*event_frames().feed_both(plain.recv(1 << 16))]
-    with contextlib.closing(socket.create_connection(found.commands[0], 20)) as other:
+    with contextlib.closing(socket.create_connection(found.commands[0], _LONG)) as other:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         with pytest.raises(OSError, match=r"certificate|handshake|reset|EOF"):
             stranger = context.wrap_socket(other, server_hostname=AGENT)
-            stranger.settimeout(20)
+            stranger.settimeout(_LONG)
             stranger.sendall(frame(QueryStatus()))
             assert not stranger.recv(1)  # an alert of TLS 1.3 comes after its handshake
             raise ssl.SSLEOFError("EOF")
@@ -150,14 +156,14 @@ def test_whoever_overhears_how_a_door_was_asked_for_does_not_come_in(machine, tm
     found = request(stream, ask, PeersAdmitted)
     stream.close()
     tls = MutualTLS(own, tmp_path, key.certificate)
-    near = do(carried_by_tls(socket.create_connection(found.commands[0], 20), tls, 20))
+    near = do(carried_by_tls(socket.create_connection(found.commands[0], _LONG), tls, _LONG))
     assert isinstance(answer_to(near, QueryStatus()), AgentStatus)
     near.close()
     for addresses in (found.commands, found.addresses):
-        connection = socket.create_connection(addresses[0], 20)
+        connection = socket.create_connection(addresses[0], _LONG)
         with contextlib.suppress(OSError):  # told by an alert after the handshake of TLS 1.3
-            near = do(carried_by_tls(connection, MutualTLS(key, tmp_path), 20))
-            near.settimeout(20)
+            near = do(carried_by_tls(connection, MutualTLS(key, tmp_path), _LONG))
+            near.settimeout(_LONG)
             near.sendall(frame(QueryStatus()))
             assert not near.recv(1)
             near.close()
@@ -166,9 +172,9 @@ def test_whoever_overhears_how_a_door_was_asked_for_does_not_come_in(machine, tm
 def test_another_key_is_refused_on_this_side_too(machine, tmp_path):
     """Whoever answers at the address has to have the key."""
     found = admitted(machine, new_key())
-    connection = socket.create_connection(found.commands[0], 20)
+    connection = socket.create_connection(found.commands[0], _LONG)
     with pytest.raises(OSError, match="certificate"):
-        do(carried_by_tls(connection, MutualTLS(new_key(), tmp_path), 20))
+        do(carried_by_tls(connection, MutualTLS(new_key(), tmp_path), _LONG))
 
 
 def test_doors_by_which_nobody_is_here_are_closed_once_there_are_many(machine, door):
@@ -179,7 +185,7 @@ def test_doors_by_which_nobody_is_here_are_closed_once_there_are_many(machine, d
         last = admitted(machine, new_key())
 
     def is_open(found):
-        with contextlib.suppress(OSError), socket.create_connection(found.commands[0], 20):
+        with contextlib.suppress(OSError), socket.create_connection(found.commands[0], _LONG):
             return True
         return False
 
@@ -196,6 +202,7 @@ def test_doors_by_which_nobody_is_here_are_closed_once_there_are_many(machine, d
 def test_a_door_that_nobody_answers_at_is_no_way_and_is_not_tried_again_at_once(
     machine, monkeypatch
 ):
+    monkeypatch.setattr("skyward_nb.providers.far.direct_connection.time", Clock())
     door = Door(machine)
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # nothing listens there
@@ -234,13 +241,13 @@ def test_an_engine_that_does_not_answer_is_not_waited_for_long(monkeypatch):
 
 
 class Clock:
-    """A clock that is moved by hand."""
+    """A clock that is moved by hand alone: how long the test takes is no matter."""
 
     def __init__(self):
         self.ahead = 0.0
 
     def monotonic(self):
-        return time.monotonic() + self.ahead
+        return self.ahead
 
 
 def test_a_slow_engine_is_asked_again_soon_and_has_more_time_then(machine, monkeypatch):
@@ -380,7 +387,7 @@ def pair(tmp_path):
     found = []
     welcoming = threading.Thread(target=lambda: found.append(tls.welcome(theirs)))
     welcoming.start()
-    near = do(carried_by_tls(ours, tls, 20))
+    near = do(carried_by_tls(ours, tls, _LONG))
     welcoming.join()
     near.settimeout(_LONG)
     found[0].settimeout(_LONG)

@@ -121,8 +121,7 @@ def test_a_fault_of_what_writes_where_a_rank_gave_up_is_not_how_it_ended():
 
 def test_a_rank_killed_between_cells_is_told(pool):
     os.kill(pool.pids[1], signal.SIGKILL)
-    while psutil.pid_exists(pool.pids[1]):
-        time.sleep(0.01)
+    until(lambda: not psutil.pid_exists(pool.pids[1]))
     outcome = run(pool, "1")
     assert {**outcome.lost, **outcome.lost_before}[1].how == OUTSIDE
 
@@ -160,9 +159,7 @@ def small_group():
             made.rmdir()
         pytest.skip(f"no control group can be made here: {error}")
     yield made
-    until = time.monotonic() + 5
-    while (made / "cgroup.procs").read_text() and time.monotonic() < until:
-        time.sleep(0.02)
+    until(lambda: not (made / "cgroup.procs").read_text())
     made.rmdir()
 
 
@@ -176,10 +173,12 @@ def test_memory_that_ran_out_is_told_with_its_evidence(small_group, make):
     assert not run(pool, grow).failed
     sampled = []
     pool.lines.send(Sample())
-    until = time.monotonic() + 10
-    while not any(isinstance(each, Telemetry) for each in sampled) and time.monotonic() < until:
+
+    def has_come():
         pool.look(sampled.append)
-        time.sleep(0.02)
+        return any(isinstance(each, Telemetry) for each in sampled)
+
+    until(has_come)
     how = death(pool, "more = bytearray(600 << 20)\nmore[::4096] = b'1' * len(more[::4096])")
     told, held, size = how.partition("; it held ")
     assert told == ("killed by SIGKILL: memory ran out (oom_kill of its control group rose by 1)")

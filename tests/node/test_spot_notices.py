@@ -3,6 +3,7 @@
 import asyncio
 import time
 from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,8 +42,10 @@ def watched(monkeypatch):
         monkeypatch.setattr(spot_notices, "_HOST", "127.0.0.1")
         monkeypatch.setattr(spot_notices, "_PORT", server.sockets[0].getsockname()[1])
         monkeypatch.setattr(spot_notices, "_EVERY", 0.01)
+        # Else one who is held up asks again, although the answer is there.
+        monkeypatch.setattr(spot_notices, "_LIMIT", 60)
         told = []
-        async with server, asyncio.timeout(20):
+        async with server, asyncio.timeout(60):
             await spot_notices.watch_notices(told.append)
         return told
 
@@ -80,7 +83,10 @@ def test_a_notice_is_seen_within_five_seconds():
 def test_how_an_agent_is_told_of_its_end_by_a_signal_or_a_timer(monkeypatch, said, after, left):
     """Ten seconds after its start; with a timer the end is known, whenever the signal comes."""
     monkeypatch.setenv(spot_notices.VARIABLE, said)
-    monkeypatch.setattr(spot_notices, "_BEGAN", time.monotonic() - 10)
     assert spot_notices.comes_after() == after
+    monkeypatch.setattr(
+        spot_notices, "time", SimpleNamespace(monotonic=lambda: spot_notices._BEGAN + 10)
+    )
+    before = int(time.time())
     at = datetime.fromisoformat(spot_notices.signalled().at).timestamp()
-    assert at == pytest.approx(time.time() + left, abs=2)
+    assert before <= at - left <= time.time()

@@ -109,7 +109,7 @@ def test_a_run_whose_ranks_were_begun_anew_since_comes_to_its_end_for_another_cl
         target=lambda: ended.append(follow(second, lambda _: None)), daemon=True
     )
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert ended[0].lost[1].how == "exited with code 3"
     assert values(second, "2") == [2, 2]
     second.close()
@@ -117,10 +117,11 @@ def test_a_run_whose_ranks_were_begun_anew_since_comes_to_its_end_for_another_cl
 
 def test_a_run_that_ended_in_time_is_not_late_for_who_comes_late(make):
     first = make()
-    first.begin(request(first, "5", timeout=0.5, began=time.time()), lambda _: None)
-    time.sleep(0.3)
+    began = time.time()
+    first.begin(request(first, "5", timeout=0.5, began=began), lambda _: None)
     first.leave()
-    time.sleep(0.5)
+    until(lambda: not registry.condition(first.entry).running)
+    until(lambda: time.time() > began + 0.8)
     second = found(first)
     second.attach(lambda _: None)
     outcome = follow(second, lambda _: None)
@@ -141,7 +142,7 @@ def test_who_was_cut_off_and_had_its_place_taken_does_not_say_again_what_it_said
     count = tmp_path / "count"
     body = f"import time\nwith open({str(count)!r}, 'a') as file: file.write('x')\ntime.sleep(0.5)"
     going = first.begin(request(first, body), lambda _: None)
-    time.sleep(0.2)
+    until(count.exists)  # else the command may go with the line
     first.lines.links[0]._socket.shutdown(2)
     time.sleep(0.2)
     second = found(first)
@@ -187,8 +188,13 @@ def test_an_agent_that_is_stopped_is_told_of_and_waited_for(make):
     agent = registry.condition(pool.entry).pid
     os.kill(agent, signal.SIGSTOP)
     heard = []
-    threading.Timer(2, os.kill, (agent, signal.SIGCONT)).start()
-    outcome = pool.run(request(pool, "5"), heard.append)
+
+    def watch(event):
+        heard.append(event)
+        if isinstance(event, Phase) and "has not answered" in event.text:
+            os.kill(agent, signal.SIGCONT)
+
+    outcome = pool.run(request(pool, "5"), watch)
     assert [unpack(end.value, pool.store) for end in outcome.done.values()] == [5, 5]
     told = [event.text for event in heard if isinstance(event, Phase)]
     assert any("has not answered" in text for text in told)
@@ -199,9 +205,15 @@ def test_who_will_not_wait_for_a_machine_may_go(make):
     pool = make(heartbeat=0.2)
     agent = registry.condition(pool.entry).pid
     os.kill(agent, signal.SIGSTOP)
-    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    told = []
+
+    def watch(event):
+        if not told and isinstance(event, Phase) and "has not answered" in event.text:
+            told.append(event)
+            os.kill(os.getpid(), signal.SIGINT)
+
     with pytest.raises(PoolError, match=r"cannot be reached: .*sky attach"):
-        pool.run(request(pool, "import time; time.sleep(0.1); 6"), lambda _: None)
+        pool.run(request(pool, "import time; time.sleep(0.1); 6"), watch)
     os.kill(agent, signal.SIGCONT)
     again = found(pool)
     again.attach(lambda _: None)
@@ -235,9 +247,22 @@ def test_ranks_that_are_never_ready_after_a_death_do_not_hold_up_an_interrupt(le
             stopped.append(forge.suspend())
 
     def begun(*args, **options):
-        # In its first second an interrupt may still have been meant for the run.
-        threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
-        return begin(*args, **options)
+        over = threading.Event()
+
+        def interrupt():
+            # In its first second, which may begin late here, one may still have been meant for the run.
+            for seconds in (2, 10, 10, 10):
+                if over.wait(seconds):
+                    return
+                os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        try:
+            return begin(*args, **options)
+        finally:
+            over.set()
+            thread.join()
 
     monkeypatch.setattr(pool.context.generations, "begin", begun)
     body = "import os, skyward_nb as sky\nif sky.instance_info().rank: os._exit(3)"
@@ -275,7 +300,7 @@ def test_a_run_goes_on_beside_what_the_main_thread_does(lend):
     with pytest.raises(PoolError, match="running another cell"):
         pool.run(request(pool, "1"), lambda _: None)
     pool.interrupt()
-    thread.join(10)
+    thread.join(60)
     assert ended[0].interrupted
     assert values(pool, "1") == [1, 1]
 

@@ -11,6 +11,8 @@ import pytest
 from pools import follow, found, request, values
 from waiting import until
 
+from skyward_nb.pool import registry
+
 
 @pytest.fixture
 def place(tmp_path):
@@ -171,9 +173,11 @@ for count in range(10_000):
 
 
 def test_a_cell_whose_client_is_asleep_is_stopped_by_the_agent(announced, place):
-    pool, notice = announced(6)
+    pool, notice = announced(10)
     text = "import time\nfor count in range(100_000):\n    time.sleep(0.01)"
     run = pool.begin(request(pool, text), lambda _: None)
+    # Else it may be a cell after the notice, which goes on.
+    until(lambda: registry.condition(pool.entry).running)
     notice()
     until(lambda: len(list(Path(place).rglob("*-notice/rank-?.json"))) == 2)
     outcome = pool.runs.finish(run, lambda _: None)
@@ -181,9 +185,10 @@ def test_a_cell_whose_client_is_asleep_is_stopped_by_the_agent(announced, place)
 
 
 def test_a_cell_that_goes_on_without_a_client_is_stopped_by_the_agent(announced, make, place):
-    pool, notice = announced(6)
+    pool, notice = announced(8)
     text = "import time\nfor count in range(100_000):\n    time.sleep(0.01)"
     pool.begin(request(pool, text), lambda _: None)
+    until(lambda: registry.condition(pool.entry).running)
     pool.leave()
     notice()
     until(lambda: len(list(Path(place).rglob("*-notice/rank-?.json"))) == 2)

@@ -58,7 +58,7 @@ def stays(pid):
     return psutil.pid_exists(pid)
 
 
-def left_of(pids, seconds=10.0):
+def left_of(pids, seconds=60.0):
     """Those that are still there after a while; zombies count."""
     until = time.monotonic() + seconds
     while (left := [pid for pid in pids if stays(pid)]) and time.monotonic() < until:
@@ -185,7 +185,7 @@ def test_an_agent_whose_client_is_killed_while_it_starts_leaves_nothing(no_leaks
         agent = subprocess.Popen(command, stdout=write, stderr=log, pass_fds=[lock])
     os.close(write)
     made.let_go()
-    assert agent.wait(30) == 0
+    assert agent.wait(60) == 0
 
 
 def test_a_killed_agent_is_known_to_be_dead_while_its_forge_and_ranks_live(make):
@@ -283,10 +283,9 @@ def test_a_tracker_that_does_not_end_is_ended(lend):
 @pytest.mark.extensive
 def test_a_tracker_does_not_hold_up_the_next_generation(lend):
     pool = lend(grace=1.0)
-    before = set(blocks())
-    values(pool, SHARE)
-    stopped = [tracker for _, _, _, tracker in values(pool, SHARE)]
-    names = [name for name in set(blocks()) - before if name.startswith("psm_")]
+    shared = [*values(pool, SHARE), *values(pool, SHARE)]
+    stopped = [tracker for _, _, _, tracker in shared[2:]]
+    names = {name for name, *_ in shared} & blocks()
     for tracker in stopped:
         os.kill(tracker, signal.SIGSTOP)
     began = time.monotonic()
@@ -366,31 +365,31 @@ def test_data_loaders_and_what_they_share_go_with_their_rank(make, monkeypatch, 
     if importlib.util.find_spec("torch") is None:
         pytest.skip("what PyTorch leaves in shared memory needs PyTorch")
     preload(monkeypatch, "torch.multiprocessing")
-    before = blocks()
     pool = make()
-    rank, forge, started = load(pool, before)
+    rank, forge, started = load(pool)
     if who == "rank":
         os.kill(rank, signal.SIGKILL)
         assert not left_of([rank, *started])
         pool.restart(lambda _: None)
-        rank, forge, started = load(pool, before)
+        rank, forge, started = load(pool)
     else:
         os.kill(agent_of(forge), signal.SIGKILL)
         assert not left_of([rank])
         fail(pool)
     pool.close()
     assert not left_of([forge, rank, *started])
-    assert not loaded(before)
+    assert not loaded((rank, *started))
 
 
-def load(pool, before):
+def load(pool):
     """Have both ranks load data; the first one, its forge, and what it started."""
     (rank, forge), _ = values(pool, WORKERS)
     started = [each.pid for each in psutil.Process(rank).children(recursive=True)]
-    assert loaded(before)
+    assert loaded((rank, *started))
     assert [pid for pid in started if processes.tidies(pid)]
     return rank, forge, started
 
 
-def loaded(before):
-    return {name for name in blocks() - before if name.startswith("torch_")}
+def loaded(pids):
+    """What these processes have shared; other tests of this machine load data, too."""
+    return {name for name in blocks() if name.startswith(tuple(f"torch_{pid}_" for pid in pids))}

@@ -21,7 +21,7 @@ def line():
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
         far, _ = server.accept()
-    link = Link("m", CLIENT, 5.0)
+    link = Link("m", CLIENT, 60.0)
     link.open(near)
     far.sendall(frame(Hello(pid=1, python="")))
     while not link.is_greeted:
@@ -49,7 +49,7 @@ def test_what_is_said_last_is_read_by_an_agent_that_writes_meanwhile(line):
     link.send(RunSeen(3, 77))
     agent.start()
     link.say_no_more()
-    link.await_end(time.monotonic() + 5)
+    link.await_end(time.monotonic() + 60)
     link.close()
     agent.join()
     assert found[-1] == RunSeen(3, 77)
@@ -67,7 +67,7 @@ def test_an_agent_that_does_not_answer_is_left_all_the_same(line):
 
 def test_an_environment_that_the_agent_is_told_of_again_is_that_of_its_ranks():
     """The agent says what it knows of, and the order is still on its way."""
-    link = Link("m", CLIENT, 5.0)
+    link = Link("m", CLIENT, 60.0)
     first, second = UseEnvironment("/first"), UseEnvironment("/second", "/packages")
 
     def greeted(received, present):

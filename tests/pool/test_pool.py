@@ -34,7 +34,8 @@ def test_a_pool_opens_and_closes_without_a_trace(make):
         assert values(pool, "1 + 1") == [2, 2]
         pool.close()
         pool.close()
-    assert (process.num_fds(), process.num_threads()) == before
+    # Threads and descriptors of tests before may still go.
+    until(lambda: process.num_fds() <= before[0] and process.num_threads() <= before[1])
 
 
 def test_a_pause_between_cells_is_no_silence_of_machines(lend):

@@ -36,9 +36,9 @@ def stopped_after(monkeypatch):
 
 
 def test_who_ended_within_grace_is_not_killed(make, stopped_after):
-    pool = make(nodes=1, ranks_per_node=2, grace=2.0)
+    pool = make(nodes=1, ranks_per_node=2, grace=4.0)
     assert values(pool, "import time\nkept = 7\nkept") == [7, 7]
-    stopped_after(pool, 3, lambda event: isinstance(event, RunInterrupted))
+    stopped_after(pool, 5, lambda event: isinstance(event, RunInterrupted))
     said = []
 
     def watch(event):

@@ -1,0 +1,80 @@
+"""Values that arrive while others are given up, in threads of one agent."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+from waiting import until
+
+from skyward_nb.node import value_service
+from skyward_nb.node.value_service import IncomingValue, ValueService
+from skyward_nb.store.blobs import BlobStore, digest_of
+from skyward_nb.store.reassembly import Reassembly
+from skyward_nb.store.value_messages import BytesStored
+
+VALUE = os.urandom(1000)
+
+
+@pytest.fixture
+def service(tmp_path):
+    return ValueService(tmp_path, BlobStore(tmp_path / "memory", tmp_path / "disk"))
+
+
+def test_a_value_whose_last_bytes_come_just_now_is_passed_on_all_the_same(service, monkeypatch):
+    opened, digest = IncomingValue.opened, digest_of([VALUE])
+    service._arrival(digest, len(VALUE)).write(0, memoryview(VALUE)[:10])
+
+    def after_the_rest(arrival):
+        arrival.write(10, memoryview(VALUE)[10:])
+        service._settle(arrival)
+        return opened(arrival)
+
+    monkeypatch.setattr(IncomingValue, "opened", after_the_rest)
+    with service._passing(digest, len(VALUE)) as passed:
+        assert b"".join(passed.views(0, len(VALUE), lambda: None)) == VALUE
+
+
+def test_a_value_that_still_comes_is_not_given_up_however_slow_its_line_is(service):
+    """A piece of some megabytes may take longer than that."""
+    slow = service._arrival(digest_of([VALUE]), len(VALUE))
+    slow.touched -= 2 * value_service._ABANDONED
+    slow.write(0, memoryview(VALUE)[:10])
+    other = service._arrival(digest_of([b"other"]), 5)
+    slow.write(10, memoryview(VALUE)[10:])
+    assert service._settle(slow) == BytesStored(is_whole=True, is_new=True)
+    other.remove()
+
+
+@pytest.mark.timeout(60)
+def test_a_value_that_is_given_up_as_its_last_bytes_are_digested_holds_nobody_up(
+    service, monkeypatch
+):
+    """As of an agent that was stopped for longer than after which an unfinished value is dropped."""
+    goes_on, digest = threading.Event(), Reassembly.digest
+
+    def slowly(reassembly):
+        goes_on.wait(60)
+        return digest(reassembly)
+
+    monkeypatch.setattr(Reassembly, "digest", slowly)
+    late = service._arrival(digest_of([VALUE]), len(VALUE))
+    late.write(0, memoryview(VALUE))
+    late.touched -= 2 * value_service._ABANDONED
+    said, came = [], []
+    others = (
+        lambda: said.append(service._settle(late)),
+        lambda: came.append(service._arrival(digest_of([b"other"]), 5)),
+    )
+    threads = [threading.Thread(target=each, daemon=True) for each in others]
+    threads[0].start()
+    until(lambda: late.is_settled)
+    threads[1].start()
+    until(service._lock.locked)
+    goes_on.set()
+    for each in threads:
+        each.join(20)
+    assert not any(each.is_alive() for each in threads), "each waits for the other"
+    assert said == [BytesStored(is_whole=True, is_new=True)]
+    came[0].remove()
