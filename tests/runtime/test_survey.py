@@ -160,6 +160,7 @@ def time_is_over(monkeypatch):
     clock = SimpleNamespace(monotonic=now, perf_counter=time.perf_counter)
     monkeypatch.setattr(reach, "_go_on", noted)
     monkeypatch.setattr(reach, "time", clock)
+    monkeypatch.setattr(reach, "_STEP", 1000)  # all of the time counts
     return enough.append
 
 
