@@ -100,7 +100,8 @@ gallery: tools notebooks  ## and those on hosts, a Slurm cluster and rented mach
 
 bench: build/bench/bin/python  ## the speeds, side by side with the peers, in one run and one environment
 	.ci/install $< --torch '.[aws-test,lab-test]' --requirement tests/benchmarks/peers.txt
-	cd tests/benchmarks && ../../$< -m pytest -c bench.ini --benchmark-json=../../build/bench.json
+	cd tests/benchmarks && ../../$< -m pytest -c bench.ini --benchmark-json=../../build/bench.json \
+	  --where-time-goes=../../docs/explanation/where-time-goes.svg
 
 faults: $(STAMPS)/test  ## every fault at every moment, and a line cut at every byte; writes the table
 	$(BIN)/python -m pytest tests/faults --faults-table=tests/faults/README.md
