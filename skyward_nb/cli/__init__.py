@@ -21,11 +21,13 @@ _HELP = ("-h", "--help")
 
 def main(words: Sequence[str] | None = None) -> int:
     """Do what a command line says; returns its exit code: 0, 1 failed, 2 not understood, 130 stopped."""
-    command, options, rest = _split(sys.argv[1:] if words is None else words)
-    as_json = "--json" in options
+    given = sys.argv[1:] if words is None else words
+    as_json = "--json" in given
     code = 0
     with handled_by(_interrupt):
         try:
+            command, options, rest = _split(given)
+            as_json = "--json" in options
             code = _do(command, [word for word in options if word != "--json"], rest, as_json)
             sys.stdout.flush()
         except (OptionError, SkyError) as error:
@@ -70,10 +72,6 @@ def _do(command: str, options: list[str], rest: list[str], as_json: bool) -> int
 
         print(f"skyward-nb {version('skyward-nb')}")
         return 0
-    if command == "run":
-        from skyward_nb.options.option_line import check_script
-
-        check_script(options, rest)
     asked = read(command, options)
     from skyward_nb.cli import actions
 

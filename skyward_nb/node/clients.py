@@ -16,10 +16,7 @@ from skyward_nb.node.outbox import Outbox
 from skyward_nb.node.run_record import RunRecord
 from skyward_nb.protocol.commands import Attach, Command, Fork
 from skyward_nb.protocol.events import AgentStatus, AttachRefused, Hello
-from skyward_nb.protocol.message_parts import Client
-
-_FIRST = 20.0
-"""Seconds for which the first client is waited for, at least: it has just had this agent started, and may be held up."""
+from skyward_nb.protocol.message_parts import FIRST_CLIENT, Client
 
 
 class Clients:
@@ -170,6 +167,6 @@ class Clients:
             self._expiry.cancel()
             self._expiry = None
         if not attached:
-            idle = self._idle if self._client is not None else max(self._idle, _FIRST)
+            idle = self._idle if self._client is not None else max(self._idle, FIRST_CLIENT)
             loop, why = asyncio.get_running_loop(), f"no client for {idle:g} s"
             self._expiry = loop.call_later(idle, self._leave, why)

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import errno
 import functools
-import itertools
 import os
 import socket
 import threading
@@ -20,9 +19,9 @@ from pathlib import Path
 
 from skyward_nb.node import folder_service
 from skyward_nb.node.direct_listeners import DirectListeners
+from skyward_nb.node.incoming_value import IncomingValue
 from skyward_nb.node.peer_agents import PeerAgents, ValueRelay, serve_next
-from skyward_nb.store.blobs import BlobStore, CorruptValue, is_digest, seal
-from skyward_nb.store.reassembly import Reassembly
+from skyward_nb.store.blobs import BlobStore, CorruptValue, is_digest
 from skyward_nb.store.value_messages import (
     ASKS,
     AdmitPeers,
@@ -51,10 +50,8 @@ from skyward_nb.store.value_stream import StreamLost, ValueStream
 
 SOCKET = "values.sock"
 _STEP = 1 << 20
-_TICK = 0.1
 _SILENT = 300.0
 """Seconds of silence after which the other end counts as gone: its end may go unreported."""
-_numbers = itertools.count(1)
 _ABANDONED = 600.0
 """Seconds without further bytes after which an unfinished value is dropped."""
 
@@ -278,11 +275,15 @@ class ValueService:
         try:
             with arrival.lock:
                 if not arrival.is_settled:
+                    arrival.check()
                     arrival.is_settled = True
-                    if arrival.arriving.digest() != arrival.digest:
-                        why = "the received bytes are not those that were packed"
-                        return ValueRefused(errno.EBADMSG, why)
-                    arrival.finish()
+                    try:
+                        if arrival.arriving.digest() != arrival.digest:
+                            why = "the received bytes are not those that were packed"
+                            return ValueRefused(errno.EBADMSG, why)
+                        arrival.finish()
+                    finally:
+                        arrival.remove()  # bytes that come late must not go into what has its name
                     on_disk = self._store.on_disk(arrival.digest)
                     return BytesStored(is_whole=True, is_new=True, on_disk=on_disk)
         except OSError as error:
@@ -292,97 +293,6 @@ class ValueService:
         if not self._store.touch(arrival.digest, arrival.size):
             return ValueRefused(errno.EBADMSG, "the received bytes are not those that were packed")
         return BytesStored(is_whole=True, on_disk=self._store.on_disk(arrival.digest))
-
-
-class IncomingValue:
-    """A value that comes into a file of its own; `arriving` is what has come."""
-
-    def __init__(self, digest: str, size: int, folder: Path) -> None:
-        self.digest = digest
-        self.size = size
-        self.path: Path = folder / f".part-{digest}-{next(_numbers)}"
-        self.lock: threading.RLock = threading.RLock()
-        self.is_settled = False
-        self.touched: float = 0.0
-        self.arriving: Reassembly = Reassembly(size, self._read)
-        self._users = 0
-        self._is_doubled = False
-        """Whether bytes came more than once, which may be others than those that were hashed."""
-        self._is_removed = False
-        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            os.ftruncate(self._handle, size)
-        except BaseException:
-            self.remove()
-            raise
-
-    @property
-    def left(self) -> int:
-        """Bytes that are to come."""
-        with self.arriving.changed:
-            return self.arriving.missing.size
-
-    def write(self, at: int, data: memoryview) -> None:
-        """These bytes have come. Raises OSError."""
-        start, whole, self.touched = at, data, time.monotonic()
-        with self._using():
-            while data:
-                count = os.pwrite(self._handle, data, at)
-                data, at = data[count:], at + count
-            if not self.arriving.came(start, whole):
-                self._is_doubled = True
-
-    def finish(self) -> None:
-        """Give a value that was found to have its digest its name. Raises OSError."""
-        os.close(os.dup(self._handle))  # NFS tells of a full disk when a file is closed
-        if not (self._is_doubled or self._users):
-            seal(self.path, self.digest)
-        self.path.rename(self.path.parent / self.digest)
-
-    def _read(self, start: int, stop: int) -> bytes:
-        return os.pread(self._handle, stop - start, start)
-
-    @contextlib.contextmanager
-    def _using(self) -> Generator[None]:
-        """Keep the file open meanwhile: a closed descriptor's number could be reused."""
-        with self.lock:
-            if self._is_removed:
-                raise OSError(errno.ESTALE, "the unfinished value was dropped")
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self.lock:
-                self._users -= 1
-                self._close_if_removed()
-
-    def opened(self) -> int:
-        """One more descriptor of its file."""
-        with self._using():
-            return os.dup(self._handle)
-
-    def wait(self, start: int, stop: int, tick: Callable[[], None]) -> None:
-        """Wait until these bytes have come; raises OSError when they never will."""
-        while True:
-            with self.arriving.changed:
-                if not self.arriving.missing.has(start, stop):
-                    return
-                if self._is_removed:
-                    raise OSError(errno.ESTALE, "the unfinished value was dropped")
-                self.arriving.changed.wait(_TICK)
-            tick()
-
-    def remove(self) -> None:
-        """Drop the value; safe to call twice."""
-        with self.lock:
-            if not self._is_removed:
-                self._is_removed = True
-                self.path.unlink(missing_ok=True)
-                self._close_if_removed()
-
-    def _close_if_removed(self) -> None:
-        if self._is_removed and not self._users:
-            os.close(self._handle)
 
 
 def _is_there(start: int, stop: int, tick: Callable[[], None]) -> None:

@@ -146,7 +146,6 @@ def parse_verb(verb: str, line: str, *, words: int = 0) -> ParsedOptions:
 def parse_script(line: str) -> tuple[ParsedOptions, list[str]]:
     """Read the line of `%sky run`: its options, and the words from the script on; raises `OptionError`."""
     options, rest = split_off(split_line(line))
-    check_script(options, rest)
     return of_script(options), rest
 
 
@@ -207,7 +206,10 @@ def parse_settings(line: str) -> dict[str, str]:
 
 
 def split_off(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(options, rest): the rest begins at the first word that is no option, or after `--`."""
+    """(options, rest): the rest begins at the first word that is no option, or after `--`.
+
+    Raises `OptionError` where that word is the unit of the number before it: `timeout=2 s train.py`.
+    """
     rest = list(tokens)
     options: list[str] = []
     while rest:
@@ -219,17 +221,13 @@ def split_off(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
         key, equals, _ = _key_of(word)
         option = BY_NAME.get(key)
         if option is None and not (word.startswith("-") or (equals and key.isidentifier())):
+            _joined((*options[-1:], word))
             break
         takes_next = word.startswith("-") and not equals and option and not option.is_flag
         count = 2 if takes_next else 1
         options += rest[:count]
         del rest[:count]
     return options, rest
-
-
-def check_script(options: Sequence[str], rest: Sequence[str]) -> None:
-    """Raise `OptionError` where the script is the unit of the number before it: `timeout=2 s train.py`."""
-    _joined((*options[-1:], *rest[:1]))
 
 
 def words_without(words: Sequence[str], names: Iterable[str]) -> list[str]:

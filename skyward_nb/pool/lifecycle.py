@@ -22,7 +22,7 @@ from skyward_nb.pool.run_executor import RunExecutor
 from skyward_nb.pool.state import Incoming
 from skyward_nb.protocol.commands import PluginUse
 from skyward_nb.protocol.events import Event, Hello, Phase, RankLost, Remark, Step
-from skyward_nb.protocol.message_parts import Client
+from skyward_nb.protocol.message_parts import FIRST_CLIENT, Client
 from skyward_nb.providers.provider_protocol import AgentGone, MachineEnded, MachinesEnded, Tell
 from skyward_nb.words.errors import (
     HostError,
@@ -69,7 +69,7 @@ class Lifecycle:
                 self._runs.probe(watch)
                 self._resume(watch)
             except AgentGone as gone:
-                idle = f"no client came for idle={context.spec.idle:g} s"
+                idle = f"no client came for {max(context.spec.idle, FIRST_CLIENT):g} s"
                 why = f"its agents ended before they were reached: {idle}"
                 why = str(gone) if isinstance(gone, MachinesEnded) else why
                 raise StartError(context.spec.name, why) from gone

@@ -20,6 +20,10 @@ class Packed(msgspec.Struct, frozen=True):
     on_disk: bool = False
 
 
+FIRST_CLIENT: float = 20.0
+"""Seconds for which an agent waits for its first client, at least: that has just had it started, and may be held up."""
+
+
 class Client(msgspec.Struct, frozen=True, kw_only=True):
     """The client of a pool: a process by its pid and start, and its notebook.
 

@@ -65,7 +65,7 @@ class ProbeListener:
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
-            connection.settimeout(_PATIENCE)
+            connection.settimeout(_LIFE)  # who asks may be held up
             self._talk(connection)
 
     def _talk(self, connection: socket.socket) -> None:

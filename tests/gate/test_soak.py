@@ -40,7 +40,7 @@ def running():
 def let_go(running, monkeypatch):
     """Holds the process until it is called, however late that is; it is held when the test begins."""
     told = threading.Event()
-    thread = threading.Thread(target=stop, args=(running.pid, HOLD))
+    thread = threading.Thread(target=stop, args=(running.pid, HOLD), daemon=True)
 
     def sleep(seconds: float) -> None:
         told.wait() if seconds == HOLD else time.sleep(seconds)
@@ -51,9 +51,11 @@ def let_go(running, monkeypatch):
 
     monkeypatch.setattr(soak, "time", SimpleNamespace(sleep=sleep))
     thread.start()
-    until(lambda: psutil.Process(running.pid).status() in STOPPED)
-    yield go_on
-    go_on()
+    try:
+        until(lambda: psutil.Process(running.pid).status() in STOPPED)
+        yield go_on
+    finally:
+        go_on()
 
 
 def may_trace() -> bool:

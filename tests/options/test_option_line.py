@@ -118,7 +118,7 @@ def test_refused(line, says):
 def test_a_unit_is_no_script():
     with pytest.raises(OptionError, match="write it without a space, timeout=2s"):
         parse_script("nodes=2 timeout=2 s train.py")
-    assert parse_script("nodes=2 s")[1] == ["s"]
+    assert parse_script("nodes=2 s")[1] == parse_script("timeout=2 -- s")[1] == ["s"]
 
 
 def test_cell_options_belong_on_cells():

@@ -120,6 +120,7 @@ def test_a_run_that_ended_in_time_is_not_late_for_who_comes_late(make):
     began = time.time()
     first.begin(request(first, "5", timeout=0.5, began=began), lambda _: None)
     first.leave()
+    until(lambda: registry.condition(first.entry).unseen)  # it has begun there
     until(lambda: not registry.condition(first.entry).running)
     until(lambda: time.time() > began + 0.8)
     second = found(first)
@@ -194,7 +195,10 @@ def test_an_agent_that_is_stopped_is_told_of_and_waited_for(make):
         if isinstance(event, Phase) and "has not answered" in event.text:
             os.kill(agent, signal.SIGCONT)
 
+    late = threading.Timer(60, os.kill, (agent, signal.SIGCONT))  # where that is never told
+    late.start()
     outcome = pool.run(request(pool, "5"), watch)
+    late.cancel()
     assert [unpack(end.value, pool.store) for end in outcome.done.values()] == [5, 5]
     told = [event.text for event in heard if isinstance(event, Phase)]
     assert any("has not answered" in text for text in told)
@@ -239,7 +243,7 @@ def test_a_folder_that_others_may_enter_is_no_pool_of_this_user(make):
 def test_ranks_that_are_never_ready_after_a_death_do_not_hold_up_an_interrupt(lend, monkeypatch):
     pool = lend()
     forge = psutil.Process(registry.condition(pool.entry).pid).children()[0]
-    stopped = []
+    stopped, interrupts = [], []
     begin = pool.context.generations.begin
 
     def watch(event):
@@ -254,6 +258,7 @@ def test_ranks_that_are_never_ready_after_a_death_do_not_hold_up_an_interrupt(le
             for seconds in (2, 10, 10, 10):
                 if over.wait(seconds):
                     return
+                interrupts.append(seconds)
                 os.kill(os.getpid(), signal.SIGINT)
 
         thread = threading.Thread(target=interrupt)
@@ -268,6 +273,7 @@ def test_ranks_that_are_never_ready_after_a_death_do_not_hold_up_an_interrupt(le
     body = "import os, skyward_nb as sky\nif sky.instance_info().rank: os._exit(3)"
     assert pool.run(request(pool, body), watch).lost[1].how == "exited with code 3"
     assert not pool.is_ready
+    assert len(interrupts) <= 2
     monkeypatch.undo()
     forge.resume()
     assert values(pool, "1") == [1, 1]

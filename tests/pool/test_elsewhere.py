@@ -220,7 +220,7 @@ def test_an_agent_that_is_killed_is_the_end_of_all(three):
     with pytest.raises(PoolError, match="the agent on fake1 is gone"):
         pool.run(request(pool, f"{RANK}time.sleep(60)"), lambda _: None)
     assert pool.closed
-    until(lambda: not any(psutil.pid_exists(pid) for pid in others))
+    until(lambda: not any(psutil.pid_exists(pid) for pid in others), 10)
     assert not is_listed(pool)
 
 

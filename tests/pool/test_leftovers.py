@@ -366,24 +366,27 @@ def test_data_loaders_and_what_they_share_go_with_their_rank(make, monkeypatch, 
         pytest.skip("what PyTorch leaves in shared memory needs PyTorch")
     preload(monkeypatch, "torch.multiprocessing")
     pool = make()
-    rank, forge, started = load(pool)
+    loaders = set()
+    rank, forge, started = load(pool, loaders)
     if who == "rank":
         os.kill(rank, signal.SIGKILL)
         assert not left_of([rank, *started])
         pool.restart(lambda _: None)
-        rank, forge, started = load(pool)
+        rank, forge, started = load(pool, loaders)
     else:
         os.kill(agent_of(forge), signal.SIGKILL)
         assert not left_of([rank])
         fail(pool)
     pool.close()
     assert not left_of([forge, rank, *started])
-    assert not loaded((rank, *started))
+    assert not loaded(loaders)
 
 
-def load(pool):
-    """Have both ranks load data; the first one, its forge, and what it started."""
-    (rank, forge), _ = values(pool, WORKERS)
+def load(pool, loaders):
+    """Have both ranks, which become `loaders`, load data; the first one, its forge, and what it started."""
+    (rank, forge), (other, _) = values(pool, WORKERS)
+    for each in (rank, other):
+        loaders |= {each, *(child.pid for child in psutil.Process(each).children(recursive=True))}
     started = [each.pid for each in psutil.Process(rank).children(recursive=True)]
     assert loaded((rank, *started))
     assert [pid for pid in started if processes.tidies(pid)]

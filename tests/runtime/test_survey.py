@@ -201,6 +201,14 @@ def test_a_listener_outlives_those_who_hang_up(listener):
     assert not reach.reach([(3, "127.0.0.1", listener.port)], WORD)[0].trouble
 
 
+def test_a_listener_waits_for_who_is_held_up_before_the_word(listener, monkeypatch):
+    monkeypatch.setattr(reach, "_PATIENCE", 0.05)
+    with socket.create_connection(("127.0.0.1", listener.port)) as connection:
+        time.sleep(0.3)
+        connection.sendall(WORD)
+        assert connection.recv(4)
+
+
 def test_nothing_listens_after_it_is_closed(closed):
     # One that answered somebody a moment ago may be about to end.
     until(lambda: not listening_threads())

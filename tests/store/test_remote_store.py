@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from waiting import until
 
 from skyward_nb.node import value_service as service
-from skyward_nb.node.value_service import IncomingValue, ValueService
+from skyward_nb.node.incoming_value import IncomingValue
+from skyward_nb.node.value_service import ValueService
 from skyward_nb.store import blobs
 from skyward_nb.store.blobs import BlobStore, CorruptValue, digest_of
 from skyward_nb.store.receive_window import ReceiveWindow

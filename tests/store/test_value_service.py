@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 
@@ -9,10 +10,11 @@ import pytest
 from waiting import until
 
 from skyward_nb.node import value_service
-from skyward_nb.node.value_service import IncomingValue, ValueService
+from skyward_nb.node.incoming_value import IncomingValue
+from skyward_nb.node.value_service import ValueService
 from skyward_nb.store.blobs import BlobStore, digest_of
 from skyward_nb.store.reassembly import Reassembly
-from skyward_nb.store.value_messages import BytesStored
+from skyward_nb.store.value_messages import BytesStored, ValueRefused
 
 VALUE = os.urandom(1000)
 
@@ -78,3 +80,29 @@ def test_a_value_that_is_given_up_as_its_last_bytes_are_digested_holds_nobody_up
     assert not any(each.is_alive() for each in threads), "each waits for the other"
     assert said == [BytesStored(is_whole=True, is_new=True)]
     came[0].remove()
+
+
+def test_bytes_that_come_late_do_not_go_into_the_value_that_has_its_name(service, monkeypatch):
+    digest = digest_of([VALUE])
+    arrival = service._arrival(digest, len(VALUE))
+    arrival.write(0, memoryview(VALUE))
+    late = []
+
+    def looked(_digest):
+        with pytest.raises(OSError, match="dropped"):
+            arrival.write(0, memoryview(bytes(len(VALUE))))
+        late.append(True)
+        return False
+
+    monkeypatch.setattr(service._store, "on_disk", looked)
+    assert service._settle(arrival).is_new and late
+    assert service._store.map(digest) == VALUE
+
+
+def test_a_value_that_was_given_up_as_its_last_bytes_came_is_refused(service):
+    arrival = service._arrival(digest_of([VALUE]), len(VALUE))
+    arrival.write(0, memoryview(VALUE))
+    arrival.remove()
+    assert service._settle(arrival) == ValueRefused(
+        errno.ESTALE, "the unfinished value was dropped"
+    )
