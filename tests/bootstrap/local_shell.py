@@ -137,7 +137,7 @@ async def _talk(
                 await stream.drain()
         finally:
             stream.close()
-        # Else asyncio (until 3.11.3) tells of it in any later test, as the collector finds it.
+        # Else asyncio (of 3.11.2) tells of it in any later test, as the collector finds it.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             await stream.wait_closed()
 

@@ -312,7 +312,7 @@ async def _talk(
         finally:
             # Where a part cannot be read, what came is known not to be whole.
             stdin.close()
-        # Else asyncio (until 3.11.3) writes of it to the notebook's log, as the collector finds it.
+        # Else asyncio (of 3.11.2) writes of it to the notebook's log, as the collector finds it.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             await stdin.wait_closed()
 
