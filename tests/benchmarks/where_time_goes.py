@@ -12,12 +12,12 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-_TICK = os.sysconf("SC_CLK_TCK")
+import psutil
+
 _KINDS = {"sky-agent": "agents", "sky-forge": "agents", "sky-rank": "ranks"}
 _COLOURS = {"client": "#3b6fb6", "waits": "#c9d6e8", "agents": "#8f6bb3", "ranks": "#3f9c6d"}
 _LEFT, _SPAN, _ROW, _BAR = 380, 460, 46, 13
@@ -66,48 +66,42 @@ def count(benchmark: Any) -> None:
     """From now on the CPU time of rounds of this fixture is counted, but not that of what prepares them."""
     pedantic = benchmark.pedantic
 
-    def counted(target: Callable[..., Any], *args: Any, **how: Any) -> Any:
+    def counted(target: Callable[..., Any], *args: Any, setup: Any = None, **how: Any) -> Any:
         shares = SHARES.setdefault(benchmark.group, Shares())
-        if how.get("setup") is None:
-            with shares.counting():
+        with ExitStack() as counting:
+            if setup is None:
+                counting.enter_context(shares.counting())
                 return pedantic(target, *args, **how)
 
-        def once(*given: Any, **named: Any) -> Any:
-            with shares.counting():
-                return target(*given, **named)
+            def prepared() -> Any:
+                counting.close()  # the round before has ended
+                given = setup()
+                counting.enter_context(shares.counting())
+                return given
 
-        return pedantic(once, *args, **how)
+            return pedantic(target, *args, setup=prepared, **how)
 
     benchmark.pedantic = counted
 
 
-def _cpu_of_each() -> dict[tuple[str, str], float]:
+def _cpu_of_each() -> dict[tuple[str, object], float]:
     """Seconds of processors, by the kind of process and what tells it from others."""
     times = os.times()
     # The pool is a child: what of it has ended counts here, with all below it.
-    found = {
+    found: dict[tuple[str, object], float] = {
         ("client", "this"): times.user + times.system,
         ("agents", "ended"): times.children_user + times.children_system,
     }
-    for each in Path("/proc").iterdir():
-        if each.name.isdigit():
-            with suppress(OSError):  # it has ended meanwhile
-                _count(each, found)
+    for each in psutil.process_iter(["name", "cmdline", "cpu_times"]):
+        name, spent = each.info["name"] or "", each.info["cpu_times"]
+        kind = _KINDS.get(name.rpartition("-")[0] if name.startswith("sky-rank") else name)
+        if kind is None and any("ipykernel" in word for word in each.info["cmdline"] or ()):
+            kind = "client"
+        if kind is not None and spent is not None:
+            found[kind, each] = spent.user + spent.system
+            if name == "sky-forge":
+                found["ranks", ("below", each)] = spent.children_user + spent.children_system
     return found
-
-
-def _count(process: Path, found: dict[tuple[str, str], float]) -> None:
-    name, _, rest = (process / "stat").read_text().partition("(")[2].rpartition(")")
-    kind = _KINDS.get(name.rpartition("-")[0] if name.startswith("sky-rank") else name)
-    if kind is None and b"ipykernel" in (process / "cmdline").read_bytes():
-        kind = "client"
-    if kind is not None:
-        words = rest.split()
-        own, ended = (sum(map(int, words[at : at + 2])) / _TICK for at in (11, 13))
-        who = f"{process.name} {words[19]}"
-        found[kind, who] = own
-        if name == "sky-forge":
-            found["ranks", f"below {who}"] = ended
 
 
 def chart(medians: dict[str, float], spelled: Callable[[float], str]) -> str:
