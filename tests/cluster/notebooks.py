@@ -6,7 +6,7 @@ import ast
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from cluster.host import Host
@@ -60,15 +60,32 @@ class Notebook:
         return ran.stdout
 
 
+_STAYS = ("code", "envs", "uv", "folders")
+"""What of `~/.cache/skyward_nb` is for later pools: packages, environments and folders of scripts."""
+_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/run/user", "/home/ann/.cache/skyward_nb")
+
+
 def left_on(host: Host) -> list[str]:
-    """What of pools a host still has: processes, sockets, values. Packages, environments and folders of scripts stay."""
+    """What of pools a host still has: processes, sockets, values.
+
+    Tests ask again and again: a `find` that enters the host takes fifty times as long.
+    """
     running = [words for words in host.processes().values() if "skyward" in words]
-    stays = ("code", "envs", "uv", "folders")
-    kept = " -o ".join(f"-path '*/skyward_nb/{each}*'" for each in stays)
-    folders = "/tmp /var/tmp /dev/shm /run/user /home/ann/.cache/skyward_nb"
-    # Each folder is a file system of the host's own; what this machine lends it there is another (-xdev).
-    found = host.run(f"find {folders} -xdev -not \\( {kept} \\) -not -type d 2>/dev/null || true")
-    return running + found.split()
+    return running + [each for folder in _FOLDERS for each in _files(host.file(folder))]
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """All below a folder but folders and what stays. What another machine lends a host lies on another file system."""
+    # It may be removed meanwhile.
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as found:
+        device = folder.stat().st_dev
+        for each in found:
+            if each.name in _STAYS and folder.name == "skyward_nb":
+                continue
+            if not each.is_dir(follow_symlinks=False):
+                yield each.path
+            elif each.stat(follow_symlinks=False).st_dev == device:
+                yield from _files(Path(each.path))
 
 
 def nothing_left(town: Town, seconds: float = 60) -> None:
