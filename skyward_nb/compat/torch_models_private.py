@@ -16,6 +16,18 @@ MODULE_TABLES = ("_modules", "_parameters", "_buffers")
 COMPILED = "_orig_mod"
 """The module's name within what `torch.compile` made of it; where torch has another, a compiled model is no DDP model."""
 
+PARAMETRIZED = "torch.nn.utils.parametrize"
+"""The module that says it has the classes of modules with parametrizations; each such module has a class of its own."""
+
+
+def parametrize(module: Any) -> None:
+    """Have a module compute what its `parametrizations` stand for, such as a normalized weight."""
+    from torch.nn.utils import parametrize
+
+    parametrize._inject_new_class(module)
+    for name in module.parametrizations:
+        parametrize._inject_property(module, name)
+
 
 def drop_unreduced_gradients(module: Any) -> None:
     """Drop gradients that a module under `fully_shard` keeps on this rank until they are reduced."""

@@ -338,6 +338,28 @@ def untyped_storage(typed: Any) -> Any:
     return typed._untyped_storage
 
 
+# ── learning rate schedules ─────────────────────────────────────────────────────────────
+
+
+def note_steps(optimizer: Any) -> None:
+    """Have an optimizer note that it stepped, as a schedule that is made for it does.
+
+    A schedule whose optimizer does not warns at its first step; no optimizer keeps that in a pickle.
+    """
+    if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
+        return
+    own, step = weakref.ref(optimizer), optimizer.step.__func__
+
+    @functools.wraps(step)
+    def noting(*given: Any, **named: Any) -> Any:
+        there = own()
+        there._opt_called = True  # pyright: ignore[reportOptionalMemberAccess]
+        return step(there, *given, **named)
+
+    noting._wrapped_by_lr_sched = True  # pyright: ignore[reportAttributeAccessIssue]
+    optimizer.step = noting
+
+
 # ── its profiler ────────────────────────────────────────────────────────────────────────
 
 

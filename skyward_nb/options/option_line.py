@@ -212,6 +212,7 @@ def split_off(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     rest = list(tokens)
     options: list[str] = []
+    last: list[str] = []
     while rest:
         word = rest[0]
         if word == "--":
@@ -221,10 +222,11 @@ def split_off(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
         key, equals, _ = _key_of(word)
         option = BY_NAME.get(key)
         if option is None and not (word.startswith("-") or (equals and key.isidentifier())):
-            _joined((*options[-1:], word))
+            _joined((*last, word))
             break
         takes_next = word.startswith("-") and not equals and option and not option.is_flag
         count = 2 if takes_next else 1
+        last = ["=".join(rest[:count])]
         options += rest[:count]
         del rest[:count]
     return options, rest

@@ -87,7 +87,8 @@ class Pickler(_Pickler):
             way = _reducers[kind]
         except KeyError:
             way = reducers.reducer_of(kind)
-            if kind.__module__ in sys.modules and kind.__module__ != "__main__":
+            is_lasting = kind.__module__ in sys.modules and kind.__module__ != "__main__"
+            if is_lasting and not reducers.is_of_one_object(kind):
                 _reducers[kind] = way
         return NotImplemented if way is None else way(obj)
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Generator
 from typing import Any
 
-from skyward_nb.compat import jax_private, torch_private
+from skyward_nb.compat import jax_private, torch_models_private, torch_private
 from skyward_nb.pickling.process_bound import OPEN_FILE, Unpicklable, families, refusal
 from skyward_nb.words.info import COMPUTE_POOL
 
@@ -38,7 +38,14 @@ def reducer_of(kind: type) -> Reducer | None:
         return _standard_stream if issubclass(kind, io.IOBase) else functools.partial(_refuse, why)
     if (way := _EXACT.get((kind.__module__, kind.__name__))) is not None:
         return way
+    if is_of_one_object(kind):
+        return _parametrized
     return next((_REDUCERS[family] for family in families(kind) if family in _REDUCERS), None)
+
+
+def is_of_one_object(kind: type) -> bool:
+    """Whether this is a class that torch made for one module, and that goes with it."""
+    return kind.__module__ == torch_models_private.PARAMETRIZED and "__getstate__" in vars(kind)
 
 
 def _refuse(why: str, _: object) -> Any:
@@ -171,6 +178,38 @@ def _make_torch_storage(buffer: Any) -> Any:
     if not memoryview(buffer).nbytes:
         return torch.UntypedStorage(0)
     return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
+
+
+def _parametrized(module: Any) -> Any:
+    """A module with parametrizations, such as a normalized weight, which torch itself refuses to pickle."""
+    own: Any = type(module).__base__
+    return _new, (own,), own.__getstate__(module), None, None, _restore_parametrized
+
+
+def _new(kind: Any) -> Any:
+    return kind.__new__(kind)
+
+
+def _restore_parametrized(module: Any, state: Any) -> None:
+    module.__setstate__(state)
+    torch_models_private.parametrize(module)
+
+
+def _schedule(schedule: Any) -> Any:
+    """A learning rate schedule, whose optimizer notes its steps wherever both arrive."""
+    make, args, state, *rest = schedule.__reduce_ex__(5)
+    if rest == [None, None]:
+        return make, args, state, None, None, _restore_schedule
+    return make, args, state, *rest
+
+
+def _restore_schedule(schedule: Any, state: Any) -> None:
+    if hasattr(schedule, "__setstate__"):
+        schedule.__setstate__(state)
+    else:
+        schedule.__dict__.update(state)
+    if hasattr(getattr(schedule.optimizer, "step", None), "__func__"):
+        torch_private.note_steps(schedule.optimizer)
 
 
 def _torch_typed_storage(storage: Any) -> Any:
@@ -352,6 +391,7 @@ _REDUCERS: dict[tuple[str, str], Reducer] = {
     ("torch", "TypedStorage"): _torch_typed_storage,
     ("torch", "Generator"): _torch_generator,
     ("torch", "DTensor"): _spread,
+    ("torch", "LRScheduler"): _schedule,
     ("jaxlib", "ArrayImpl"): _jax_array,
     ("jax", "PRNGKeyArray"): _jax_array,
     ("pyarrow", "Array"): _arrow_array,

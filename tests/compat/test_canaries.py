@@ -40,6 +40,7 @@ _GROUPS = "process groups that are cut and formed anew"
 _BREAKPOINTS = "collectives that wait for a rank at a breakpoint"
 _FSDP = "gradients that an interrupted step has left"
 _TENSORS = "tensors that travel"
+_PARAMETRIZED = "modules with parametrizations that travel"
 _SIMULATION = "CUDA devices that are the CPU"
 _BARS = "loops shown as bars"
 _DEBUGGED = "cells in which ranks stop at breakpoints"
@@ -204,6 +205,8 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("torch.autograd:_engine_run_backward", _FSDP),
         Part("torch.distributed.fsdp._fully_shard._fsdp_param:FSDPParam._unsharded_param", _FSDP),
         Part("torch.distributed.fsdp._fully_shard._fsdp_param:FSDPParam.unsharded_accumulated_grad", _FSDP),
+        Part("torch.nn.utils.parametrize:_inject_new_class", _PARAMETRIZED, "module"),
+        Part("torch.nn.utils.parametrize:_inject_property", _PARAMETRIZED, "module tensor_name"),
         Part("torch._utils:_rebuild_tensor_v3", _TENSORS, "storage storage_offset size stride"),
         Part("torch.storage:TypedStorage", _TENSORS, "*args device dtype wrap_storage _internal"),
         Part("torch.storage:TypedStorage._untyped_storage", _TENSORS),
@@ -344,10 +347,12 @@ ELSEWHERE = {
         "_get_sequence_number_for_group",
         "_hooks",
         "_internal",
+        "_opt_called",
         "_register_backend",
         "_set_sequence_number_for_group",
         "_threads",
         "_timeout",
+        "_wrapped_by_lr_sched",
     },
     "keras": {"_use_cached_eval_dataset"},
     "tqdm": {"_wrapped"},

@@ -88,6 +88,16 @@ def test_a_storage_has_one_below_it():
     assert torch_private.untyped_storage(typed) is untyped
 
 
+def test_a_schedule_has_its_optimizer_note_its_steps():
+    for note in (lambda each: torch.optim.lr_scheduler.StepLR(each, 1), torch_private.note_steps):
+        optimizer = torch.optim.SGD([torch.zeros(1)])
+        assert not hasattr(optimizer.step, "_wrapped_by_lr_sched")
+        note(optimizer)
+        assert optimizer.step._wrapped_by_lr_sched
+        optimizer.step()
+        assert optimizer._opt_called
+
+
 def test_it_is_known_whether_the_profiler_records():
     assert not torch_private.is_profiled()
     with torch.autograd.profiler.profile():

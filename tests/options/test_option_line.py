@@ -115,9 +115,10 @@ def test_refused(line, says):
         parse(line)
 
 
-def test_a_unit_is_no_script():
+@pytest.mark.parametrize("option", ["timeout=2", "--timeout=2", "--timeout 2"])
+def test_a_unit_is_no_script(option):
     with pytest.raises(OptionError, match="write it without a space, timeout=2s"):
-        parse_script("nodes=2 timeout=2 s train.py")
+        parse_script(f"nodes=2 {option} s train.py")
     assert parse_script("nodes=2 s")[1] == parse_script("timeout=2 -- s")[1] == ["s"]
 
 

@@ -5,6 +5,7 @@ import collections
 import concurrent.futures
 import contextvars
 import functools
+import gc
 import io
 import os
 import socket
@@ -271,6 +272,85 @@ def test_a_torch_module_keeps_its_ties(travel):
     assert torch.equal(
         torch.rand(3, generator=travel(generator)), torch.rand(3, generator=generator)
     )
+
+
+@pytest.mark.parametrize("way", ["weight_norm", "spectral_norm", "orthogonal"])
+def test_modules_with_parametrizations(way, travel):
+    torch = pytest.importorskip("torch")
+    add = getattr(torch.nn.utils.parametrizations, way)
+    model = torch.nn.Sequential(add(torch.nn.Linear(3, 3)), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    model[0].note = "mine"
+    model.eval()  # a spectral norm changes with each use in training
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.rand(4, 3)
+    for _ in range(2):  # and from there once more
+        there, optimizer_there = travel((model, optimizer))
+        assert torch.equal(there(x), model(x))
+        assert type(there[0]).__name__ == "ParametrizedLinear"
+        assert there[0].note == "mine"
+        assert there.state_dict().keys() == model.state_dict().keys()
+        before = there[0].weight.detach().clone()
+        there(x).sum().backward()
+        optimizer_there.step()
+        assert not torch.equal(there[0].weight, before)
+        model, optimizer = there, optimizer_there
+
+
+def test_classes_of_one_module_are_not_kept(travel):
+    torch = pytest.importorskip("torch")
+    module = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2))
+    kind = weakref.ref(type(module))
+    back = travel(module)
+    del module, back
+    gc.collect()
+    assert kind() is None
+
+
+class Halving:
+    """A schedule of one's own, with a state of its own."""
+
+    def __getstate__(self):
+        return {**vars(self), "was": "there"}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+
+
+@pytest.mark.parametrize("kind", ["StepLR", "OneCycleLR", "SequentialLR", "own"])
+@pytest.mark.parametrize("is_home", [False, True])
+def test_schedules_step_with_the_optimizer_that_came_along(kind, is_home, travel):
+    """Warnings are errors: torch warns where an optimizer does not note its steps."""
+    torch = pytest.importorskip("torch")
+    schedules = torch.optim.lr_scheduler
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    half = schedules.StepLR(optimizer, 1, gamma=0.5)
+    schedule = {
+        "StepLR": lambda: half,
+        "OneCycleLR": lambda: schedules.OneCycleLR(optimizer, 1.0, total_steps=9),
+        "SequentialLR": lambda: schedules.SequentialLR(optimizer, [half], []),
+        "own": lambda: type("Own", (Halving, schedules.StepLR), {})(optimizer, 1, gamma=0.5),
+    }[kind]()
+    expected = []
+    for _ in range(2):
+        travelled = travel((model, optimizer, schedule))
+        model_there, optimizer_there, schedule_there = travelled
+        assert schedule_there.optimizer is optimizer_there
+        for _ in range(2):
+            optimizer_there.zero_grad()
+            model_there(torch.ones(1, 2)).sum().backward()
+            optimizer_there.step()
+            schedule_there.step()
+        expected.append(optimizer_there.param_groups[0]["lr"])
+        if is_home:  # and from there once more
+            travelled = travel(travelled)
+            travelled[1].step()
+            travelled[2].step()
+    for _ in range(2):
+        optimizer.step()
+        schedule.step()
+    assert expected == [optimizer.param_groups[0]["lr"]] * 2
+    assert kind != "own" or schedule_there.was == "there"
 
 
 def test_jax_arrays(travel):
