@@ -1,6 +1,7 @@
 """How long tests take: a pytest plugin that measures, orders and limits, and the table of CONTRIBUTING.md.
 
-Each run writes `durations.json` into `build` and prints the slowest tests; a file above its limit is an error.
+Each run writes `durations.json` into `build` (with `--all` `durations-all.json`) and prints the slowest tests;
+a file above its limit is an error.
 An environment below `build`, such as that of another Python, has its own such file in its own folder.
 `python tests/durations.py` (`make durations`) keeps the last run's figures in `tests/durations.json`,
 which decides the order of files, and draws the table anew.
@@ -141,14 +142,22 @@ class Durations:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         LAST.parent.mkdir(exist_ok=True)
         rounded = {nodeid: round(seconds, 3) for nodeid, seconds in self._tests.items()}
-        LAST.write_text(json.dumps(rounded, indent=0))
+        # The table is of `make test`: extensive tests have figures of their own.
+        is_all = self._config.getoption("--all", False)
+        kept = LAST.with_stem(f"{LAST.stem}-all") if is_all else LAST
+        kept.write_text(json.dumps(rounded, indent=0))
         self._long = too_long(self._tests, self._limit())
         if self._long and self._config.getoption("--file-limit") and not session.exitstatus:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if len(self._tests) < SLOWEST:
-            return
+        if len(self._tests) >= SLOWEST:
+            self._tell_the_slowest(terminalreporter)
+        for name, seconds in self._long.items():
+            words = f"takes {seconds:.0f} s, and may take {FILE_LIMIT:.0f}: divide it, or make it quicker"
+            terminalreporter.write_line(f"ERROR {name} {words}", red=True)
+
+    def _tell_the_slowest(self, terminalreporter: Any) -> None:
         terminalreporter.section(f"the {SLOWEST} slowest tests")
         for nodeid, seconds in self._tests.most_common(SLOWEST):
             if seconds >= 0.1:
@@ -156,9 +165,6 @@ class Durations:
         terminalreporter.section("seconds by folder")
         for name, seconds in by(self._tests, folder_of).items():
             terminalreporter.write_line(f"{seconds:7.1f} s  {name}/")
-        for name, seconds in self._long.items():
-            words = f"takes {seconds:.0f} s, and may take {FILE_LIMIT:.0f}: divide it, or make it quicker"
-            terminalreporter.write_line(f"ERROR {name} {words}", red=True)
 
 
 def _processors() -> tuple[int, int]:

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
+from skyward_nb.compat.known_frames import A_COMPUTATION_OF_JAX
 from skyward_nb.node.rank_frameworks import RankFrameworks
 from skyward_nb.node.stack_pipe import OTHERS_END
 from skyward_nb.plugins.collectives import (
-    A_COMPUTATION_OF_JAX,
     called_at,
     frames_of_thread,
     waits_in,

@@ -15,13 +15,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-_UNTORN = (
-    "/jax/_src/",
-    "/jax/experimental/",
-    "/torch/autograd/grad_mode.py",
-    "/torch/utils/_contextlib.py",
-    "/torch/amp/autocast_mode.py",
-)
+from skyward_nb.compat.known_frames import UNTORN
+
 _OF_EITHER = ("/contextlib.py", "/functools.py", "/weakref.py")
 _HANDLERS = ("/node/mailbox.py", "/node/deferred_interrupt.py")
 """Handlers of signals: a signal within a handler finds these frames above the code in question."""
@@ -40,7 +35,7 @@ def user_of(frame: FrameType | None) -> FrameType | None:
         frame = frame.f_back
     while frame is not None:
         file = frame.f_code.co_filename
-        if any(part in file for part in _UNTORN):
+        if any(part in file for part in UNTORN):
             untorn = True
         elif not file.endswith(_OF_EITHER):
             return frame if untorn else None

@@ -183,11 +183,7 @@ def _make_torch_storage(buffer: Any) -> Any:
 def _parametrized(module: Any) -> Any:
     """A module with parametrizations, such as a normalized weight, which torch itself refuses to pickle."""
     own: Any = type(module).__base__
-    return _new, (own,), own.__getstate__(module), None, None, _restore_parametrized
-
-
-def _new(kind: Any) -> Any:
-    return kind.__new__(kind)
+    return object.__new__, (own,), own.__getstate__(module), None, None, _restore_parametrized
 
 
 def _restore_parametrized(module: Any, state: Any) -> None:

@@ -10,90 +10,30 @@ import re
 from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
 
+from skyward_nb.compat.known_frames import (
+    A_COMPUTATION_OF_JAX,
+    ALIKE,
+    BACKWARD,
+    BETWEEN,
+    COMMUNICATION,
+    COMPILED,
+    COMPUTING,
+    LAUNCHER,
+    LOGGING,
+    NATIVE,
+    PACKAGES,
+    REDUCERS,
+    STRATEGY,
+    SYNC,
+    TENSORFLOW,
+    TENSORFLOW_ENGINE,
+    THREADING,
+    WAIT,
+)
+
 NamedFrame = tuple[str, str]
 """File and function."""
 
-_NATIVE = {"wait": "work.wait", "get": "store.get", "block_until_ready": "block_until_ready"}
-"""Methods of native objects that user code calls itself, and what they are called then."""
-A_COMPUTATION_OF_JAX = "a computation of JAX"
-_COMPILED = "PjitFunction"
-"""What a function that JAX has compiled is an instance of; a call of it may wait for peers."""
-
-_TENSORFLOW = "/tensorflow/python/"
-_TENSORFLOW_ENGINE = (
-    (f"{_TENSORFLOW}eager/execute.py", "quick_execute"),
-    (f"{_TENSORFLOW}eager/execute.py", "execute_with_cancellation"),
-    (f"{_TENSORFLOW}framework/ops.py", "raise_from_not_ok_status"),
-    (f"{_TENSORFLOW}ops/gen_collective_ops.py", ""),
-)
-"""Functions in which TensorFlow's Python calls native code, and in which it raises that code's errors."""
-_STRATEGY = f"{_TENSORFLOW}distribute/"
-"""Functions in which a strategy waits for threads of its own, by a function in `_THREADING`."""
-_THREADING = "/threading.py", "/multiprocessing/pool.py", f"{_TENSORFLOW}training/coordinator.py"
-
-_SYNC, _REDUCERS = "/skyward_nb/runtime/sync.py", "/skyward_nb/pickling/reducers.py"
-_WAIT = (_SYNC, "barrier"), (_REDUCERS, "_jax_array")
-"""Functions of this package that wait by themselves; others in these files wait only in the torch functions that they call."""
-
-_PACKAGES = (
-    "/torch/distributed/",
-    "/torch/nn/parallel/distributed.py",
-    "/jax/experimental/multihost_utils.py",
-    _SYNC,
-    _REDUCERS,
-    _TENSORFLOW,
-    "/tf_keras/src/",
-)
-_BETWEEN = (
-    "/torch/_ops.py",
-    "/torch/_compile.py",
-    "/torch/utils/",
-    "/optree/",
-    "/torch/distributed/c10d_logger.py",
-    "/torch/nn/modules/module.py",
-    "/jax/",
-    "/jaxlib/",
-    "/contextlib.py",
-    "/tensorflow/python/util/traceback_utils.py",
-    "/tf_keras/src/utils/traceback_utils.py",
-    "/skyward_nb/plugins/",
-    "/skyward_nb/node/mailbox.py",
-)
-"""What may lie between the frames of a collective without being one."""
-
-_LAUNCHER = "/torch/distributed/launcher/api.py"
-_LOGGING = "/torch/distributed/c10d_logger.py", "_get_msg_dict"
-"""What torch asks of a group to log a collective that is over, or failed: it waits for nobody."""
-_COMMUNICATION = (
-    "/torch/distributed/distributed_c10d.py",
-    "/torch/distributed/_functional_collectives.py",
-    "/torch/distributed/nn/functional.py",
-    *_PACKAGES[2:5],
-)
-_BACKWARD = "/torch/autograd/graph.py", "_engine_run_backward"
-_COMPUTING = (
-    ("/jax/_src/array.py", ("_value", "block_until_ready", "__array__")),
-    ("/jax/_src/interpreters/pxla.py", ("__call__",)),
-)
-"""Functions in which JAX's Python calls native code to read an array, or to run a compiled function."""
-_ALIKE = {
-    (_SYNC, "barrier"): "sky.barrier",
-    (_SYNC, "mesh"): "sky.mesh",
-    (_REDUCERS, "_jax_array"): A_COMPUTATION_OF_JAX,
-    ("/torch/nn/parallel/distributed.py", "__init__"): "DistributedDataParallel",
-    ("/torch/nn/parallel/distributed.py", "forward"): "DistributedDataParallel.forward",
-    ("/torch/distributed/_functional_collectives.py", "wait_tensor"): "wait_tensor",
-    ("/tf_keras/src/engine/training.py", "fit"): "fit",
-    ("/tf_keras/src/engine/training.py", "evaluate"): "evaluate",
-    ("/tf_keras/src/engine/training.py", "predict"): "predict",
-    (f"{_TENSORFLOW}distribute/distribute_lib.py", "run"): "strategy.run",
-    (f"{_TENSORFLOW}distribute/distribute_lib.py", "reduce"): "strategy.reduce",
-    (f"{_TENSORFLOW}distribute/input_lib.py", "__next__"): "the next batch",
-    (f"{_TENSORFLOW}ops/variables.py", "__call__"): "tf.Variable",
-    (f"{_TENSORFLOW}eager/polymorphic_function/polymorphic_function.py", "__call__"): "tf.function",
-    (f"{_TENSORFLOW}eager/execute.py", "quick_execute"): "tf.function",
-    (f"{_TENSORFLOW}eager/execute.py", "execute_with_cancellation"): "tf.function",
-}
 _ABORTED = re.compile(r"Collective ops is aborted|/tensorflow\.WorkerService/")
 _LOST = re.compile(
     r"replaced by KeyboardInterrupt|gloo|nccl|connection|timed? ?out|socket|peer|store",
@@ -113,34 +53,34 @@ def waits_in(frames: Iterable[NamedFrame]) -> str:
     that reads an array of JAX.
     """
     frames = list(frames)
-    if any(file.endswith(_LAUNCHER) for file, _ in frames):
+    if any(file.endswith(LAUNCHER) for file, _ in frames):
         return ""  # an elastic agent, which waits for its own workers
-    if any(file.endswith(_LOGGING[0]) and function == _LOGGING[1] for file, function in frames):
+    if any(file.endswith(LOGGING[0]) and function == LOGGING[1] for file, function in frames):
         return ""
     rest = iter(frames)
     first = next(rest, ("", ""))
     native = ""
     if not first[0]:
-        native = A_COMPUTATION_OF_JAX if first[1] == _COMPILED else _NATIVE.get(first[1], "")
+        native = A_COMPUTATION_OF_JAX if first[1] == COMPILED else NATIVE.get(first[1], "")
         first = next(rest, ("", ""))
-    if first[0].endswith(_BACKWARD[0]) and first[1] == _BACKWARD[1]:
+    if first[0].endswith(BACKWARD[0]) and first[1] == BACKWARD[1]:
         return "backward"
-    if any(first[0].endswith(file) and first[1] in functions for file, functions in _COMPUTING):
+    if any(first[0].endswith(file) and first[1] in functions for file, functions in COMPUTING):
         native = A_COMPUTATION_OF_JAX
     named: list[NamedFrame] = []
     within = _within([first, *rest])
     for file, function in within:
-        if any(part in file for part in _PACKAGES) and not file.endswith(_BETWEEN):
+        if any(part in file for part in PACKAGES) and not file.endswith(BETWEEN):
             named.append((file, function))
-        elif not any(part in file for part in _BETWEEN):
+        elif not any(part in file for part in BETWEEN):
             break
     return native if all(map(_is_quick, named)) else _known_name(named)
 
 
 def _is_quick(frame: NamedFrame) -> bool:
     """Whether a frame is one of this package that never waits."""
-    ours = next((place for place in (_SYNC, _REDUCERS) if frame[0].endswith(place)), "")
-    return bool(ours) and (ours, frame[1]) not in _WAIT
+    ours = next((place for place in (SYNC, REDUCERS) if frame[0].endswith(place)), "")
+    return bool(ours) and (ours, frame[1]) not in WAIT
 
 
 def _within(frames: list[NamedFrame]) -> list[NamedFrame]:
@@ -149,13 +89,13 @@ def _within(frames: list[NamedFrame]) -> list[NamedFrame]:
     A thread in TensorFlow's native code computes or waits for others: nobody can tell. A strategy
     that waits for its own threads does as they do.
     """
-    own = next((n for n, (file, _) in enumerate(frames) if not file.endswith(_THREADING)), 0)
+    own = next((n for n, (file, _) in enumerate(frames) if not file.endswith(THREADING)), 0)
     if own:
-        return frames[own:] if _STRATEGY in frames[own][0] else []
+        return frames[own:] if STRATEGY in frames[own][0] else []
     file, function = frames[0] if frames else ("", "")
-    if _TENSORFLOW not in file:
+    if TENSORFLOW not in file:
         return frames
-    for place, name in _TENSORFLOW_ENGINE:
+    for place, name in TENSORFLOW_ENGINE:
         if file.endswith(place) and name in ("", function):
             return frames
     return []
@@ -164,11 +104,11 @@ def _within(frames: list[NamedFrame]) -> list[NamedFrame]:
 def _known_name(named: list[NamedFrame]) -> str:
     """The outermost public function that communicates, else the outermost of all."""
     for file, function in reversed(named):
-        for (place, name), alike in _ALIKE.items():
+        for (place, name), alike in ALIKE.items():
             if function == name and file.endswith(place):
                 return alike
     public = [frame for frame in named if not frame[1].startswith(("_", "<"))]
-    talking = [frame for frame in public if frame[0].endswith(_COMMUNICATION)]
+    talking = [frame for frame in public if frame[0].endswith(COMMUNICATION)]
     return (talking or public or named)[-1][1]
 
 
@@ -178,7 +118,7 @@ def frames_of_thread(frame: FrameType | None) -> Iterator[NamedFrame]:
     if frame is not None:
         called = called_at(frame.f_code, frame.f_lasti)
         found = frame.f_locals.get(called, frame.f_globals.get(called))
-        called = _COMPILED if type(found).__name__ == _COMPILED else called
+        called = COMPILED if type(found).__name__ == COMPILED else called
     return frames_below(called, frame)
 
 
@@ -241,7 +181,7 @@ def error_waited_in(error: BaseException | None) -> str:
 
 def _only_waits(frames: list[NamedFrame]) -> bool:
     """Whether what these frames are in does nothing but wait; what is TensorFlow's may have computed."""
-    return not any(_TENSORFLOW in file for file, _ in frames[:2])
+    return not any(TENSORFLOW in file for file, _ in frames[:2])
 
 
 def _was_aborted(error: BaseException) -> bool:

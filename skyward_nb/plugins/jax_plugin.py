@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import jax_private
-from skyward_nb.plugins.collectives import A_COMPUTATION_OF_JAX
+from skyward_nb.compat.known_frames import A_COMPUTATION_OF_JAX
 from skyward_nb.plugins.framework_sockets import (
     FrameworkSockets,
     await_listener,

@@ -24,6 +24,8 @@ class Part:
     name: str
     use: str
     takes: str = ""
+    file: str = ""
+    """Where it is used, if not in the package's module of `compat`: it is no private name, but not a documented one either."""
 
     def __str__(self) -> str:
         return self.name.partition(":")[2]
@@ -321,8 +323,8 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "transformers": (
         Part("transformers.modeling_utils:PreTrainedModel._tp_plan", "a model's own plan"),
         Part("transformers.modeling_utils:PreTrainedModel._no_split_modules", "a model's own blocks"),
-        Part("transformers.trainer_callback:CallbackHandler.on_log", _BARS, "args state control logs"),
-        Part("transformers.trainer:DEFAULT_PROGRESS_CALLBACK", _BARS),
+        Part("transformers.trainer_callback:CallbackHandler.on_log", _BARS, "args state control logs", "runtime/transformers_bars.py"),
+        Part("transformers.trainer:DEFAULT_PROGRESS_CALLBACK", _BARS, file="runtime/transformers_bars.py"),
     ),
     "tqdm": (
         Part("tqdm.utils:ObjectWrapper", _BARS, "wrapped"),
@@ -373,7 +375,7 @@ def changed(package: str, part: Part, how: str) -> str:
     """The sentence that says what has changed."""
     file = file_of(package)
     return (
-        f"{package} {version(package)} {how}: used by skyward_nb/compat/{file} for {part.use}; "
+        f"{package} {version(package)} {how}: used by skyward_nb/{part.file or f'compat/{file}'} for {part.use}; "
         f"seen with {seen_with(file)}"
     )
 

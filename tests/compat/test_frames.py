@@ -5,24 +5,23 @@ from pathlib import Path
 import pytest
 from compat.installed_code import folder_of, is_installed, version
 
-from skyward_nb.node import deferred_interrupt
-from skyward_nb.plugins import collectives
+from skyward_nb.compat import known_frames
 
 PACKAGES = ("jax", "jaxlib", "tensorflow", "tf_keras", "torch")
 FRAMES = {
-    *collectives._ALIKE,
-    *collectives._TENSORFLOW_ENGINE,
-    collectives._BACKWARD,
-    collectives._LOGGING,
-    *((file, function) for file, functions in collectives._COMPUTING for function in functions),
+    *known_frames.ALIKE,
+    *known_frames.TENSORFLOW_ENGINE,
+    known_frames.BACKWARD,
+    known_frames.LOGGING,
+    *((file, function) for file, functions in known_frames.COMPUTING for function in functions),
 }
 PLACES = {
-    *collectives._PACKAGES,
-    *collectives._BETWEEN,
-    *collectives._COMMUNICATION,
-    collectives._STRATEGY,
-    *collectives._THREADING,
-    *deferred_interrupt._UNTORN,
+    *known_frames.PACKAGES,
+    *known_frames.BETWEEN,
+    *known_frames.COMMUNICATION,
+    known_frames.STRATEGY,
+    *known_frames.THREADING,
+    *known_frames.UNTORN,
 }
 
 
@@ -44,7 +43,7 @@ def test_a_function_is_in_its_file(file, function):
     if not is_installed(package):
         pytest.skip(f"{package} is not installed")
     path = there(file)
-    what = f"{package} {version(package)} has no {file} any more: plugins/collectives.py knows hangs by it"
+    what = f"{package} {version(package)} has no {file} any more: hangs are known by it (compat/known_frames.py)"
     assert path.is_file(), what
     if function:
         text = path.read_text()

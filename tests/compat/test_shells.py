@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+import weakref
 from types import SimpleNamespace
 
 import pytest
 from later import needs
 
-from skyward_nb.compat import ipython_private
+from skyward_nb.compat import ipython_private, python_private
 
 
 def test_ipython_numbers_cells_by_their_files():
@@ -94,3 +95,15 @@ def test_python_has(name):
 
     what = f"Python {sys.version.split()[0]} has no {module.__name__}.{name} any more"
     assert hasattr(module, name), f"{what}: used by compat/python_private.py for scripts that end"
+
+
+def test_python_lists_finalizers_in_their_order():
+    class Thing:
+        pass
+
+    things = [Thing(), Thing()]
+    made = [weakref.finalize(each, print, n) for n, each in enumerate(things)]
+    assert [each for each in python_private.finalizers() if each in made] == made
+    made[0].detach()
+    assert [each for each in python_private.finalizers() if each in made] == made[1:]
+    made[1].detach()

@@ -85,11 +85,11 @@ def test_a_long_file_fails_a_run_that_passes(tmp_path):
         f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
         "import durations\n"
         "durations.FILE_LIMIT = 0.0\n"
-        "durations.SLOWEST = 1\n"
         "from pathlib import Path\n"
         "durations.LAST = Path(__file__).parent / 'build' / 'last.json'\n"
         "durations.folder_of = lambda nodeid: '.'\n"
         "pytest_plugins = ['durations']\n"
+        "def pytest_addoption(parser): parser.addoption('--all', action='store_true')\n"
     )
     (tmp_path / "test_one.py").write_text("def test_one(): pass\n")
 
@@ -104,3 +104,8 @@ def test_a_long_file_fails_a_run_that_passes(tmp_path):
     # How long it takes is the machine's.
     assert re.search(r"ERROR test_one.py takes \d+ s, and may take 0", limited.stdout)
     assert (tmp_path / "build" / "last.json").exists()
+    assert not (tmp_path / "build" / "last-all.json").exists()
+    # The table is of `make test`: a run of all keeps its figures apart.
+    (tmp_path / "build" / "last.json").unlink()
+    assert run("--all").returncode == 0
+    assert [each.name for each in (tmp_path / "build").iterdir()] == ["last-all.json"]
