@@ -53,12 +53,13 @@ def stop(pid: int, seconds: float) -> int:
     for each in held:
         _traced(_INTERRUPT, each)
     # Only a thread that has stopped can be let go: with the signal that it was about to get, if any.
-    signals: dict[int, int] = {}
+    # One that could not be held is not waited for: it is somebody else's, or has ended.
+    signals: dict[int, int] = {each: 0 for each in threads if each not in held}
     while len(signals) < len(threads):
-        # All in turn: a main thread that was killed ends once the others are taken notice of, also
-        # those that were let go a moment ago and are dead since.
+        # All in turn, again and again: a main thread that was killed, or another that calls `exec`, goes on once all
+        # others are taken notice of, also those that had stopped, or were let go a moment ago, and are dead since.
         for each in threads:
-            if each not in signals and (number := _signal_at_stop(each)) is not None:
+            if (number := _signal_at_stop(each)) is not None:
                 signals[each] = number
         time.sleep(_POLL)
     time.sleep(seconds)

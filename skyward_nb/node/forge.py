@@ -241,9 +241,9 @@ class Forge:
             if ended is None:
                 return
             # Processes that it left behind end with it; they are children of the forge now.
-            self._end_orphans()
+            left_some = self._end_orphans()
             if ended.si_pid in self._ranks:
-                self._end_group(ended.si_pid)
+                self._end_group(ended.si_pid, left_some=left_some)
             _, status = os.waitpid(ended.si_pid, 0)
             self._tidying.pop(ended.si_pid, None)
             self._own.discard(ended.si_pid)
@@ -258,16 +258,19 @@ class Forge:
         with contextlib.suppress(ConnectionError):
             send(self._control, word, [])
 
-    def _end_group(self, group: int) -> None:
-        """Kill the rest of the process group of a rank that ended."""
-        if self._tidying:
-            processes.end_group(group, self._tidying)
+    def _end_group(self, group: int, *, left_some: bool) -> None:
+        """Kill the rest of the process group of a rank that ended, but what tidies up after others of it."""
+        if left_some or self._tidying:
+            processes.end_group(group)
         else:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
 
-    def _end_orphans(self) -> None:
-        """Kill children that are no ranks: processes that ranks started. Those that tidy up get time for it."""
+    def _end_orphans(self) -> bool:
+        """Kill children that are no ranks: processes that ranks started. Those that tidy up get time for it.
+
+        Whether there were any: what these had started comes here once they have ended.
+        """
         known = self._ranks | self._own | self._workers.pids | set(self._tidying)
         orphans = processes.children(os.getpid()) - known
         for pid in orphans:
@@ -275,6 +278,7 @@ class Forge:
                 self._tidying[pid] = time.monotonic() + seconds
             else:
                 processes.kill_child(pid)
+        return bool(orphans)
 
     def _patience(self) -> float | None:
         """Seconds until a process that tidies up has had its time; None if there is none."""

@@ -32,6 +32,7 @@ class IncomingValue:
         self._users = 0
         self._is_doubled = False
         """Whether bytes came more than once, which may be others than those that were hashed."""
+        self._is_whole = False
         self._is_removed = False
         self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -59,9 +60,8 @@ class IncomingValue:
     def finish(self) -> None:
         """Give a value that was found to have its digest its name. Raises OSError."""
         os.close(os.dup(self._handle))  # NFS tells of a full disk when a file is closed
-        if not (self._is_doubled or self._users):
-            seal(self.path, self.digest)
         self.path.rename(self.path.parent / self.digest)
+        self._is_whole = True
 
     def check(self) -> None:
         """Raise OSError where it was dropped, or has its name."""
@@ -109,4 +109,7 @@ class IncomingValue:
 
     def _close_if_removed(self) -> None:
         if self._is_removed and not self._users:
+            # Not before: whoever writes may bring bytes that came before, and may be others now.
+            if self._is_whole and not self._is_doubled:
+                seal(self._handle, self.digest)
             os.close(self._handle)

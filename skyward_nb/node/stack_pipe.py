@@ -23,7 +23,8 @@ _CUT = b"  ...\n"
 OTHERS_END = b"\0"
 """The rank's control thread writes this after the stacks of the other threads."""
 _OTHERS_TAKE = 0.3
-_PATIENCE = 1.0
+_PATIENCE = 3.0
+"""Seconds for a rank that is held up; one that is stopped for good is waited for as long."""
 _CRASH = "Fatal Python error"
 _MOST = 1 << 18
 

@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -55,6 +56,8 @@ _SILENT = 300.0
 _ABANDONED = 600.0
 """Seconds without further bytes after which an unfinished value is dropped."""
 
+_MOST_FORGOTTEN = 1000
+
 
 class ValueService:
     """Serves the streams to a socket in `folder`, from a loop that accepts them."""
@@ -66,6 +69,9 @@ class ValueService:
         self._arrivals: dict[str, IncomingValue] = {}
         self._streams: set[socket.socket] = set()
         self._listener: socket.socket | None = None
+        self._forgetting = threading.Lock()
+        self._forgotten: deque[str] = deque(maxlen=_MOST_FORGOTTEN)
+        """The words of what was asked to be forgotten, and is."""
         serve = functools.partial(self._serve, answer=self._answer_neighbour)
         self._neighbours = PeerAgents(folder, serve)
         serve = functools.partial(self._serve, answer=self._answer)
@@ -120,11 +126,8 @@ class ValueService:
                 self._give(stream, ask)
             case MissingQuery():
                 stream.say(self._lack(ask))
-            case DropValues():
-                self._store.drop([digest for digest in ask.digests if is_digest(digest)])
-                stream.say(Done())
-            case TrimStore():
-                self._store.trim(ask.needed)
+            case DropValues() | TrimStore():
+                self._forget(ask)
                 stream.say(Done())
             case AdmitPeers():
                 stream.say(self._meet(ask))
@@ -149,6 +152,18 @@ class ValueService:
                 stream.say(self._spread(stream, ask))
             case _:
                 stream.say(ValueRefused(errno.EPERM, "other machines may not ask for this"))
+
+    def _forget(self, ask: DropValues | TrimStore) -> None:
+        """Forget values, once: over a stream that was given up it may come late, when they are there again."""
+        with self._forgetting:
+            if ask.word in self._forgotten:
+                return
+            if isinstance(ask, DropValues):
+                self._store.drop([digest for digest in ask.digests if is_digest(digest)])
+            else:
+                self._store.trim(ask.needed)
+            if ask.word:
+                self._forgotten.append(ask.word)
 
     def _meet(self, ask: AdmitPeers) -> Answer:
         try:

@@ -30,6 +30,7 @@ from collections import Counter
 from skyward_nb.protocol.commands import Command, CutCommunication, Gather, Inspect, Interrupt, Kill
 from skyward_nb.protocol.events import (
     CommunicationCut,
+    Hello,
     NotKilled,
     RankDone,
     RankLost,
@@ -43,7 +44,8 @@ SETTLE = 0.25
 CUT_AFTER = 0.3
 PATIENCE = 2.0
 """Seconds that ranks of a training may take to stop after the same step."""
-_LOOK = 1.5
+_LOOK = 5.0
+"""Seconds in which ranks say where they are when their time is over: a guard, as agents answer for those that do not."""
 
 
 class RunState:
@@ -166,6 +168,8 @@ class RunState:
                 self.on_interrupted(event, now)
             case Stack():
                 self.on_stack(event, now)
+            case Hello():
+                return self._look_again()
             case _:
                 pass
         return []
@@ -267,6 +271,16 @@ class RunState:
             self.stacks[event.rank] = event.text
         if self.timed_out and not self._stopping and self.running <= self.stacks.keys():
             self._stop_due = now
+
+    def _look_again(self) -> list[Command]:
+        """Ask ranks anew where they are, as a line is open again: answers on the one before are lost with it."""
+        if (
+            not self.timed_out
+            or self._stopping
+            or not (silent := self.running - self.stacks.keys())
+        ):
+            return []
+        return [Inspect(tuple(sorted(silent)))]
 
     def interrupt(self, now: float) -> list[Command]:
         """Handle the person's interrupt."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import secrets
 import socket
 import threading
 import time
@@ -110,11 +111,11 @@ class RemoteStore:
                 if memory is not None:
                     memory.close()
         if digests:
-            self._streams.post(DropValues(tuple(digests)))
+            self._streams.post(DropValues(tuple(digests), secrets.token_hex(8)))
 
     def trim(self, needed: Collection[str]) -> None:
         """Forget the least recently used of the values not `needed`, beyond the spare room there."""
-        self._streams.post(TrimStore(tuple(needed)))
+        self._streams.post(TrimStore(tuple(needed), secrets.token_hex(8)))
 
     def close(self) -> None:
         """Close the streams, and free what was fetched."""

@@ -159,8 +159,11 @@ class StreamPool:
         """Close the idle streams: one was lost, and they may be, too."""
         with self._lock:
             streams, self._idle = self._idle, []
+            # At once: whoever takes a stream next must find what is to be said on it first.
+            for stream in streams:
+                self._unsent.extendleft(reversed(stream.owed))
         for stream in streams:
-            self._abandon(stream)
+            stream.close()
 
     def close(self) -> None:
         """Close the idle streams, and the others when they are given back."""

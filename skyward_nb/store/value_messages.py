@@ -72,15 +72,17 @@ class FetchBytes(msgspec.Struct, frozen=True, tag=True):
 
 
 class DropValues(msgspec.Struct, frozen=True, tag=True):
-    """Forget these values. Answered by `Done`."""
+    """Forget these values. Answered by `Done`; what was asked by the same `word` before is not done again."""
 
     digests: tuple[str, ...]
+    word: str = ""
 
 
 class TrimStore(msgspec.Struct, frozen=True, tag=True):
-    """Forget what is not needed beyond the spare room. Answered by `Done`."""
+    """Forget what is not needed beyond the spare room; `word` as in `DropValues`. Answered by `Done`."""
 
     needed: tuple[str, ...]
+    word: str = ""
 
 
 class BytesStored(msgspec.Struct, frozen=True, tag=True):

@@ -13,15 +13,17 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 MARK = "SKYWARD_POOL"
 """The variable with a pool's folder, in the environment of each process of the pool."""
 
-TIDYING = 3.0
-"""Seconds that a process may go on to remove the shared memory of others; PyTorch's waits two seconds first."""
+TIDYING = 30.0
+"""Seconds that a process may go on to remove the shared memory of others; PyTorch's waits two seconds first.
+
+What it has not removed by then stays until the machine is booted, so it is long: a guard for one that hangs."""
 
 _LIST = "processes"
 _POLL = 0.005
@@ -259,11 +261,11 @@ def end(processes: Iterable[ProcessIdentity], wait: float = 0.0) -> int:
     return len(mine)
 
 
-def end_group(group: int, spared: Collection[int]) -> None:
-    """Kill the processes of a process group one by one, except the spared ones."""
+def end_group(group: int) -> None:
+    """Kill the processes of a process group one by one, except those that tidy up."""
     for pid in _pids():
         found = stat(pid)
-        if found is not None and found.group == group and pid not in spared:
+        if found is not None and found.group == group and not tidies(pid):
             _kill(ProcessIdentity(pid, found.started))
 
 

@@ -141,3 +141,31 @@ def test_one_that_has_ended_is_nobody():
     with subprocess.Popen(["true"]) as process:
         process.wait()
     assert stop(process.pid, 0) == 0
+
+
+def test_one_that_is_killed_when_another_thread_of_it_is_known_to_have_stopped(
+    running, monkeypatch
+):
+    """Its main thread is told to have ended once the other is, whose stop was told before."""
+    found, killed = soak._signal_at_stop, []
+
+    def late(thread):
+        if not killed and thread == running.pid:
+            return None
+        if (number := found(thread)) is not None and not killed:
+            killed.append(os.kill(running.pid, signal.SIGKILL))
+        return number
+
+    monkeypatch.setattr(soak, "_signal_at_stop", late)
+    thread = threading.Thread(target=stop, args=(running.pid, 0), daemon=True)
+    thread.start()
+    thread.join(8)
+    assert not thread.is_alive()
+
+
+def test_one_that_may_not_be_held_is_not_waited_for(running, monkeypatch):
+    monkeypatch.setattr(soak, "_traced", lambda *_: False)
+    thread = threading.Thread(target=stop, args=(running.pid, 0), daemon=True)
+    thread.start()
+    thread.join(8)
+    assert not thread.is_alive()

@@ -118,6 +118,9 @@ def test_one_rank(notebook):
 @needs_torch
 @pytest.mark.torch
 def test_all_reduce_through_torch(torch_pool):
+    # All sizes, however long a rank was held up within the smallest, from which the others are reckoned.
+    patient = "import skyward_nb.runtime.reductions as r\nr.all_reduces.__defaults__ = (60.0,)"
+    assert torch_pool.run(f"%%sky_remote pool=t\n{patient}").status == "ok"
     ran = torch_pool.run("%sky check pool=t", timeout=90)
     assert ran.status == "ok", ran.traceback
     assert re.search(r"torch \d", ran.stdout)

@@ -60,7 +60,7 @@ def test_all_of_a_flood_that_nobody_read_is_told(make):
     flood = "for i in range(120): print(('x' * 99 + '\\n') * 999 + str(i))"
     first.begin(request(first, flood), lambda _: None)
     first.leave()
-    until(lambda: not registry.condition(first.entry).running)
+    until(lambda: (now := registry.condition(first.entry)) and not now.running)
     second = found(first)
     second.attach(lambda _: None)
     heard = []
@@ -74,7 +74,7 @@ def test_a_run_that_ended_meanwhile_is_told_whole_until_it_is_seen(make):
     first = make()
     first.begin(request(first, COUNTS), lambda _: None)
     first.leave()
-    until(lambda: not registry.condition(first.entry).running)
+    until(lambda: (now := registry.condition(first.entry)) and not now.running)
     for _ in range(2):
         later = found(first)
         later.attach(lambda _: None)
@@ -121,7 +121,7 @@ def test_a_run_that_ended_in_time_is_not_late_for_who_comes_late(make):
     first.begin(request(first, "5", timeout=0.5, began=began), lambda _: None)
     first.leave()
     until(lambda: registry.condition(first.entry).unseen)  # it has begun there
-    until(lambda: not registry.condition(first.entry).running)
+    until(lambda: (now := registry.condition(first.entry)) and not now.running)
     until(lambda: time.time() > began + 0.8)
     second = found(first)
     second.attach(lambda _: None)

@@ -177,7 +177,7 @@ def test_a_cell_whose_client_is_asleep_is_stopped_by_the_agent(announced, place)
     text = "import time\nfor count in range(100_000):\n    time.sleep(0.01)"
     run = pool.begin(request(pool, text), lambda _: None)
     # Else it may be a cell after the notice, which goes on.
-    until(lambda: registry.condition(pool.entry).running)
+    until(lambda: (now := registry.condition(pool.entry)) and now.running)
     notice()
     until(lambda: len(list(Path(place).rglob("*-notice/rank-?.json"))) == 2)
     outcome = pool.runs.finish(run, lambda _: None)
@@ -188,7 +188,7 @@ def test_a_cell_that_goes_on_without_a_client_is_stopped_by_the_agent(announced,
     pool, notice = announced(8)
     text = "import time\nfor count in range(100_000):\n    time.sleep(0.01)"
     pool.begin(request(pool, text), lambda _: None)
-    until(lambda: registry.condition(pool.entry).running)
+    until(lambda: (now := registry.condition(pool.entry)) and now.running)
     pool.leave()
     notice()
     until(lambda: len(list(Path(place).rglob("*-notice/rank-?.json"))) == 2)

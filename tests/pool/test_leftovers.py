@@ -25,6 +25,7 @@ from skyward_nb.words.errors import PoolError
 from skyward_nb.words.spec import PoolSpec
 
 SHARED = Path("/dev/shm")
+HASTE = 3.0
 
 # A daemon as daemons are made: forked twice, in a session of its own, without the rank's pipes.
 DAEMON = """
@@ -93,6 +94,15 @@ def preload(monkeypatch, module):
         await start(machine, idle, ttl, [*modules, module])
 
     monkeypatch.setattr(LocalMachine, "start_agent", preloading)
+
+
+@pytest.fixture
+def hasty(tmp_path, monkeypatch):
+    """Forges wait no longer than this for who tidies up, as one is meant to hang."""
+    changed = f"from skyward_nb.system import processes\nprocesses.TIDYING = {HASTE}\n"
+    (tmp_path / "hasty_forges.py").write_text(changed)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    preload(monkeypatch, "hasty_forges")
 
 
 def fail(pool):
@@ -269,8 +279,8 @@ def test_shared_memory_goes_when_the_pool_is_closed_right_after_the_death(make):
     assert not left_of([pid for each in made for pid in each[1:]])
 
 
-def test_a_tracker_that_does_not_end_is_ended(lend):
-    pool = lend(grace=1.0)
+def test_a_tracker_that_does_not_end_is_ended(hasty, make):
+    pool = make()
     (_, rank, _, tracker), _ = values(pool, SHARE)
     (SHARED / values(pool, "block.name")[0]).unlink()
     os.kill(tracker, signal.SIGSTOP)
@@ -281,8 +291,8 @@ def test_a_tracker_that_does_not_end_is_ended(lend):
 
 
 @pytest.mark.extensive
-def test_a_tracker_does_not_hold_up_the_next_generation(lend):
-    pool = lend(grace=1.0)
+def test_a_tracker_does_not_hold_up_the_next_generation(hasty, make):
+    pool = make()
     shared = [*values(pool, SHARE), *values(pool, SHARE)]
     stopped = [tracker for _, _, _, tracker in shared[2:]]
     names = {name for name, *_ in shared} & blocks()
@@ -291,12 +301,46 @@ def test_a_tracker_does_not_hold_up_the_next_generation(lend):
     began = time.monotonic()
     pool.restart(lambda _: None)
     # They are stopped, so that they cannot have ended by themselves.
-    in_time = time.monotonic() - began < processes.TIDYING
+    in_time = time.monotonic() - began < HASTE
     assert not in_time or all(stays(tracker) for tracker in stopped)
     assert not left_of(stopped)
     assert values(pool, "1") == [1, 1]
     for name in names:
         (SHARED / name).unlink()
+
+
+def test_a_tracker_that_is_held_up_removes_what_its_rank_left(make):
+    pool = make()
+    (name, rank, _, tracker), _ = values(pool, SHARE)
+    os.kill(tracker, signal.SIGSTOP)
+    os.kill(rank, signal.SIGKILL)
+    assert not left_of([rank])
+    time.sleep(4)
+    os.kill(tracker, signal.SIGCONT)
+    assert not left_of([tracker])
+    assert name not in blocks()
+
+
+SHARED_BY_A_CHILD = """
+import os, time
+read, write = os.pipe()
+child = os.fork()
+if not child:
+    from multiprocessing import shared_memory, resource_tracker
+    block = shared_memory.SharedMemory(create=True, size=4096)
+    os.write(write, f"{block.name} {resource_tracker._resource_tracker._pid}".encode())
+    time.sleep(600)
+name, tracker = os.read(read, 1000).decode().split()
+(name, os.getpid(), child, int(tracker))
+"""
+
+
+def test_what_a_child_of_a_rank_shared_goes_with_the_rank(make):
+    """Its tracker is in the rank's process group, and is no child of the rank."""
+    (name, rank, child, tracker), _ = values(make(), SHARED_BY_A_CHILD)
+    os.kill(rank, signal.SIGKILL)
+    assert not left_of([rank, child, tracker])
+    assert name not in blocks()
 
 
 def test_the_list_of_processes_names_those_there_are(lend):

@@ -64,7 +64,7 @@ def test_a_death_told_in_one_breath_with_the_end_of_a_run_is_not_lost(lend):
 
     def slowly(event):
         if isinstance(event, Output) and next(slow, False):
-            until(lambda: registry.condition(pool.entry).running == ())
+            until(lambda: (now := registry.condition(pool.entry)) and now.running == ())
             os.kill(pool.pids[0], signal.SIGKILL)
             until(lambda: 0 not in registry.condition(pool.entry).ranks)
 

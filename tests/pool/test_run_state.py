@@ -7,6 +7,7 @@ from skyward_nb.pool.run_state import CUT_AFTER, SETTLE, RunState
 from skyward_nb.protocol.commands import CutCommunication, Gather, Inspect, Interrupt, Kill
 from skyward_nb.protocol.events import (
     CommunicationCut,
+    Hello,
     NotKilled,
     RankDone,
     RankLost,
@@ -16,6 +17,7 @@ from skyward_nb.protocol.events import (
 )
 from skyward_nb.protocol.message_parts import Failure
 
+HELLO = Hello(pid=1, python="3.11.2")
 FAILURE = Failure(type_name="ValueError", message="no", value=None, at=None, traceback=())
 
 
@@ -315,8 +317,19 @@ def test_when_its_time_is_over_ranks_are_looked_at_and_stopped():
 def test_one_that_does_not_tell_where_it_is_is_not_waited_for():
     run = RunState(1, (0,), 2, timeout_due=0)
     run.tick(0)
-    assert run.tick(1) == []
-    assert run.tick(2) == [Interrupt(1, (0,))]
+    assert run.tick(4) == []
+    assert run.tick(6) == [Interrupt(1, (0,))]
+
+
+def test_ranks_are_asked_anew_where_they_are_when_a_line_is_open_again():
+    run = RunState(1, (0, 1), 2, timeout_due=0)
+    assert run.handle(HELLO, 0) == [], "nobody was asked"
+    run.tick(0)
+    run.on_stack(Stack(0, "here"), 0.1)
+    assert run.handle(HELLO, 1) == [Inspect((1,))]
+    run.on_stack(Stack(1, "there"), 1.1)
+    assert run.tick(1.1) == [Interrupt(1, (0, 1))]
+    assert run.handle(HELLO, 2) == []
 
 
 def test_with_on_error_wait_the_others_go_on():

@@ -3,6 +3,7 @@
 import array
 import asyncio
 import fcntl
+import gc
 import os
 import select
 import shutil
@@ -46,6 +47,64 @@ def test_a_script_gets_its_data_and_says_how_it_ended():
     )
     assert (ran.code, ran.out, ran.err) == (3, b'a "b"\0data', "one\n")
     assert heard == ["one"]
+
+
+def complaints(work):
+    """What asyncio says of this that nobody asked for."""
+    said = []
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: said.append(about))
+        await work()
+        gc.collect()
+
+    asyncio.run(main())
+    gc.collect()
+    return said
+
+
+def test_a_port_whose_program_ends_before_it_is_given_leaves_no_word_of_asyncios(
+    monkeypatch, no_leaks
+):
+    line = ExecLine("n0", lambda _: ["/bin/true"])
+    start = line._start
+
+    async def ended(*words):
+        process = await start(*words)
+        broken = select.poll()
+        broken.register(process.stdin.get_extra_info("pipe"), 0)
+        broken.poll()  # until nobody can read it any more, while the loop stands still
+        return process
+
+    async def offered():
+        with pytest.raises(NotOffered):
+            async with line.offer(lambda *_: None):
+                """Not reached."""
+
+    monkeypatch.setattr(line, "_start", ended)
+    assert complaints(offered) == []
+
+
+@pytest.mark.parametrize("size", [100_000, 1_000_000])
+def test_a_script_that_leaves_its_data_to_another_leaves_no_word_of_asyncios(
+    size, tmp_path, no_leaks
+):
+    go, gone = tmp_path / "go", tmp_path / "gone"
+    # It is over, and its stdin is not: another process has that open until it may end.
+    held = (
+        f"exec 3<&0; (while [ ! -e {go} ]; do sleep 0.01; done; touch {gone}) <&3 3<&- "
+        ">/dev/null 2>&1 & exec 3<&- 0</dev/null; sleep 0.2 & exit 0"
+    )
+
+    async def ran():
+        line = here()
+        assert (await line.run(held, data=bytes(size))).code == 0
+        go.touch()
+        await asyncio.to_thread(until, gone.exists)
+        await asyncio.sleep(0.2)
+        await line.close()
+
+    assert complaints(ran) == []
 
 
 def test_a_command_that_does_not_reach_the_machine_is_a_lost_line():

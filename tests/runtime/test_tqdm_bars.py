@@ -184,7 +184,8 @@ def test_a_generator_has_no_total_unless_said(told):
 def test_what_comes_first_counts_from_there(told):
     bar = plain("abc", initial=4, total=7)
     list(bar)
-    assert [event.done for event in told] == [4, 7]
+    # Beside these, where it is held up for a tenth of a second, what it has done by then.
+    assert (told[0].done, told[-1].done) == (4, 7)
 
 
 def test_loops_within_loops(told):
@@ -281,10 +282,11 @@ def test_text_goes_where_it_would(told, capsys):
 
 
 def test_a_bar_for_a_file_is_text_in_that_file(told, tmp_path, capsys):
-    kept = io.StringIO()
-    list(plain("abc", file=kept))
-    list(plain("abc", None, None, True, kept))
-    assert kept.getvalue().count("3/3") == 2
+    by_name, by_place = io.StringIO(), io.StringIO()
+    list(plain("abc", file=by_name))
+    list(plain("abc", None, None, True, by_place))
+    assert "3/3" in by_name.getvalue()
+    assert "3/3" in by_place.getvalue()
     with open(tmp_path / "log", "w") as file:
         list(plain("abc", file=file))
     assert "3/3" in (tmp_path / "log").read_text()

@@ -23,7 +23,17 @@ from skyward_nb.store.blobs import BlobStore, CorruptValue, digest_of
 from skyward_nb.store.receive_window import ReceiveWindow
 from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.store.several_stores import SeveralStores
-from skyward_nb.store.value_messages import ANSWERS, ByteGaps, BytesStored, StoreBytes, framed
+from skyward_nb.store.stream_pool import StreamPool
+from skyward_nb.store.value_messages import (
+    ANSWERS,
+    ASKS,
+    ByteGaps,
+    BytesStored,
+    Done,
+    DropValues,
+    StoreBytes,
+    framed,
+)
 from skyward_nb.store.value_source import ValueParts
 from skyward_nb.store.value_stream import ValueStream, answer, request
 
@@ -399,3 +409,131 @@ def test_a_message_and_the_few_bytes_behind_it_are_one_write():
     with near, far:
         ValueStream(near, ANSWERS).say(message, [b"he", b"llo"])
         assert far.recv(1 << 16) == framed(message) + b"hello"
+
+
+# ── who is held up ──────────────────────────────────────────────────────────────────────
+
+
+def is_sealed(folder, digest):
+    """Whether a file has the note of its digest, as one that is sealed now has."""
+    other = folder / "other"
+    other.touch()
+    blobs.seal(other, digest)
+    noted, found = (each.stat().st_mtime_ns % 10**9 for each in (other, folder / digest))
+    return noted == found
+
+
+def test_a_value_is_sealed_though_who_wrote_the_last_of_it_is_held_up(tmp_path):
+    data = memoryview(os.urandom(2_000_000))
+    value = IncomingValue(digest_of([data]), len(data), tmp_path)
+    came, told, go_on = value.arriving.came, threading.Event(), threading.Event()
+
+    def held(start, whole):
+        is_new = came(start, whole)
+        if start:
+            told.set()
+            go_on.wait(60)
+        return is_new
+
+    value.arriving.came = held
+    late = threading.Thread(target=value.write, args=(1_000_000, data[1_000_000:]))
+    late.start()
+    assert told.wait(60)
+    value.write(0, data[:1_000_000])
+    assert value.arriving.digest() == value.digest
+    value.finish()
+    value.remove()
+    assert not is_sealed(tmp_path, value.digest)
+    go_on.set()
+    late.join()
+    assert is_sealed(tmp_path, value.digest)
+
+
+def test_what_is_to_be_dropped_is_so_before_another_thread_has_a_stream(monkeypatch):
+    """Though the thread that hangs up is held up in that."""
+    obeyed, held, go_on = [], threading.Event(), threading.Event()
+
+    def serve(far):
+        stream = ValueStream(far, ASKS)
+        with contextlib.suppress(OSError):
+            while True:
+                obeyed.append(stream.hear())
+                stream.say(Done())
+
+    def connect():
+        near, far = socket.socketpair()
+        threading.Thread(target=serve, args=(far,), daemon=True).start()
+        return near
+
+    def late(stream, close=ValueStream.close):
+        held.set()
+        go_on.wait(60)
+        close(stream)
+
+    pool = StreamPool(connect)
+    with pool.stream(lambda: None):
+        pass
+    pool.post(DropValues(("a" * 32,)))
+    until(lambda: len(obeyed) == 1)
+    monkeypatch.setattr(ValueStream, "close", late)
+    hanging_up = threading.Thread(target=pool.hang_up)
+    hanging_up.start()
+    assert held.wait(60)
+    with pool.stream(lambda: None):
+        assert len(obeyed) == 2, "first of all it is said once more, as its answer was not heard"
+    go_on.set()
+    hanging_up.join()
+    with pool.stream(lambda: None):
+        assert len(obeyed) == 2, "nothing is dropped that was stored since"
+    pool.close()
+
+
+class HeldUp:
+    """A program between a client and a service, which passes on what it is given once it is let."""
+
+    def __init__(self, serve):
+        self.ours, self._middle = socket.socketpair()
+        self._inner, far = socket.socketpair()
+        self.goes_on, self.is_over = threading.Event(), threading.Event()
+        self.goes_on.set()
+        for each, words in ((serve, (far,)), (self._up, ()), (self._down, ())):
+            threading.Thread(target=each, args=words, daemon=True).start()
+
+    def _up(self):
+        while True:
+            data = self._middle.recv(1 << 16)
+            self.goes_on.wait()
+            if not data:
+                self._inner.shutdown(socket.SHUT_WR)
+                return
+            self._inner.sendall(data)
+
+    def _down(self):
+        with contextlib.suppress(OSError):
+            while data := self._inner.recv(1 << 16):
+                self._middle.sendall(data)
+        self.is_over.set()
+
+
+def test_what_was_to_be_dropped_over_a_stream_that_is_given_up_is_not_dropped_later(tmp_path):
+    there = BlobStore(tmp_path)
+    values = ValueService(tmp_path, there)
+    programs = []
+
+    def connect():
+        programs.append(HeldUp(lambda far: values._serve(far, values._answer)))
+        return programs[-1].ours
+
+    store = RemoteStore(connect)
+    value = b"x" * 100
+    digest = digest_of([value])
+    store.put(digest, [value])
+    programs[0].goes_on.clear()
+    store.drop([digest])
+    store._streams.hang_up()  # as where another stream was lost
+    store.put(digest, [value])  # the drop is said once more before that
+    assert digest in there
+    programs[0].goes_on.set()
+    assert programs[0].is_over.wait(60)
+    assert digest in there
+    store.close()

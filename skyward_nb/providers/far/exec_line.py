@@ -25,7 +25,7 @@ from skyward_nb.bootstrap.remote_shell import (
 )
 from skyward_nb.providers.far.line_protocol import Line
 from skyward_nb.providers.far.loopback_port import served_at_loopback
-from skyward_nb.providers.far.script_loop import MOST_DATA, KeptCommand, end
+from skyward_nb.providers.far.script_loop import MOST_DATA, KeptCommand, close_stdin, end
 from skyward_nb.providers.host import RELAY
 
 ArgvFor = Callable[[Sequence[str]], Sequence[str]]
@@ -311,10 +311,7 @@ async def _talk(
                 await stdin.drain()
         finally:
             # Where a part cannot be read, what came is known not to be whole.
-            stdin.close()
-        # Else asyncio (of 3.11.2) writes of it to the notebook's log, as the collector finds it.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            await stdin.wait_closed()
+            close_stdin(process)
 
     async def hear() -> None:
         async for line in stderr:

@@ -13,6 +13,7 @@ from pathlib import Path
 from skyward_nb.bootstrap.remote_shell import NotOffered, Serve, spoken
 from skyward_nb.providers.far import loopback_listener
 from skyward_nb.providers.far.loopback_listener import HEAD
+from skyward_nb.providers.far.script_loop import close_stdin
 
 _PIECE = 1 << 16
 _FIRST_LIMIT = 30.0
@@ -43,8 +44,7 @@ async def served_at_loopback(
         finally:
             await port.end()
     finally:
-        assert process.stdin is not None
-        process.stdin.close()  # the program ends with it
+        close_stdin(process)  # the program ends with it
         try:
             # As in `ScriptSession.close`: this may be a task that is cancelled.
             await asyncio.wait_for(process.wait(), _LAST_LIMIT)

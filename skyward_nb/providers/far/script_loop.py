@@ -211,6 +211,27 @@ def end(process: Process) -> None:
     asyncio.get_running_loop().call_later(_STUBBORN, _signal, process, signal.SIGKILL)
 
 
+_closing: set[asyncio.Task[None]] = set()
+
+
+def close_stdin(process: Process) -> None:
+    """Close a command's stdin, which it need not have read; without waiting for that.
+
+    Else asyncio (of 3.11.2) writes of a broken pipe to the notebook's log, as the collector finds it. A task of its own
+    waits, as one that is cancelled would cancel asyncio's own note of the end, which then fails as it is made.
+    """
+
+    async def closed(stdin: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            await stdin.wait_closed()
+
+    assert process.stdin is not None
+    process.stdin.close()
+    task = asyncio.ensure_future(closed(process.stdin))
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
 def _signal(process: Process, number: int) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
