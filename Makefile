@@ -11,7 +11,7 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-
 # Tests start thousands of processes that import the package: what is compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-frontends test-vscode gpu soak soak-kernel chaos durations messages check format lint types imports schema labextension docs gallery pictures release notebooks bench faults cloud-faults minors deps constraints clean
+.PHONY: demo test test-all test-frontends test-vscode test-kubernetes gpu soak soak-kernel chaos durations messages check format lint types imports schema labextension docs gallery pictures release notebooks bench faults cloud-faults minors deps constraints clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb

@@ -51,11 +51,13 @@ STARTS = {
     "cli": "`skyward-nb` as a process, pools",
     "cloud": "an API server of EC2, machines that boot",
     "cluster": "hosts: namespaces with an sshd each",
+    "compat": "Python, and groups of torch",
     "docs": "a kernel, and pools of local ranks",
     "dialects": "scripts for other tools, with torch and JAX",
     "faults": "pools whose parts are killed, stopped and cut off",
     "functions": "pools of local ranks",
     "frontends": "Notebook, nbclassic, JupyterLab 4.4, papermill",
+    "gate": "pytest, and processes that are traced",
     "kernel": "a kernel and its pools",
     "lab": "JupyterLab and Chromium",
     "node": "agents, forges and ranks by themselves",
@@ -70,6 +72,8 @@ STARTS = {
     "providers": "an sshd on loopback",
     "runtime": "ranks with torch, in some files",
     "store": "stores on tmpfs, sockets",
+    "training": "torchrun and JAX here and on hosts",
+    "vscode": "VS Code in a browser",
 }
 """What the tests of a folder start; of the others nothing."""
 

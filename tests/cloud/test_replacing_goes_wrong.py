@@ -14,7 +14,6 @@ def cloud(shared_cloud):
     shared_cloud.nothing_left()
 
 
-@pytest.mark.extensive
 @pytest.mark.parametrize(
     "when",
     [

@@ -131,11 +131,22 @@ def test_loops_of_several_threads_stand_side_by_side_and_those_within_them_below
     assert levels == {"x": 0, "y": 0, "in x": 1, "in y": 1}
 
 
-def test_names_that_are_always_new_cost_no_more_each_time(heard):
-    began = time.process_time()
-    for name in range(20_000):
+class Walked(dict):
+    """Counts how often all its keys are gone through."""
+
+    times = 0
+
+    def __iter__(self):
+        self.times += 1
+        return super().__iter__()
+
+
+def test_names_that_are_always_new_cost_no_more_each_time(heard, monkeypatch):
+    steps = Walked(progress._steps)
+    monkeypatch.setattr(progress, "_steps", steps)
+    for name in range(100):
         sky.log(**{f"m{name}": 1})
-    assert time.process_time() - began < 2
+    assert steps.times <= 1
     event_sink.begin(2)
     try:
         sky.log(m1=1)
