@@ -17,6 +17,12 @@ GO_ON: list[Callable[[], set[str]]] = []
 """What is meant to outlive a test, by those who will end it, as `traces` names it."""
 
 
+def places() -> dict[str, str]:
+    """The variables by which agents that do not inherit them have their folders where these are looked for."""
+    names = ("SKYWARD_RUNTIME_DIR", "SKYWARD_STORE_DIR", "SKYWARD_SPILL_DIR")
+    return {name: os.environ[name] for name in names}
+
+
 def ours() -> set[int]:
     """Processes that run this package's agent, forge or ranks for these tests.
 

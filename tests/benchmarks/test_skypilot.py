@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from engine_figures import of_engine
+from leaks import places
 from skypilot.program import FakeSky
 from sshds import lacks, sshd
 
 from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.words.image import Image
 from skyward_nb.words.provider_access import SkyPilotAccess
@@ -26,9 +26,7 @@ pytestmark = [pytest.mark.skipif(bool(lacks()), reason=lacks()), pytest.mark.tim
 
 @pytest.fixture
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
-    environ = {
-        "SKYWARD_RUNTIME_DIR": str(runtime_root()), "SKYWARD_CACHE_DIR": str(tmp_path / "cache"),
-    }  # fmt: skip
+    environ = {**places(), "SKYWARD_CACHE_DIR": str(tmp_path / "cache")}
     monkeypatch.setenv("HOME", str(tmp_path))
     with sshd(tmp_path / "sshd", environ) as machine:
         fake = FakeSky(tmp_path / "sky", machine)

@@ -114,7 +114,7 @@ def test_processes_a_cell_started_go_with_the_pool(fresh):
     )
     until(lambda: len(sleepers()) == 4)
     assert fresh.run("%sky down").status == "ok"
-    until(lambda: not sleepers(), 10)  # what was killed has a moment to end
+    until(lambda: not sleepers())  # what was killed has a moment to end
 
 
 def test_a_kernel_that_is_killed_leaves_nothing_after_the_lease(no_leaks):

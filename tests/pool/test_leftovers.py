@@ -67,8 +67,9 @@ def left_of(pids, seconds=60.0):
     return [psutil.Process(pid) for pid in left]
 
 
-def blocks():
-    return {path.name for path in SHARED.glob("*") if not path.name.startswith("skyward_nb")}
+def there(names):
+    """Those of these names in shared memory that are there; all else in it is of others."""
+    return {name for name in names if (SHARED / name).exists()}
 
 
 @pytest.fixture
@@ -252,19 +253,19 @@ def test_shared_memory_goes_with_the_rank_that_made_it(make, who):
     made = values(pool, SHARE)
     lock = "lock = __import__('multiprocessing').get_context('spawn').Lock()\nlock._semlock.name"
     locks = {f"sem.{name.lstrip('/')}" for name in values(pool, lock)}
-    assert {name for name, *_ in made} | locks <= blocks()
+    shared = {name for name, *_ in made} | locks
+    assert there(shared) == shared
     (_, rank, forge, _) = made[0]
     if who == "rank":
         os.kill(rank, signal.SIGKILL)
         assert not left_of([rank, made[0][3]])
-        assert made[0][0] not in blocks()
-        assert made[1][0] in blocks()
+        assert there([made[0][0], made[1][0]]) == {made[1][0]}
     elif who != "nobody":
         os.kill(forge if who == "forge" else agent_of(forge), signal.SIGKILL)
         assert not left_of([forge, rank])
         fail(pool)
     pool.close()
-    assert not ({name for name, *_ in made} | locks) & blocks()
+    assert not there(shared)
     assert not left_of([pid for each in made for pid in each[1:]])
 
 
@@ -275,7 +276,7 @@ def test_shared_memory_goes_when_the_pool_is_closed_right_after_the_death(make):
     for _, rank, *_ in made:
         os.kill(rank, signal.SIGKILL)
     pool.close()
-    assert not {name for name, *_ in made} & blocks()
+    assert not there(name for name, *_ in made)
     assert not left_of([pid for each in made for pid in each[1:]])
 
 
@@ -295,7 +296,7 @@ def test_a_tracker_does_not_hold_up_the_next_generation(hasty, make):
     pool = make()
     shared = [*values(pool, SHARE), *values(pool, SHARE)]
     stopped = [tracker for _, _, _, tracker in shared[2:]]
-    names = {name for name, *_ in shared} & blocks()
+    names = there(name for name, *_ in shared)
     for tracker in stopped:
         os.kill(tracker, signal.SIGSTOP)
     began = time.monotonic()
@@ -383,9 +384,9 @@ def test_what_an_import_of_the_forge_started_is_kept_and_ended_last(
     pool.restart(lambda _: None)
     (again, rank), _ = values(pool, look)
     assert (again, trackers_of(rank)) == (name, [tracker])
-    assert name in blocks()
+    assert there([name])
     pool.close()
-    assert name not in blocks()
+    assert not there([name])
     assert not left_of([tracker])
 
 
@@ -439,4 +440,4 @@ def load(pool, loaders):
 
 def loaded(pids):
     """What these processes have shared; other tests of this machine load data, too."""
-    return {name for name in blocks() if name.startswith(tuple(f"torch_{pid}_" for pid in pids))}
+    return {path.name for pid in pids for path in SHARED.glob(f"torch_{pid}_*")}

@@ -6,12 +6,12 @@ import contextlib
 import threading
 
 from free_ports import free_port
+from leaks import places
 from pools import request
 from sshds import sshd
 from waiting import until
 
 from skyward_nb.protocol.events import Output, Phase
-from skyward_nb.providers.folders import runtime_root
 from skyward_nb.reports.node_logs import node_logs
 
 RANK = "import os, time\nrank = int(os.environ['RANK'])\n"
@@ -20,10 +20,7 @@ RANK = "import os, time\nrank = int(os.environ['RANK'])\n"
 @contextlib.contextmanager
 def host(folder):
     """An sshd; one session at a time must do, and what lies there is looked for after each test."""
-    environ = {
-        "SKYWARD_RUNTIME_DIR": str(runtime_root()),
-        "SKYWARD_CACHE_DIR": str(folder / "cache"),
-    }
+    environ = {**places(), "SKYWARD_CACHE_DIR": str(folder / "cache")}
     with sshd(folder / "sshd", environ, MaxSessions=1) as started:
         yield started
 

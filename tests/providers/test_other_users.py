@@ -20,7 +20,7 @@ SECRET = "hunter2-of-the-owner"
 
 LOOKS = """
 import json, os, socket, sys
-roots, pids = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+roots, pids, place = json.loads(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
 got = []
 def tries(what, do):
     try:
@@ -42,11 +42,10 @@ for pid in pids:
     tries(f"lists descriptors of {pid}", lambda: os.listdir(f"/proc/{pid}/fd"))
     tries(f"signals {pid}", lambda: os.kill(pid, 0))
 words = b" ".join(open(f"/proc/{pid}/cmdline", "rb").read() for pid in pids)
-for folder in ("/tmp", "/dev/shm"):
-    for name in os.listdir(folder):
-        path = f"{folder}/{name}"
-        if "skyward" in name and os.access(path, os.R_OK) and os.stat(path).st_uid == 0:
-            got.append(f"reads {path}")
+for opened in os.listdir(place):
+    for folder, folders, files in os.walk(f"{place}/{opened}"):
+        paths = [f"{folder}/{name}" for name in (*folders, *files)]
+        got += [f"reads {path}" for path in paths if os.access(path, os.R_OK)]
 print(json.dumps([got, words.decode("utf-8", "replace")]))
 """
 
@@ -57,10 +56,12 @@ def open_place(monkeypatch):
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="open-") as name:
         place = Path(name)
         place.chmod(0o1777)
-        for variable in ("STORE_DIR", "SPILL_DIR", "LOG_DIR", "STATE_DIR"):
+        skyward = (f"SKYWARD_{each}_DIR" for each in ("STORE", "SPILL", "LOG", "STATE"))
+        for variable in (*skyward, "TMPDIR"):
             (place / variable).mkdir()
             (place / variable).chmod(0o1777)
-            monkeypatch.setenv(f"SKYWARD_{variable}", str(place / variable))
+            monkeypatch.setenv(variable, str(place / variable))
+        monkeypatch.setattr(tempfile, "tempdir", None)
         monkeypatch.setenv("SKYWARD_RUNTIME_DIR", str(place / "run"))
         yield place
 
@@ -83,9 +84,9 @@ def test_another_user_reads_and_reaches_nothing_of_a_pool(open_place, no_leaks):
             for path in open_place.rglob("*")
             if path.name.startswith(("default", "skyward_nb"))
         ]
-        ours += [open_place / "run", *open_place.joinpath("LOG_DIR").iterdir()]
+        ours += [open_place / "run", *open_place.joinpath("SKYWARD_LOG_DIR").iterdir()]
         assert any((each / "agent.sock").exists() for each in ours)
-        where = json.dumps([*map(str, ours)]), json.dumps(pids)
+        where = json.dumps([*map(str, ours)]), json.dumps(pids), open_place
         reached, words = json.loads(as_another_user(LOOKS, *where, imports="import json"))
         assert not reached
         assert SECRET not in words
@@ -102,7 +103,8 @@ def test_another_user_reads_and_reaches_nothing_of_a_pool(open_place, no_leaks):
         }
         assert not listening  # without a framework nothing listens at a port
         names = Path("/proc/net/unix").read_text().split()
-        assert not [name for name in names if name.startswith("@") and "skyward" in name]
+        own = (pool.pool_id, str(open_place))
+        assert not [each for each in names if each[0] == "@" and any(word in each for word in own)]
     finally:
         pool.close()
 

@@ -15,6 +15,7 @@ from waiting import until
 from skyward_nb.protocol.events import Output, Phase, Remark
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.ray.group_records import GroupRecord
+from skyward_nb.providers.ray.group_words import keep_of
 from skyward_nb.words.accelerators import Accelerator
 from skyward_nb.words.errors import PoolError, StartError
 
@@ -50,7 +51,8 @@ def test_a_pool_comes_up_on_its_nodes_and_goes_with_its_group(on_ray, cluster, m
     assert not cluster.groups()
     assert not pool.closing.may_run
     assert not GroupRecord.every()
-    until(lambda: not [*Path("/tmp").glob(f".skyward-{pool.pool_id}*")])
+    kept = [Path(keep_of(pool.pool_id, number)) for number in range(2)]
+    until(lambda: not any(each.exists() for each in kept))
 
 
 @pytest.mark.extensive

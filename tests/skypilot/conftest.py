@@ -4,11 +4,11 @@ import os
 import sys
 
 import pytest
+from leaks import places
 from skypilot.program import FakeSky
 from sshds import lacks, sshd
 
 from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.words.image import Image
 from skyward_nb.words.provider_access import SkyPilotAccess
@@ -20,10 +20,7 @@ def machine(tmp_path_factory):
     if lacks():
         pytest.skip(lacks())
     folder = tmp_path_factory.mktemp("machine")
-    environ = {
-        "SKYWARD_RUNTIME_DIR": str(runtime_root()),
-        "SKYWARD_CACHE_DIR": str(folder / "cache"),
-    }
+    environ = {**places(), "SKYWARD_CACHE_DIR": str(folder / "cache")}
     with sshd(folder / "sshd", environ) as started:
         yield started
 

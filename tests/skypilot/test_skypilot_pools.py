@@ -17,6 +17,7 @@ from skyward_nb.providers.far import take_down
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
+from skyward_nb.providers.skypilot.cluster_request import keep_of
 from skyward_nb.providers.skypilot.sky_cluster import RentedCluster
 from skyward_nb.providers.ssh.host_keys import pin_file
 from skyward_nb.reports.cost_approval import dry_lines, quote_for
@@ -60,7 +61,8 @@ def test_a_pool_comes_up_costs_and_is_taken_down(rented, fake, machine):
     assert not pool.closing.may_run
     assert not ClusterRecord.every()
     assert cluster not in pin_file().read_text()
-    until(lambda: not [*Path("/tmp").glob(f".skyward-{pool.pool_id}*")])
+    kept = [Path(keep_of(pool.pool_id, node)) for node in range(2)]
+    until(lambda: not any(each.exists() for each in kept))
 
 
 @pytest.mark.extensive

@@ -4,11 +4,11 @@ import os
 import sys
 
 import pytest
+from leaks import places
 from slurm.town import lacks, lacks_accounting, town
 from waiting import until
 
 from skyward_nb.pool.pool import Pool
-from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.words.image import Image
 from skyward_nb.words.provider_access import SlurmAccess
@@ -32,10 +32,8 @@ def cluster(request, tmp_path_factory):
 @pytest.fixture
 def access(cluster):
     """What `sky.Slurm(...)` says: nodes have the folders of these tests."""
-    lines = (
-        f"export SKYWARD_RUNTIME_DIR={runtime_root()}",
-        f"export SKYWARD_CACHE_DIR={os.environ['SKYWARD_CACHE_DIR']}",
-    )
+    folders = {**places(), "SKYWARD_CACHE_DIR": os.environ["SKYWARD_CACHE_DIR"]}
+    lines = tuple(f"export {name}={place}" for name, place in folders.items())
 
     def made(**options):
         return SlurmAccess(before=lines, **options)

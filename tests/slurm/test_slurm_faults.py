@@ -440,6 +440,14 @@ def _python_for_all(folder: Path) -> str:
     return str(made / "bin" / "python")
 
 
+def _mentions(pid: int, folder: bytes) -> bool:
+    """Whether a process has a folder in its variables or its command line."""
+    with contextlib.suppress(OSError):  # it has ended
+        place = Path(f"/proc/{pid}")
+        return any(folder in (place / each).read_bytes() for each in ("environ", "cmdline"))
+    return False
+
+
 def _closed(place: Path) -> str:
     """The outermost folder on the way to a place that is closed to other users; "" without one."""
     return next(
@@ -488,6 +496,4 @@ def pytest_configure(config):
         assert re.search(r"\d+ passed", said)
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    until(
-        lambda: not [p for p in psutil.process_iter(["uids"]) if p.info["uids"].real == user.pw_uid]
-    )
+    until(lambda: not [pid for pid in psutil.pids() if _mentions(pid, os.fsencode(home))])

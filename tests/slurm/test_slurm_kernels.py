@@ -8,10 +8,10 @@ import sys
 
 import pytest
 from kernels import kernel
+from leaks import places
 from slow import LINES, Slow, said
 from waiting import until
 
-from skyward_nb.providers.folders import runtime_root
 from skyward_nb.providers.slurm.job_records import JobRecord
 
 pytestmark = [pytest.mark.extensive, pytest.mark.timeout(300)]
@@ -24,10 +24,7 @@ def test_another_kernel_goes_on_with_the_pool_of_one_that_was_killed(cluster, no
     told, slow = tmp_path, Slow(tmp_path / "told")
     meant = f"import skyward_nb as sky\nhere = sky.Image(interpreter={sys.executable!r})"
     # Of the environment here nodes have these folders alone.
-    folders = {
-        "SKYWARD_RUNTIME_DIR": runtime_root(),
-        "SKYWARD_CACHE_DIR": os.environ["SKYWARD_CACHE_DIR"],
-    }
+    folders = {**places(), "SKYWARD_CACHE_DIR": os.environ["SKYWARD_CACHE_DIR"]}
     given = ",".join(f"{name}={place}" for name, place in folders.items())
     line = f"provider=slurm nodes=2 image=here extra=--export={given}"
     with (

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 from later import Later
-from leaks import leaves_nothing
+from leaks import leaves_nothing, places
 from waiting import until
-
-from skyward_nb.providers.folders import runtime_root
 
 nbformat = Later("nbformat")
 
@@ -27,10 +25,7 @@ NEEDS = ("torch", "nbconvert")
 def test_runs_to_its_end(cluster, tmp_path, monkeypatch, gallery):
     if lacking := [name for name in NEEDS if not importlib.util.find_spec(name)]:
         pytest.skip(f"not installed: {', '.join(lacking)}")
-    folders = {
-        "SKYWARD_RUNTIME_DIR": runtime_root(),
-        "SKYWARD_CACHE_DIR": os.environ["SKYWARD_CACHE_DIR"],
-    }
+    folders = {**places(), "SKYWARD_CACHE_DIR": os.environ["SKYWARD_CACHE_DIR"]}
     lines = [f"export {name}={path}" for name, path in folders.items()]
     monkeypatch.setenv("SLURM_LINES", "\n".join(lines))
     monkeypatch.setenv("HOST_PYTHON", sys.executable)

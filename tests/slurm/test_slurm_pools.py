@@ -26,7 +26,7 @@ from skyward_nb.providers.far.keeper import first
 from skyward_nb.providers.loop_thread import LOOP
 from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.slurm import slurm_machine
-from skyward_nb.providers.slurm.batch_script import job_name
+from skyward_nb.providers.slurm.batch_script import job_name, keep_of
 from skyward_nb.providers.slurm.job_records import JobRecord
 from skyward_nb.providers.slurm.login_node import over_login
 from skyward_nb.reports.cleanup import clean_up
@@ -79,7 +79,8 @@ def test_a_pool_comes_up_on_its_nodes_and_goes_with_its_job(slurm, cluster, monk
     assert not pool.closing.may_run
     assert not JobRecord.every()
     assert not [*Path(os.environ["SKYWARD_CACHE_DIR"]).glob("slurm/*")]
-    until(lambda: not [*Path("/tmp").glob(f".skyward-{pool.pool_id}*")])
+    kept = [Path(keep_of(pool.pool_id, job, node)) for node in ("c1", "c2")]
+    until(lambda: not any(each.exists() for each in kept))
 
 
 _LEAVES = """
