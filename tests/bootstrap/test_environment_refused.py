@@ -55,7 +55,6 @@ def test_no_python_and_none_to_be_had(tmp_path):
     assert folders(envs(tmp_path)) == []
 
 
-@pytest.mark.extensive
 def test_another_system_and_no_place(shell):
     facts = facts_of(shell)
     assert "it runs Darwin; nodes need Linux" in refused(

@@ -96,7 +96,6 @@ def test_one_that_is_killed_leaves_a_pool_that_is_told_and_taken_down(script):
     assert sky("down", "p").stdout == "pool p is down: 2 ranks ended, nothing left running\n"
 
 
-@pytest.mark.extensive
 def test_nobody_reads(script):
     name = script(
         "import os\nfor i in range(200): print(os.environ['RANK'], i)\nprint('x' * 200_000)\n"

@@ -96,7 +96,6 @@ def test_a_run_that_goes_on_ends_as_ranks_that_die_end_it(cloud, pool):
     assert [each[:3] for each in values(pool, PLACES)] == places
 
 
-@pytest.mark.extensive
 def test_credentials_of_another_account_rent_nothing(cloud, pool):
     taken_back(cloud, pool, 1)
     entry = rental_records.find(pool.pool_id)

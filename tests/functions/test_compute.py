@@ -295,7 +295,6 @@ def test_functions_call_one_another_on_ranks(pool):
     assert outer(3) >> pool == [6, 6]
 
 
-@pytest.mark.extensive
 def test_a_forked_child_has_no_pool(pool):
     reading, writing = os.pipe()
     child = os.fork()

@@ -359,7 +359,7 @@ def test_another_client_goes_on_with_a_run(fake, tmp_path):
         f"{RANK}for i in range(100):\n    print(i, flush=True)\n    time.sleep(0.01)\n{waits}\nrank"
     )
     first.begin(request(first, body), lambda _: None)
-    until(lambda: registry.condition(first.entry).running == (0, 1, 2))
+    until(lambda: (now := registry.condition(first.entry)) and now.running == (0, 1, 2))
     first.leave()
     until(lambda: registry.condition(first.entry).client is None)
     now = registry.condition(first.entry)
@@ -481,7 +481,7 @@ def test_an_agent_that_ends_before_its_client_is_there_is_said_to_be_gone(fake, 
 def test_stacks_of_ranks_on_all_machines(three):
     pool = three()
     going = pool.begin(request(pool, f"{RANK}time.sleep(60)"), lambda _: None)
-    until(lambda: registry.condition(pool.entry).running == (0, 1, 2))
+    until(lambda: (now := registry.condition(pool.entry)) and now.running == (0, 1, 2))
 
     def told():
         """A rank that is held up may not say in time where it is."""

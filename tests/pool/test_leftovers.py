@@ -319,7 +319,7 @@ def test_a_tracker_that_is_held_up_removes_what_its_rank_left(make):
     time.sleep(4)
     os.kill(tracker, signal.SIGCONT)
     assert not left_of([tracker])
-    assert name not in blocks()
+    assert not there({name})
 
 
 SHARED_BY_A_CHILD = """
@@ -341,7 +341,7 @@ def test_what_a_child_of_a_rank_shared_goes_with_the_rank(make):
     (name, rank, child, tracker), _ = values(make(), SHARED_BY_A_CHILD)
     os.kill(rank, signal.SIGKILL)
     assert not left_of([rank, child, tracker])
-    assert name not in blocks()
+    assert not there({name})
 
 
 def test_the_list_of_processes_names_those_there_are(lend):

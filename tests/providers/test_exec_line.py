@@ -71,9 +71,11 @@ def test_a_port_whose_program_ends_before_it_is_given_leaves_no_word_of_asyncios
 
     async def ended(*words):
         process = await start(*words)
-        broken = select.poll()
-        broken.register(process.stdin.get_extra_info("pipe"), 0)
-        broken.poll()  # until nobody can read it any more, while the loop stands still
+        pipe = process.stdin.get_extra_info("pipe")
+        if not pipe.closed:  # as where the loop has seen its end already
+            broken = select.poll()
+            broken.register(pipe, 0)
+            broken.poll()  # until nobody can read it any more, while the loop stands still
         return process
 
     async def offered():
