@@ -182,7 +182,7 @@ def _is_below(folder: str, file: object) -> bool:
     """Whether it is a file in this folder, but not one of a package that is installed there."""
     root = os.path.join(folder, "")  # noqa: PTH118
     text = str(file) if isinstance(file, str | PurePath) else ""
-    return text.startswith(root) and not is_library(text)
+    return bool(text) and text.startswith(root) and not is_library(text)
 
 
 @contextmanager

@@ -132,6 +132,7 @@ ENDED = {
     "DeleteSecurityGroup": 1,
     "DeleteSchedule": 1,
     "DescribePlacementGroups": 0,
+    "DescribeAddresses": 0,
 }
 BAKED = {
     **dict.fromkeys(POOL_OF["one"], 0),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -114,7 +115,8 @@ while True:
     assert coming.endswith("the next run gets another machine in its place")
     assert kept.startswith("names are kept in the checkpoint of "), kept
     found = client.list_objects_v2(Bucket="kept")["Contents"]
-    key = f"of/me/default/{pool.pool_id}-g0001-r000002-notice"
+    key = found[0]["Key"].rpartition("/")[0]
+    assert re.fullmatch(rf"of/me/default/{pool.pool_id}-g0001-r\d+-notice", key)
     assert [each["Key"] for each in found] == [
         f"{key}/rank-{rank}.{end}" for rank in range(2) for end in ("json", "names")
     ]

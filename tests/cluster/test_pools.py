@@ -75,7 +75,9 @@ def test_large_values_go_there_and_come_back(book):
         "import hashlib\nlarge = os.urandom(30_000_000)\n"
         "mark = lambda value: hashlib.sha256(value).hexdigest()"
     )
-    assert book.values("mark(large)") == [book.here("print(mark(large))").strip()] * HOSTS
+    assert book.values("mark(large)") == [book.here("print(mark(large))").strip()] * len(
+        book.town.names
+    )
     book.well("own = os.urandom(20_000_000 + int(os.environ['RANK']))\nown", "out=back")
     marks = book.values("mark(own)")
     assert book.here("print([mark(each) for each in back])").strip() == str(marks)

@@ -91,12 +91,18 @@ def test_tensors_are_cut_within_each_host_and_over_both(on_hosts, program, alone
         assert losses(ran.picture) == pytest.approx(wanted, abs=1e-3)
 
 
+@pytest.fixture
+def town(hosts):
+    """Two hosts, which are there before `make` looks for what a test leaves: they stay for the next one."""
+    return hosts(2)
+
+
 @pytest.mark.parametrize("how", HOW)
-def test_from_a_shell_on_a_pool_that_was_left(hosts, make, program, alone, how):
-    town, folder = hosts(2), program("min_gpt")
+def test_from_a_shell_on_a_pool_that_was_left(town, make, program, alone, how):
+    folder = program("min_gpt")
     access = SSHAccess(hosts=parse_hosts(town.names), config=str(town.config))
     here = Image(interpreter=sys.executable)
-    make(name="train", provider="ssh", ssh=access, image=here).leave()
+    make(name="train", provider="ssh", ssh=access, image=here, trust_local_users=True).leave()
     ran = sky(
         "torchrun", "pool=train", "fetch=snapshot.pt", *NODES.split(), how, "--max-restarts=1",
         "main.py", "fault.epoch=2", folder=folder, timeout=240,
