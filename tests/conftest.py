@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
+import psutil
 import pytest
 from leaks import leaves_nothing
 from packaging.version import Version
 
 from skyward_nb.pickling import home_namespace as home
-from skyward_nb.providers import folders
 
 if TYPE_CHECKING:
     from pools import Lender
@@ -108,7 +108,12 @@ def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     # there, and it would go before the homes and XDG_CACHE_HOME by which tests of environments have their own.
     memory = Path("/dev/shm")
     beside = memory if os.access(memory, os.W_OK) else tmp_path_factory.getbasetemp()
-    values = Path(tempfile.mkdtemp(prefix="sky-test-", dir=beside))
+    for old in beside.glob(
+        "sky-test-*-*"
+    ):  # of tests that were killed: nobody else gives that memory back
+        if not psutil.pid_exists(int(old.name.split("-")[2])):
+            shutil.rmtree(old, ignore_errors=True)
+    values = Path(tempfile.mkdtemp(prefix=f"sky-test-{os.getpid()}-", dir=beside))
     os.environ["SKYWARD_STORE_DIR"] = str(values)
     os.environ["SKYWARD_SPILL_DIR"] = str(tmp_path_factory.mktemp("spill"))
     os.environ["SKYWARD_LOG_DIR"] = str(tmp_path_factory.mktemp("logs"))
@@ -119,9 +124,9 @@ def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield root
     if "kernels" in sys.modules:
         sys.modules["kernels"].end_waiting()
-    left = [*root.glob("*"), *folders.store_root().glob("*")]
+    left = [*root.glob("*"), *values.glob("*/*")]
     # In memory what stays is never given back.
-    shutil.rmtree(values)
+    shutil.rmtree(values, ignore_errors=True)
     assert not left, f"left behind: {left}"
     if root.exists():
         root.rmdir()

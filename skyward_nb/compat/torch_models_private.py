@@ -20,13 +20,15 @@ PARAMETRIZED = "torch.nn.utils.parametrize"
 """The module that says it has the classes of modules with parametrizations; each such module has a class of its own."""
 
 
-def parametrize(module: Any) -> None:
-    """Have a module compute what its `parametrizations` stand for, such as a normalized weight."""
+def make_parametrized(kind: Any, names: tuple[str, ...]) -> Any:
+    """A bare module of a kind that computes what has these names, such as a normalized weight, of its `parametrizations`."""
     from torch.nn.utils import parametrize
 
+    module = object.__new__(kind)
     parametrize._inject_new_class(module)
-    for name in module.parametrizations:
+    for name in names:
         parametrize._inject_property(module, name)
+    return module
 
 
 def drop_unreduced_gradients(module: Any) -> None:

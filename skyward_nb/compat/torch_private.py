@@ -341,19 +341,26 @@ def untyped_storage(typed: Any) -> Any:
 # ── learning rate schedules ─────────────────────────────────────────────────────────────
 
 
-def note_steps(optimizer: Any) -> None:
+def has_stepped(optimizer: Any) -> bool:
+    """Whether an optimizer has noted that it stepped."""
+    return bool(getattr(optimizer, "_opt_called", False))
+
+
+def note_steps(optimizer: Any, *, has_stepped: bool = False) -> None:
     """Have an optimizer note that it stepped, as a schedule that is made for it does.
 
-    A schedule whose optimizer does not warns at its first step; no optimizer keeps that in a pickle.
+    A schedule whose optimizer does not warns at its first step; no pickle of an optimizer keeps that.
     """
-    if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
-        return
+    if not hasattr(getattr(optimizer, "step", None), "__func__"):
+        return  # none, or one whose steps are noted, by torch or in a way of its own
+    if has_stepped:
+        optimizer._opt_called = True
     own, step = weakref.ref(optimizer), optimizer.step.__func__
 
     @functools.wraps(step)
     def noting(*given: Any, **named: Any) -> Any:
-        there = own()
-        there._opt_called = True  # pyright: ignore[reportOptionalMemberAccess]
+        there: Any = own()
+        there._opt_called = True
         return step(there, *given, **named)
 
     noting._wrapped_by_lr_sched = True  # pyright: ignore[reportAttributeAccessIssue]

@@ -183,29 +183,32 @@ def _make_torch_storage(buffer: Any) -> Any:
 def _parametrized(module: Any) -> Any:
     """A module with parametrizations, such as a normalized weight, which torch itself refuses to pickle."""
     own: Any = type(module).__base__
-    return object.__new__, (own,), own.__getstate__(module), None, None, _restore_parametrized
-
-
-def _restore_parametrized(module: Any, state: Any) -> None:
-    module.__setstate__(state)
-    torch_models_private.parametrize(module)
+    if (own.__reduce_ex__, own.__reduce__) != (object.__reduce_ex__, object.__reduce__):
+        return NotImplemented  # as its own class says
+    names = tuple(module.parametrizations)
+    return torch_models_private.make_parametrized, (own, names), own.__getstate__(module)
 
 
 def _schedule(schedule: Any) -> Any:
     """A learning rate schedule, whose optimizer notes its steps wherever both arrive."""
-    make, args, state, *rest = schedule.__reduce_ex__(5)
-    if rest == [None, None]:
-        return make, args, state, None, None, _restore_schedule
-    return make, args, state, *rest
+    reduced = schedule.__reduce_ex__(5)
+    is_plain = isinstance(reduced, tuple) and len(reduced) == 5 and reduced[2] is not None
+    if not is_plain or reduced[3:] != (None, None):
+        return reduced  # in a way of its own
+    given = reduced[2], torch_private.has_stepped(getattr(schedule, "optimizer", None))
+    return *reduced[:2], given, None, None, _restore_schedule
 
 
-def _restore_schedule(schedule: Any, state: Any) -> None:
+def _restore_schedule(schedule: Any, given: tuple[Any, bool]) -> None:
+    state, has_stepped = given
     if hasattr(schedule, "__setstate__"):
         schedule.__setstate__(state)
     else:
-        schedule.__dict__.update(state)
-    if hasattr(getattr(schedule.optimizer, "step", None), "__func__"):
-        torch_private.note_steps(schedule.optimizer)
+        own, slots = state if isinstance(state, tuple) else (state, {})
+        schedule.__dict__.update(own or {})
+        for name, value in slots.items():
+            setattr(schedule, name, value)
+    torch_private.note_steps(getattr(schedule, "optimizer", None), has_stepped=has_stepped)
 
 
 def _torch_typed_storage(storage: Any) -> Any:

@@ -36,6 +36,8 @@ from skyward_nb.words.spec import PoolSpec
 
 _FILE = "pool.json"
 _ANSWER = 2.0
+_STACKS = 6.0
+"""Seconds for stacks: an agent waits 3 s for a rank that is held up, or stopped for good (`node/stack_pipe`)."""
 _REACH = 20.0
 """Seconds after which a remote machine counts as unreachable."""
 
@@ -299,15 +301,24 @@ def stacks(entry: PoolEntry, ranks: tuple[int, ...]) -> dict[int, str]:
     found: dict[int, str] = {}
     with contextlib.suppress(OSError, MachinesEnded), _connected(entry) as connections:
         for connection in connections:
-            wanted = set(ranks)
-            for event in _ask(connection, frame(QueryStatus()) + frame(Inspect(ranks))):
-                if isinstance(event, AgentStatus) and not entry.is_here:
-                    wanted = set(event.ranks).intersection(ranks)
-                elif isinstance(event, Stack):
-                    found[event.rank] = event.text
-                if wanted <= found.keys():
-                    break
+            connection.settimeout(_STACKS)
+            # Where one does not answer, the others do.
+            with contextlib.suppress(OSError):
+                _hear_stacks(connection, entry, ranks, found)
     return found
+
+
+def _hear_stacks(
+    connection: socket.socket, entry: PoolEntry, ranks: tuple[int, ...], found: dict[int, str]
+) -> None:
+    wanted = set(ranks)
+    for event in _ask(connection, frame(QueryStatus()) + frame(Inspect(ranks))):
+        if isinstance(event, AgentStatus) and not entry.is_here:
+            wanted = set(event.ranks).intersection(ranks)
+        elif isinstance(event, Stack):
+            found[event.rank] = event.text
+        if wanted <= found.keys():
+            return
 
 
 @contextlib.contextmanager

@@ -17,7 +17,8 @@ from skyward_nb.system.package_path import environ_with
 
 _START_LIMIT = 30.0
 _END_LIMIT = 5.0
-_REST_LIMIT = 4.0
+_REST_LIMIT = 8.0
+"""Seconds for the forge of an agent that was killed: with those of `_END_LIMIT`, longer than `processes.TIDYING`."""
 _POLL = 0.01
 _LAST_WORDS = 2000
 

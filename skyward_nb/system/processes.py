@@ -20,10 +20,10 @@ from pathlib import Path
 MARK = "SKYWARD_POOL"
 """The variable with a pool's folder, in the environment of each process of the pool."""
 
-TIDYING = 30.0
+TIDYING = 10.0
 """Seconds that a process may go on to remove the shared memory of others; PyTorch's waits two seconds first.
 
-What it has not removed by then stays until the machine is booted, so it is long: a guard for one that hangs."""
+What it has not removed by then stays until the machine is booted: a guard for one that hangs."""
 
 _LIST = "processes"
 _POLL = 0.005

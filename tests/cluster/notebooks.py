@@ -84,8 +84,10 @@ def _files(folder: Path) -> Iterator[str]:
                 continue
             if not each.is_dir(follow_symlinks=False):
                 yield each.path
-            elif each.stat(follow_symlinks=False).st_dev == device:
-                yield from _files(Path(each.path))
+                continue
+            with suppress(FileNotFoundError):
+                if each.stat(follow_symlinks=False).st_dev == device:
+                    yield from _files(Path(each.path))
 
 
 def nothing_left(town: Town, seconds: float = 60) -> None:

@@ -278,7 +278,8 @@ def test_a_torch_module_keeps_its_ties(travel):
 def test_modules_with_parametrizations(way, travel):
     torch = pytest.importorskip("torch")
     add = getattr(torch.nn.utils.parametrizations, way)
-    model = torch.nn.Sequential(add(torch.nn.Linear(3, 3)), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(add(torch.nn.Linear(3, 3)), torch.nn.Linear(3, 1))
     model[0].note = "mine"
     model.eval()  # a spectral norm changes with each use in training
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -296,6 +297,25 @@ def test_modules_with_parametrizations(way, travel):
         model, optimizer = there, optimizer_there
 
 
+def test_parametrized_modules_of_classes_with_a_way_of_their_own(travel):
+    torch = pytest.importorskip("torch")
+
+    class Reads(torch.nn.Linear):
+        def __setstate__(self, state):
+            super().__setstate__(state)
+            self.seen = tuple(self.weight.shape)
+
+    class Locked(torch.nn.Linear):
+        def __reduce__(self):
+            return torch.nn.Linear, (self.in_features, self.out_features)
+
+    add = torch.nn.utils.parametrizations.weight_norm
+    assert travel(add(Reads(3, 2))).seen == (2, 3)
+    locked = add(Locked(3, 2))
+    locked.lock = threading.Lock()
+    assert type(travel(locked)) is torch.nn.Linear
+
+
 def test_classes_of_one_module_are_not_kept(travel):
     torch = pytest.importorskip("torch")
     module = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2))
@@ -304,6 +324,50 @@ def test_classes_of_one_module_are_not_kept(travel):
     del module, back
     gc.collect()
     assert kind() is None
+
+
+class Slotted:
+    __slots__ = ("note",)
+
+
+class AsACall:
+    """Made anew by a call."""
+
+    def __reduce__(self):
+        return functools.partial, (dict, {"was": "made"})
+
+
+class WithoutIts:
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if name != "optimizer"}
+
+
+def schedule_of(base):
+    torch = pytest.importorskip("torch")
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    own = type("Own", (base, torch.optim.lr_scheduler.StepLR), {})
+    return optimizer, own(optimizer, 1, gamma=0.5)
+
+
+def test_schedules_that_are_taken_apart_in_a_way_of_their_own(travel):
+    optimizer, slotted = schedule_of(Slotted)
+    slotted.note = "mine"
+    optimizer, slotted = travel((optimizer, slotted))
+    optimizer.step()
+    slotted.step()
+    assert (slotted.note, optimizer.param_groups[0]["lr"]) == ("mine", 0.5)
+    assert travel(schedule_of(AsACall)[1])() == {"was": "made"}
+    assert not hasattr(travel(schedule_of(WithoutIts)[1]), "optimizer")
+
+
+def test_an_optimizer_that_has_stepped_has_there_too(travel):
+    """torch warns where the first step is the schedule's; warnings are errors."""
+    torch = pytest.importorskip("torch")
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    optimizer.step()
+    _, schedule = travel((optimizer, schedule))
+    schedule.step()
 
 
 class Halving:

@@ -1,5 +1,6 @@
 """Which pools elsewhere are listed, and when they are forgotten."""
 
+import contextlib
 import os
 import socket
 import time
@@ -8,7 +9,10 @@ import psutil
 import pytest
 from pools import found
 
+from skyward_nb.node import stack_pipe
 from skyward_nb.pool import registry
+from skyward_nb.protocol.events import AgentStatus, Stack
+from skyward_nb.protocol.frames import frame
 from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.provider_protocol import AgentGone, MachineEnded
@@ -264,3 +268,22 @@ def test_who_conducts_a_pool_elsewhere_is_listed(make):
     assert registry.entries()[0].is_used
     again.close()
     assert registry.entries() == []
+
+
+def test_where_one_machine_does_not_say_where_its_ranks_are_the_others_do(elsewhere, monkeypatch):
+    """That agents answer for a rank that is stopped is waited for, and longer than they wait."""
+    assert registry._STACKS > stack_pipe._OTHERS_TAKE + stack_pipe._PATIENCE
+    monkeypatch.setattr(registry, "_STACKS", 0.1)
+    pairs = [socket.socketpair() for _ in range(2)]
+    pairs[1][1].sendall(frame(AgentStatus(pid=1, ranks=(1,))) + frame(Stack(1, "there")))
+
+    @contextlib.contextmanager
+    def connected(_):
+        yield [ours for ours, _ in pairs]
+
+    monkeypatch.setattr(registry, "_connected", connected)
+    elsewhere("pool-1", AWAY)
+    (entry,) = registry.entries()
+    assert registry.stacks(entry, (0, 1)) == {1: "there"}
+    for each in (*pairs[0], *pairs[1]):
+        each.close()

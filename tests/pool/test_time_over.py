@@ -45,7 +45,7 @@ def time_over(make, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize(("who", "seconds"), [("agent", 0.8), ("rank", 1.6)])
+@pytest.mark.parametrize(("who", "seconds"), [("agent", 0.8), ("rank", 1.4)])
 def test_all_ranks_say_where_they_are(who, seconds, time_over, monkeypatch):
     monkeypatch.setattr(run_state, "_LOOK", 60.0)
     outcome = time_over(who, seconds)

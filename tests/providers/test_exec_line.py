@@ -103,7 +103,7 @@ def test_a_script_that_leaves_its_data_to_another_leaves_no_word_of_asyncios(
         assert (await line.run(held, data=bytes(size))).code == 0
         go.touch()
         await asyncio.to_thread(until, gone.exists)
-        await asyncio.sleep(0.2)
+        await asyncio.to_thread(until, lambda: not script_loop._closing)
         await line.close()
 
     assert complaints(ran) == []

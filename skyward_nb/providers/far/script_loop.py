@@ -222,7 +222,7 @@ def close_stdin(process: Process) -> None:
     """
 
     async def closed(stdin: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with contextlib.suppress(OSError):
             await stdin.wait_closed()
 
     assert process.stdin is not None
