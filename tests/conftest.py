@@ -108,9 +108,8 @@ def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     # there, and it would go before the homes and XDG_CACHE_HOME by which tests of environments have their own.
     memory = Path("/dev/shm")
     beside = memory if os.access(memory, os.W_OK) else tmp_path_factory.getbasetemp()
-    for old in beside.glob(
-        "sky-test-*-*"
-    ):  # of tests that were killed: nobody else gives that memory back
+    # What tests that were killed have left: nobody else gives that memory back.
+    for old in beside.glob("sky-test-*-*"):
         if not psutil.pid_exists(int(old.name.split("-")[2])):
             shutil.rmtree(old, ignore_errors=True)
     values = Path(tempfile.mkdtemp(prefix=f"sky-test-{os.getpid()}-", dir=beside))

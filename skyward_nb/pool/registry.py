@@ -38,6 +38,7 @@ _FILE = "pool.json"
 _ANSWER = 2.0
 _STACKS = 6.0
 """Seconds for stacks: an agent waits 3 s for a rank that is held up, or stopped for good (`node/stack_pipe`)."""
+_AT_LEAST = 0.01
 _REACH = 20.0
 """Seconds after which a remote machine counts as unreachable."""
 
@@ -300,9 +301,13 @@ def stacks(entry: PoolEntry, ranks: tuple[int, ...]) -> dict[int, str]:
     """The stacks of ranks, in the format of `faulthandler`; ranks that do not answer are left out."""
     found: dict[int, str] = {}
     with contextlib.suppress(OSError, MachinesEnded), _connected(entry) as connections:
+        # All are asked at once; where one does not answer, the others do.
+        until = time.monotonic() + _STACKS
         for connection in connections:
-            connection.settimeout(_STACKS)
-            # Where one does not answer, the others do.
+            with contextlib.suppress(OSError):
+                connection.sendall(frame(QueryStatus()) + frame(Inspect(ranks)))
+        for connection in connections:
+            connection.settimeout(max(_AT_LEAST, until - time.monotonic()))
             with contextlib.suppress(OSError):
                 _hear_stacks(connection, entry, ranks, found)
     return found
@@ -312,7 +317,7 @@ def _hear_stacks(
     connection: socket.socket, entry: PoolEntry, ranks: tuple[int, ...], found: dict[int, str]
 ) -> None:
     wanted = set(ranks)
-    for event in _ask(connection, frame(QueryStatus()) + frame(Inspect(ranks))):
+    for event in _heard(connection):
         if isinstance(event, AgentStatus) and not entry.is_here:
             wanted = set(event.ranks).intersection(ranks)
         elif isinstance(event, Stack):

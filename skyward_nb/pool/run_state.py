@@ -274,11 +274,8 @@ class RunState:
 
     def _look_again(self) -> list[Command]:
         """Ask ranks anew where they are, as a line is open again: answers on the one before are lost with it."""
-        if (
-            not self.timed_out
-            or self._stopping
-            or not (silent := self.running - self.stacks.keys())
-        ):
+        silent = self.running - self.stacks.keys()
+        if not silent or not self.timed_out or self._stopping:
             return []
         return [Inspect(tuple(sorted(silent)))]
 
