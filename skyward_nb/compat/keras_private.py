@@ -1,4 +1,4 @@
-"""Private names of Keras 3 and tf_keras: modules that draw, train and save, default seeds, a model's strategy.
+"""Private names of Keras 3 and tf_keras: modules that draw, train and save, names of objects, default seeds, strategies.
 
 Where a module is missing, or what it is to have, Keras draws itself and trains as it does; a strategy
 that is not told of counts as one process. Without what draws seeds a pool of `keras:jax` is not formed:
@@ -34,6 +34,27 @@ SAVING = "keras.src.saving.saving_lib"
 """The module that saves models."""
 SAVES = ("save_model", "save_weights_only", "_save_model_to_fileobj")
 """Its functions that do; the last one is what pickling calls."""
+
+
+@contextmanager
+def noting_names(found: dict[str, Any]) -> Generator[None]:
+    """Note each class and function that Keras writes the name of meanwhile, under that name, but for its own."""
+    from keras.src.saving import object_registration
+
+    module: Any = object_registration
+    name_of = module.get_registered_name
+
+    def noted(named: Any) -> Any:
+        name = name_of(named)
+        if not str(getattr(named, "__module__", "")).startswith("keras."):
+            found[name] = named
+        return name
+
+    module.get_registered_name = noted
+    try:
+        yield
+    finally:
+        module.get_registered_name = name_of
 
 
 def mean_values(bar: Any) -> dict[str, float]:

@@ -26,7 +26,7 @@ STRATEGY = f"{TENSORFLOW}distribute/"
 THREADING = "/threading.py", "/multiprocessing/pool.py", f"{TENSORFLOW}training/coordinator.py"
 
 SYNC, REDUCERS = "/skyward_nb/runtime/sync.py", "/skyward_nb/pickling/reducers.py"
-WAIT = (SYNC, "barrier"), (REDUCERS, "_jax_array")
+WAIT = (SYNC, "barrier"), (REDUCERS, "jax_array")
 """Functions of this package that wait by themselves; others in these files wait only in the torch functions that they call."""
 
 PACKAGES = (
@@ -73,7 +73,7 @@ COMPUTING = (
 ALIKE = {
     (SYNC, "barrier"): "sky.barrier",
     (SYNC, "mesh"): "sky.mesh",
-    (REDUCERS, "_jax_array"): A_COMPUTATION_OF_JAX,
+    (REDUCERS, "jax_array"): A_COMPUTATION_OF_JAX,
     ("/torch/nn/parallel/distributed.py", "__init__"): "DistributedDataParallel",
     ("/torch/nn/parallel/distributed.py", "forward"): "DistributedDataParallel.forward",
     ("/torch/distributed/_functional_collectives.py", "wait_tensor"): "wait_tensor",

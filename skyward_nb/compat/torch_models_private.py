@@ -20,6 +20,15 @@ PARAMETRIZED = "torch.nn.utils.parametrize"
 """The module that says it has the classes of modules with parametrizations; each such module has a class of its own."""
 
 
+def compiled_of(function: Any) -> tuple[Any, Any] | None:
+    """Of what `torch.compile` made of a function: what compiles with its settings, and the function; None for others."""
+    original = vars(function).get("_torchdynamo_orig_callable")
+    names = function.__code__.co_freevars
+    if original is None or "self" not in names:
+        return None
+    return function.__closure__[names.index("self")].cell_contents, original
+
+
 def make_parametrized(kind: Any, names: tuple[str, ...]) -> Any:
     """A bare module of a kind that computes what has these names, such as a normalized weight, of its `parametrizations`."""
     from torch.nn.utils import parametrize

@@ -13,13 +13,16 @@ import types
 import uuid
 import weakref
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import Any
 
 from skyward_nb.compat import cloudpickle_private
+from skyward_nb.pickling.constant_types import is_constant_type
 from skyward_nb.pickling.home_namespace import home
 from skyward_nb.pickling.object_table import ObjectMissing
 
 _LABEL = "def "
+_INSTALLED = frozenset(("site-packages", "dist-packages"))
 _CONSTANTS = {str, bytes, int, float, complex, bool, type(None), type(...)}
 
 _function_ids: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.WeakKeyDictionary()
@@ -64,6 +67,27 @@ def is_importable(value: types.FunctionType | type | types.ModuleType) -> bool:
         if type(there) is dict and there.get(value.__qualname__) is value:
             return True
     return cloudpickle_private.is_by_reference(value)
+
+
+def uses_its_module(func: types.FunctionType) -> bool:
+    """Whether a function of an installed package reads what its module holds, and not only what others have.
+
+    A copy of that would not be the module's own; much of it, such as caches, cannot even be copied.
+    """
+    module = sys.modules.get(func.__globals__.get("__name__", ""))
+    if module is None or vars(module) is not func.__globals__ or not is_importable(module):
+        return False
+    if _INSTALLED.isdisjoint(PurePath(getattr(module, "__file__", None) or "").parts):
+        return False
+    read = cloudpickle_private.globals_read(func.__code__)
+    return any(_is_held(func.__globals__[name]) for name in read if name in func.__globals__)
+
+
+def _is_held(value: object) -> bool:
+    if type(value) is types.FunctionType or issubclass(type(value), type):
+        assert isinstance(value, types.FunctionType | type)
+        return not is_importable(value)
+    return not is_constant_type(type(value))
 
 
 def label_of(value: object) -> str:

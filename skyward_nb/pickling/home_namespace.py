@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 _home: dict[str, Any] = {}
@@ -23,3 +24,18 @@ class Home:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return home, ()
+
+
+class ModuleNames:
+    """Stands for the names of a module in a pickle."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return names_of, (self._module,)
+
+
+def names_of(module: str) -> dict[str, Any]:
+    """The names of a module, which is imported if need be."""
+    return vars(importlib.import_module(module))

@@ -18,14 +18,21 @@ import pickle
 import re
 import sys
 import types
+import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 
-from skyward_nb.compat import cloudpickle_private
-from skyward_nb.pickling import definitions, process_bound, reducers
-from skyward_nb.pickling.home_namespace import Home, home
+from skyward_nb.compat import cloudpickle_private, torch_models_private
+from skyward_nb.pickling import (
+    compiled_reducers,
+    definitions,
+    process_bound,
+    reducer_table,
+    reducers,
+)
+from skyward_nb.pickling.home_namespace import Home, ModuleNames, home
 from skyward_nb.pickling.object_table import Address
 from skyward_nb.words.source_code import parse
 
@@ -80,15 +87,17 @@ class Pickler(_Pickler):
             return self._tensor(obj)
         if kind is types.CellType:
             return _cell(obj)
+        if kind is types.MethodType:
+            return _method(obj)
         if kind is types.ModuleType:
             self.modules.add(obj.__name__)
             return NotImplemented
         try:
             way = _reducers[kind]
         except KeyError:
-            way = reducers.reducer_of(kind)
+            way = reducer_table.reducer_of(kind)
             is_lasting = kind.__module__ in sys.modules and kind.__module__ != "__main__"
-            if is_lasting and not reducers.is_of_one_object(kind):
+            if is_lasting and not reducer_table.is_of_one_object(kind):
                 _reducers[kind] = way
         return NotImplemented if way is None else way(obj)
 
@@ -120,6 +129,10 @@ class Pickler(_Pickler):
             return self._by_value(func, definitions.make_function, label)
         if func.__globals__ is home():
             return self._by_value(func, cloudpickle_private.make_function)
+        if (parts := torch_models_private.compiled_of(func)) is not None:
+            return compiled_reducers.compile_again, parts
+        if definitions.uses_its_module(func):
+            return self._in_its_module(func)
         return cloudpickle_private.take_function_apart(self, func)
 
     def _refer_to(self, module: str) -> None:
@@ -141,6 +154,18 @@ class Pickler(_Pickler):
         self.modules.update(mentioned.imports)
         self.files.add(code.co_filename)
         self.reads.update(_named_in(func.__annotations__))
+        return self._made(func, make, *first, code, Home())
+
+    def _in_its_module(self, func: types.FunctionType) -> Any:
+        """A function that a package made, such as a decorator's: its globals are those of its module there."""
+        module = func.__globals__["__name__"]
+        self._refer_to(module)
+        return self._made(
+            func, cloudpickle_private.make_function, func.__code__, ModuleNames(module)
+        )
+
+    def _made(self, func: types.FunctionType, make: Any, *first: Any) -> Any:
+        code = func.__code__
         captured = [cloudpickle_private.cell_contents(cell) for cell in func.__closure__ or ()]
         modules = [each for each in captured if isinstance(each, types.ModuleType)]
         slots = {
@@ -157,7 +182,7 @@ class Pickler(_Pickler):
             "__globals__": {},
         }
         state = {"".join(key): value for key, value in func.__dict__.items()}
-        made = (*first, code, Home(), None, None, func.__closure__)
+        made = (*first, None, None, func.__closure__)
         return make, made, (state, slots), None, None, cloudpickle_private.fill_function
 
     def _class(self, cls: type) -> Any:
@@ -169,7 +194,7 @@ class Pickler(_Pickler):
             self._refer_to(cls.__module__)
             if definitions.is_importable(cls):
                 return NotImplemented
-        reduced = cloudpickle_private.take_class_apart(cls)
+        reduced = _taken_apart(cls)
         if not isinstance(reduced, tuple) or len(reduced) != 6:
             return reduced
         make, args, (attributes, slots), *_ = reduced
@@ -188,6 +213,24 @@ class Pickler(_Pickler):
             args = (kind, name, bases, {**keywords, "__slots__": named}, *rest)
         own = id(cls) in self.roots or (self._to_ranks and not definitions.is_definition(cls))
         return make, args, (own, (attributes, slots)), None, None, definitions.fill_class
+
+
+def _taken_apart(cls: type) -> Any:
+    """A class as cloudpickle takes it apart; a typed dictionary is made of `TypedDict`, whatever it derives from."""
+    reduced: Any = cloudpickle_private.take_class_apart(cls)
+    if not typing.is_typeddict(cls) or not isinstance(reduced, tuple) or reduced[1][2] != (dict,):
+        return reduced
+    make, args, *rest = reduced
+    return make, (*args[:2], (typing.TypedDict,), *args[3:]), *rest
+
+
+def _method(method: types.MethodType) -> Any:
+    """A method; of a package's class, by its name: cloudpickle would send the code of what `@classmethod` marks."""
+    owner: Any = method.__self__
+    name = method.__func__.__name__
+    if not issubclass(type(owner), type) or not definitions.is_importable(owner):
+        return NotImplemented
+    return (getattr, (owner, name)) if getattr(owner, name, None) == method else NotImplemented
 
 
 def _cell(cell: types.CellType) -> Any:

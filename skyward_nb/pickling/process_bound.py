@@ -9,6 +9,7 @@ import contextvars
 import io
 import mmap
 import pickle
+import re
 import select
 import socket
 import threading
@@ -34,6 +35,7 @@ _LIVE: dict[tuple[type, ...], str] = {
     ),
     (types.CoroutineType,): "a coroutine is a function halfway through; await it there",
     (types.FrameType, types.TracebackType): "it is a part of running code",
+    (re.Match,): "it points into the text that was searched; send .group() or .groups() of it",
     (mmap.mmap,): "a mapping belongs to its process",
     (weakref.ref, weakref.ProxyType, weakref.CallableProxyType): (
         "a weak reference keeps nothing alive, so on a rank it would be dead"
@@ -59,6 +61,31 @@ _LIVE_ELSEWHERE = {
     ("torch", "CUDAGraph"): "a CUDA graph is a handle of its process's device",
     ("torch", "ProcessGroup"): "a process group is a part of each rank; use the rank's own",
     ("torch", "Work"): "it is a collective under way in its process",
+    (
+        "torch",
+        "_BaseDataLoaderIter",
+    ): "it is halfway through its data; send the loader, and begin there",
+    (
+        "torch",
+        "CustomOpDef",
+    ): "an operator is registered in each process; define it in the cell that uses it",
+    ("torch", "SummaryWriter"): "it writes files from its process; make it in the cell that writes",
+    (
+        "tensorboardX",
+        "SummaryWriter",
+    ): "it writes files from its process; make it in the cell that writes",
+    ("jaxlib", "Device"): "a device is of its process; jax.devices() has those of the ranks",
+    ("jax", "Mesh"): "it is of devices of its process; make it of jax.devices() on the ranks",
+    (
+        "jax",
+        "NamedSharding",
+    ): "it is of devices of its process; make it of jax.devices() on the ranks",
+    (
+        "jax",
+        "Jaxpr",
+    ): "what JAX has traced stays in its process; send the function, and trace it there",
+    ("jax", "Lowered"): "it is lowered for devices of its process; send the function",
+    ("jax", "Compiled"): "it is compiled for devices of its process; send the function",
 }
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import io
 import os
 import pickle
 import sys
@@ -17,10 +16,8 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from skyward_nb.compat import jax_private, torch_models_private, torch_private
-from skyward_nb.pickling.process_bound import OPEN_FILE, Unpicklable, families, refusal
+from skyward_nb.pickling.process_bound import Unpicklable
 from skyward_nb.words.info import COMPUTE_POOL
-
-Reducer = Callable[[Any], Any]
 
 _PREALLOCATES = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
@@ -32,38 +29,10 @@ why_not_gathered = ""
 _listing: list[Any] | None = None
 
 
-def reducer_of(kind: type) -> Reducer | None:
-    """The way of objects of this kind, None where pickle's own will do."""
-    if (why := refusal(kind)) is not None:
-        return _standard_stream if issubclass(kind, io.IOBase) else functools.partial(_refuse, why)
-    if (way := _EXACT.get((kind.__module__, kind.__name__))) is not None:
-        return way
-    if is_of_one_object(kind):
-        return _parametrized
-    return next((_REDUCERS[family] for family in families(kind) if family in _REDUCERS), None)
-
-
-def is_of_one_object(kind: type) -> bool:
-    """Whether this is a class that torch made for one module, and that goes with it."""
-    return kind.__module__ == torch_models_private.PARAMETRIZED and "__getstate__" in vars(kind)
-
-
-def _refuse(why: str, _: object) -> Any:
-    raise Unpicklable(why)
-
-
-def _standard_stream(stream: object) -> Any:
-    """The process's own output stands for that of the process it arrives in."""
-    for name in ("stdout", "stderr"):
-        if stream is getattr(sys, name):
-            return getattr, (sys, name)
-    raise Unpicklable(OPEN_FILE)
-
-
 # ── the standard library ────────────────────────────────────────────────────────────────
 
 
-def _cached_function(func: Any) -> Any:
+def cached_function(func: Any) -> Any:
     """A function under `functools.lru_cache`, its cache empty."""
     module = sys.modules.get(func.__module__)
     if module is not None and module.__name__ != "__main__":
@@ -81,13 +50,13 @@ def _cached(wrapped: Any, parameters: dict[str, Any], state: dict[str, Any]) -> 
     return made
 
 
-def _cached_property(prop: Any) -> Any:
+def cached_property(prop: Any) -> Any:
     """A `functools.cached_property`, which on Python 3.11 holds a lock."""
     state = {key: value for key, value in prop.__dict__.items() if key not in ("lock", "func")}
     return functools.cached_property, (prop.func,), state
 
 
-def _weak_dictionary(weak: Any) -> Any:
+def weak_dictionary(weak: Any) -> Any:
     """A dictionary of weak references; it keeps what something else that travels keeps alive."""
     return type(weak), (dict(weak),)
 
@@ -97,7 +66,7 @@ def _weak_dictionary(weak: Any) -> Any:
 _OUT_OF_BAND = 4096
 
 
-def _numpy_array(array: Any) -> Any:
+def numpy_array(array: Any) -> Any:
     """An array whose bytes stay out of the pickle, where NumPy itself would copy them in.
 
     That is so for strided ones, and for types that have no buffer format: dates, bfloat16.
@@ -118,6 +87,30 @@ def _make_numpy(buffer: Any, dtype: Any, shape: tuple[int, ...], order: Any) -> 
     import numpy
 
     return numpy.frombuffer(buffer, "u1").view(dtype).reshape(shape, order=order)
+
+
+def limits_of_type(limits: Any) -> Any:
+    """A `finfo` of NumPy, or of the types that JAX adds."""
+    return _limits, (type(limits), limits.dtype)
+
+
+def _limits(kind: Callable[[Any], Any], dtype: Any) -> Any:
+    if dtype.type.__module__ == "ml_dtypes":
+        import ml_dtypes
+
+        kind = ml_dtypes.finfo
+    return kind(dtype)
+
+
+def limits_of_torch_type(limits: Any) -> Any:
+    """A `finfo` or `iinfo` of torch, which knows its type by name alone."""
+    return _torch_limits, (type(limits).__name__, limits.dtype)
+
+
+def _torch_limits(kind: str, dtype: str) -> Any:
+    import torch
+
+    return getattr(torch, kind)(getattr(torch, dtype))
 
 
 def is_torch_tensor(kind: type) -> bool:
@@ -150,7 +143,7 @@ def torch_of_a_new_type(tensor: Any) -> Any:
     return torch_private.rebuild_of_a_new_type if is_new else make, (storage, *rest)
 
 
-def _torch_storage(storage: Any) -> Any:
+def torch_storage(storage: Any) -> Any:
     """The memory of tensors; of a device's memory, a copy on the host."""
     import torch
 
@@ -180,7 +173,7 @@ def _make_torch_storage(buffer: Any) -> Any:
     return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
 
 
-def _parametrized(module: Any) -> Any:
+def parametrized(module: Any) -> Any:
     """A module with parametrizations, such as a normalized weight, which torch itself refuses to pickle."""
     own: Any = type(module).__base__
     if (own.__reduce_ex__, own.__reduce__) != (object.__reduce_ex__, object.__reduce__):
@@ -189,7 +182,7 @@ def _parametrized(module: Any) -> Any:
     return torch_models_private.make_parametrized, (own, names), own.__getstate__(module)
 
 
-def _schedule(schedule: Any) -> Any:
+def schedule(schedule: Any) -> Any:
     """A learning rate schedule, whose optimizer notes its steps wherever both arrive."""
     reduced = schedule.__reduce_ex__(5)
     is_plain = isinstance(reduced, tuple) and len(reduced) == 5 and reduced[2] is not None
@@ -211,11 +204,13 @@ def _restore_schedule(schedule: Any, given: tuple[Any, bool]) -> None:
     torch_private.note_steps(getattr(schedule, "optimizer", None), has_stepped=has_stepped)
 
 
-def _torch_typed_storage(storage: Any) -> Any:
+def torch_typed_storage(storage: Any) -> Any:
+    """A storage of elements of one type, such as quantized tensors have."""
     return torch_private.typed_storage, (torch_private.untyped_storage(storage), storage.dtype)
 
 
-def _torch_generator(generator: Any) -> Any:
+def torch_generator(generator: Any) -> Any:
+    """A generator of random numbers, in its present state."""
     return _make_generator, (str(generator.device), generator.get_state())
 
 
@@ -277,7 +272,7 @@ def all_take_part(value: Any) -> bool:
     return _ranks_of(value) <= running
 
 
-def _spread(value: Any) -> Any:
+def spread(value: Any) -> Any:
     """The whole of a value that is spread over ranks; every rank with a part of it takes part in gathering it."""
     if _listing is not None:
         _listing.append(value)
@@ -299,7 +294,7 @@ def itself(value: Any) -> Any:
     return value
 
 
-def _jax_array(array: Any) -> Any:
+def jax_array(array: Any) -> Any:
     """A JAX array as a host array; one that is spread over processes, as a whole."""
     import jax
     import numpy
@@ -308,7 +303,7 @@ def _jax_array(array: Any) -> Any:
         return _make_key, (jax.random.key_data(array), str(jax.random.key_impl(array)))
     if not array.is_fully_addressable:
         if not array.is_fully_replicated:
-            return _spread(array)
+            return spread(array)
         array = array.addressable_data(0)
     return make_jax, (numpy.asarray(array), bool(getattr(array, "weak_type", False)))
 
@@ -345,7 +340,7 @@ def _make_key(data: Any, kind: str) -> Any:
     return jax.random.wrap_key_data(data, impl=kind)
 
 
-def _arrow_array(array: Any) -> Any:
+def arrow_array(array: Any) -> Any:
     """An Arrow array; a slice without the memory around it, which Arrow would send, too."""
     if array.get_total_buffer_size() <= 2 * array.nbytes + _OUT_OF_BAND:
         return NotImplemented
@@ -356,45 +351,3 @@ def _arrow_array(array: Any) -> Any:
     if hasattr(array, "chunks"):
         return pyarrow.chunked_array, (compact, array.type)
     return compact[0].__reduce_ex__(5)
-
-
-# ── Keras ───────────────────────────────────────────────────────────────────────────────
-
-
-def _keras_object(saved: Any) -> Any:
-    """A model, layer or optimizer as Keras saves it, but without the time: equal ones are equal bytes.
-
-    A model would count as changed a second later, and take the place of the one that ranks have trained.
-    """
-    import zipfile
-
-    make, (archive,) = saved.__reduce__()
-    dateless = io.BytesIO()
-    with zipfile.ZipFile(archive) as dated, zipfile.ZipFile(dateless, "w") as plain:
-        # That has the time, and a version of Keras; loading takes no notice of it.
-        for name in (each for each in dated.namelist() if each != "metadata.json"):
-            plain.writestr(zipfile.ZipInfo(name), dated.read(name))
-    return _make_keras, (make, pickle.PickleBuffer(dateless.getbuffer()))
-
-
-def _make_keras(make: Callable[[Any], Any], archive: Any) -> Any:
-    return make(io.BytesIO(archive))
-
-
-_REDUCERS: dict[tuple[str, str], Reducer] = {
-    ("functools", "_lru_cache_wrapper"): _cached_function,
-    ("functools", "cached_property"): _cached_property,
-    ("weakref", "WeakKeyDictionary"): _weak_dictionary,
-    ("weakref", "WeakValueDictionary"): _weak_dictionary,
-    ("torch", "UntypedStorage"): _torch_storage,
-    ("torch", "TypedStorage"): _torch_typed_storage,
-    ("torch", "Generator"): _torch_generator,
-    ("torch", "DTensor"): _spread,
-    ("torch", "LRScheduler"): _schedule,
-    ("jaxlib", "ArrayImpl"): _jax_array,
-    ("jax", "PRNGKeyArray"): _jax_array,
-    ("pyarrow", "Array"): _arrow_array,
-    ("pyarrow", "ChunkedArray"): _arrow_array,
-    ("keras", "KerasSaveable"): _keras_object,
-}
-_EXACT: dict[tuple[str, str], Reducer] = {("numpy", "ndarray"): _numpy_array}

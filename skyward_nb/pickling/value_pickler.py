@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from skyward_nb.pickling import reducers
+from skyward_nb.pickling import reducer_table, reducers
 from skyward_nb.pickling.pickle_scan import ONLY, NotPlain
 from skyward_nb.pickling.plain_values import (
     EXTENSION,
@@ -120,12 +120,12 @@ def _of_tensor(tensor: Any) -> tuple[Any, ...]:
 
 
 def _of_spread(value: Any) -> tuple[Any, ...]:
-    _, (whole,) = reducers.reducer_of(type(value))(value)  # type: ignore[misc]
+    _, (whole,) = reducer_table.reducer_of(type(value))(value)  # type: ignore[misc]
     return "itself", whole
 
 
 def _of_jax(array: Any) -> tuple[Any, ...]:
-    make, parts = reducers.reducer_of(type(array))(array)  # type: ignore[misc]
+    make, parts = reducer_table.reducer_of(type(array))(array)  # type: ignore[misc]
     if make is reducers.make_jax:
         return "jax", *parts
     if make is reducers.itself:

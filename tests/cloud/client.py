@@ -63,6 +63,8 @@ def pool(
         boot._LIMIT = answers_within
     # Seconds until it is looked whether machines that nobody can log in to have ended.
     boot._LOOK = 1.0
+    # Seconds in which EC2 may refuse to say whether an image is ready.
+    baked_images._REFUSED_FOR = 3.0
     made = start(
         provider="aws",
         aws=AWSAccess(region="us-east-1", instance_type=kind, user=user, warm=warm),

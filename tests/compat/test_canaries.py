@@ -260,6 +260,10 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("keras.src.saving.saving_lib:save_model", "a model saved by one rank"),
         Part("keras.src.saving.saving_lib:save_weights_only", "a model saved by one rank"),
         Part("keras.src.saving.saving_lib:_save_model_to_fileobj", "a model saved by one rank", "model fileobj"),
+        Part(
+            "keras.src.saving.object_registration:get_registered_name",
+            "classes and functions of a notebook that go with a model", "obj",
+        ),
         Part("keras.src.random.seed_generator:python_random", _SEEDS),
         Part("keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR|global_seed_generator", _SEEDS),
         Part("keras.src.utils.rng_utils:get_random_seed|set_random_seed", _SEEDS),
@@ -354,6 +358,7 @@ ELSEWHERE = {
         "_set_sequence_number_for_group",
         "_threads",
         "_timeout",
+        "_torchdynamo_orig_callable",
         "_wrapped_by_lr_sched",
     },
     "keras": {"_use_cached_eval_dataset"},

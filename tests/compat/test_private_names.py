@@ -43,11 +43,15 @@ WORDS = {
     ("runtime/transformers_bars.py", "_per_second"): "an end of names of metrics",
     ("runtime/transformers_bars.py", "_runtime"): "an end of names of metrics",
     ("runtime/transformers_bars.py", "_time"): "an end of names of metrics",
+    (
+        "pickling/process_bound.py",
+        "_BaseDataLoaderIter",
+    ): "by the name of its class a kind of object is known",
     ("pickling/process_bound.py", "_asyncio"): "by the name of its class a kind of object is known",
     ("pickling/process_bound.py", "_ctypes"): "by the name of its class a kind of object is known",
     ("pickling/process_bound.py", "_Pointer"): "by the name of its class a kind of object is known",
     (
-        "pickling/reducers.py",
+        "pickling/reducer_table.py",
         "_lru_cache_wrapper",
     ): "by the name of its class a kind of object is known",
 }

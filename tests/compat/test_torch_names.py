@@ -110,6 +110,25 @@ def test_a_module_keeps_what_is_known_of_it_in_its_tables():
     assert [name for name in attributes if torch_models_private.holds_hooks(name)]
 
 
+def test_what_compiled_a_function_compiles_another_in_the_same_way():
+    told = []
+
+    def backend(graph, _):
+        told.append(graph)
+        return graph.forward
+
+    def plus(x):
+        return x + 1
+
+    parts = torch_models_private.compiled_of(torch.compile(plus, backend=backend))
+    assert parts is not None
+    compiler, function = parts
+    assert function is plus
+    assert compiler(lambda x: x * 2)(torch.ones(1)).item() == 2
+    assert len(told) == 1
+    assert torch_models_private.compiled_of(plus) is None
+
+
 def test_gradients_that_are_not_reduced_are_dropped(alone):
     from torch.distributed.fsdp import fully_shard
 

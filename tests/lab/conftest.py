@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from leaks import leaves_nothing
 
-from lab import labs, pages
+from lab import labs, pages, pool_cards
 from lab.apart import network_apart
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Locator
 
 
 @pytest.fixture(scope="package")
@@ -76,3 +76,15 @@ def notebook(loaded: pages.NotebookPage) -> pages.NotebookPage:
     """The notebook for one test, whose console has said nothing yet."""
     loaded.console_errors.clear()
     return loaded
+
+
+@pytest.fixture
+def panel(notebook: pages.NotebookPage) -> Locator:
+    """The open panel "Pools"."""
+    return pool_cards.open_panel(notebook)
+
+
+@pytest.fixture
+def status(notebook: pages.NotebookPage) -> Locator:
+    """The item of the status bar that tells of pools."""
+    return pool_cards.status_item(notebook)

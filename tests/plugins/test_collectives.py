@@ -68,7 +68,7 @@ FRAMES = {
         "",
     ),
     "an array of JAX that is pickled": (
-        (("/x/skyward_nb/pickling/reducers.py", "_jax_array"), SHELL), "a computation of JAX"
+        (("/x/skyward_nb/pickling/reducers.py", "jax_array"), SHELL), "a computation of JAX"
     ),
     "where data is": (((SYNC, "_group"), (SYNC, "data_place"), CELL), ""),
     "averaging": (((GRAPH, "_engine_run_backward"), (f"{TORCH}/_tensor.py", "backward"), CELL), "backward"),

@@ -55,6 +55,17 @@ def test_all_devices_are_one_set(notebook):
     assert values(ran) == "[0-1] (4, 2, 2, 'cpu')"
 
 
+def test_functions_with_derivatives_of_their_own(notebook):
+    notebook.run(
+        "import jax, jax.numpy as jnp\n@jax.checkpoint\ndef layer(x): return jnp.sin(x)\n"
+        "@jax.custom_vjp\ndef clipped(x): return x\n"
+        "def forth(x): return clipped(x), None\ndef back(_, g): return (jnp.clip(g, -1, 1),)\n"
+        "clipped.defvjp(forth, back)"
+    )
+    ran = notebook.run("%%sky_remote\nfloat(jax.grad(lambda x: 9 * clipped(layer(x)))(0.0))")
+    assert values(ran) == "[0-1] 1.0"
+
+
 def test_collectives_and_a_mesh(notebook):
     ran = notebook.run(
         "%%sky_remote\nmesh = sky.mesh()\n"

@@ -151,6 +151,30 @@ def test_a_model_of_the_notebook_does_not_change_with_the_time(notebook):
     assert ran.result == "[(False, True), (False, True)]", ran.traceback
 
 
+def test_a_model_with_a_layer_of_the_notebook_trains_and_comes_home(notebook, pool_of):
+    pool_of("nodes=2 framework=keras:jax")
+    notebook.run(
+        "class Scaled(keras.layers.Layer):\n    def __init__(self, by=2):\n        super().__init__()\n"
+        "        self.by = by\n    def call(self, x): return x * self.by\n"
+        "def far(y, p): return keras.ops.mean(keras.ops.abs(y - p))\n"
+        "scaled = keras.Sequential([keras.layers.Input((8,)), Scaled(3), keras.layers.Dense(4)])\n"
+        "scaled.compile('sgd', far)"
+    )
+    ran = notebook.run(
+        "%%sky_remote gather=head out=trained timeout=60\nbefore = scaled.get_weights()[0].copy()\n"
+        "scaled.fit(x, y, verbose=0)\n"
+        "(scaled, type(scaled.layers[0]) is Scaled, bool((scaled.get_weights()[0] != before).any()))",
+        timeout=90,
+    )
+    assert ran.status == "ok", ran.traceback
+    assert "shares an object" not in ran.picture
+    ran = notebook.run(
+        "model_back = trained[0]\n"
+        "trained[1:], type(model_back.layers[0]) is Scaled, model_back.layers[0].by, model_back.loss.__name__"
+    )
+    assert ran.result == "((True, True), True, 3, 'far')", ran.traceback
+
+
 def test_weights_begin_alike_without_a_seed_and_other_randomness_does_not(notebook, pool_of):
     pool_of("nodes=2 framework=keras:jax")
     ran = notebook.run(

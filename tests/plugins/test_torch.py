@@ -80,6 +80,16 @@ def test_a_notebook_model_trains_and_comes_home(notebook):
     assert notebook.run(check).result == "(True, True, False)"
 
 
+def test_a_function_that_is_compiled_is_compiled_on_the_ranks_once(notebook):
+    notebook.run(
+        "import torch\ndef backend(graph, inputs):\n    compiled.append(len(inputs))\n    return graph.forward\n"
+        "compiled = []\n@torch.compile(backend=backend)\ndef plus(x): return x + 1"
+    )
+    for _ in range(2):
+        ran = notebook.run("%%sky_remote\nplus(torch.ones(2)).sum().item(), compiled")
+        assert ran.result == "[0-1] (4.0, [1])", ran.traceback
+
+
 def test_a_rank_that_fails_while_the_other_waits_in_a_collective_is_no_hang(notebook):
     ran = notebook.run(
         "%%sky_remote\nimport torch, torch.distributed as dist\n"

@@ -1,0 +1,60 @@
+"""Reducers for functions and models that torch or JAX took apart themselves: compiled, scripted, with own derivatives.
+
+They are made again where they arrive, of what they were made of; what was compiled of them stays.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+
+def compile_again(compiler: Callable[[Any], Any], function: Any) -> Any:
+    """What `torch.compile` made of a function, as its settings make it anew."""
+    return compiler(function)
+
+
+def scripted(made: Any) -> Any:
+    """A model or function of TorchScript, as `torch.jit.save` writes it."""
+    import torch
+
+    return _load, ("jit", _saved(torch.jit.save, made))
+
+
+def exported(made: Any) -> Any:
+    """A program of `torch.export`, as `torch.export.save` writes it."""
+    import torch
+
+    return _load, ("export", _saved(torch.export.save, made))
+
+
+def _saved(save: Callable[[Any, Any], None], made: Any) -> bytes:
+    archive = io.BytesIO()
+    # That TorchScript is on its way out concerns who wrote the model, not who sends it.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        save(made, archive)
+    return archive.getvalue()
+
+
+def _load(of: str, archive: bytes) -> Any:
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return getattr(torch, of).load(io.BytesIO(archive))
+
+
+def custom_vjp(made: Any) -> Any:
+    """A function of JAX with a derivative of its own, which cannot be made without the function."""
+    return _bare, (type(made),), dict(vars(made)), None, None, _fill
+
+
+def _bare(kind: type) -> Any:
+    return object.__new__(kind)
+
+
+def _fill(made: Any, state: dict[str, Any]) -> None:
+    vars(made).update(state)

@@ -1,0 +1,89 @@
+"""Which way each kind of object is taken apart, where pickle's own will not do.
+
+A way takes an object and gives what `__reduce_ex__` would. Packages are never imported for that: a kind is known by
+the name of its module.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from skyward_nb.compat import torch_models_private
+from skyward_nb.pickling import compiled_reducers, keras_reducers, reducers, typing_reducers
+from skyward_nb.pickling.process_bound import OPEN_FILE, Unpicklable, families, refusal
+
+Reducer = Callable[[Any], Any]
+
+
+def reducer_of(kind: type) -> Reducer | None:
+    """The way of objects of this kind, None where pickle's own will do."""
+    if (why := refusal(kind)) is not None:
+        return _standard_stream if issubclass(kind, io.IOBase) else functools.partial(_refuse, why)
+    if (way := _EXACT.get((kind.__module__, kind.__name__))) is not None:
+        return way
+    if is_of_one_object(kind):
+        return reducers.parametrized
+    return next((_REDUCERS[family] for family in families(kind) if family in _REDUCERS), None)
+
+
+def is_of_one_object(kind: type) -> bool:
+    """Whether this is a class that torch made for one module, and that goes with it."""
+    return kind.__module__ == torch_models_private.PARAMETRIZED and "__getstate__" in vars(kind)
+
+
+def _refuse(why: str, _: object) -> Any:
+    raise Unpicklable(why)
+
+
+def _standard_stream(stream: object) -> Any:
+    """The process's own output stands for that of the process it arrives in."""
+    for name in ("stdout", "stderr"):
+        if stream is getattr(sys, name):
+            return getattr, (sys, name)
+    raise Unpicklable(OPEN_FILE)
+
+
+def _progress_bar(bar: Any) -> Any:
+    """A bar of tqdm: only one that draws nothing can leave its process."""
+    if bar.disable:
+        return NotImplemented
+    raise Unpicklable("a bar is drawn by its process; make it in the cell that goes on with it")
+
+
+_REDUCERS: dict[tuple[str, str], Reducer] = {
+    ("functools", "_lru_cache_wrapper"): reducers.cached_function,
+    ("functools", "cached_property"): reducers.cached_property,
+    ("weakref", "WeakKeyDictionary"): reducers.weak_dictionary,
+    ("weakref", "WeakValueDictionary"): reducers.weak_dictionary,
+    ("typing", "NewType"): typing_reducers.new_type,
+    ("typing", "ParamSpec"): typing_reducers.parameters,
+    ("typing", "TypeVarTuple"): typing_reducers.parameters,
+    ("typing", "TypeAliasType"): typing_reducers.alias,
+    ("typing_extensions", "ParamSpec"): typing_reducers.parameters,
+    ("typing_extensions", "TypeVarTuple"): typing_reducers.parameters,
+    ("typing_extensions", "TypeAliasType"): typing_reducers.alias,
+    ("numpy", "finfo"): reducers.limits_of_type,
+    ("ml_dtypes", "finfo"): reducers.limits_of_type,
+    ("tqdm", "tqdm"): _progress_bar,
+    ("torch", "finfo"): reducers.limits_of_torch_type,
+    ("torch", "iinfo"): reducers.limits_of_torch_type,
+    ("torch", "ScriptModule"): compiled_reducers.scripted,
+    ("torch", "ScriptFunction"): compiled_reducers.scripted,
+    ("torch", "ExportedProgram"): compiled_reducers.exported,
+    ("jax", "custom_vjp"): compiled_reducers.custom_vjp,
+    ("torch", "UntypedStorage"): reducers.torch_storage,
+    ("torch", "TypedStorage"): reducers.torch_typed_storage,
+    ("torch", "Generator"): reducers.torch_generator,
+    ("torch", "DTensor"): reducers.spread,
+    ("torch", "LRScheduler"): reducers.schedule,
+    ("jaxlib", "ArrayImpl"): reducers.jax_array,
+    ("jax", "PRNGKeyArray"): reducers.jax_array,
+    ("pyarrow", "Array"): reducers.arrow_array,
+    ("pyarrow", "ChunkedArray"): reducers.arrow_array,
+    ("keras", "KerasSaveable"): keras_reducers.keras_object,
+}
+_EXACT: dict[tuple[str, str], Reducer] = {("numpy", "ndarray"): reducers.numpy_array}

@@ -1,0 +1,252 @@
+"""Functions and types that packages make of what a notebook defines: decorated, compiled, with own derivatives."""
+
+import sys
+import types
+import typing
+import warnings
+from pathlib import Path
+
+import pytest
+from later import needs
+
+from skyward_nb.pickling import definitions, payload
+from skyward_nb.words.errors import PayloadError
+
+# ── types without a class ───────────────────────────────────────────────────────────────
+
+
+def test_types_that_only_have_a_name_in_the_notebook(ns, rank):
+    exec(
+        "from typing import NewType, ParamSpec, TypeVarTuple\n"
+        "User = NewType('User', int)\nP = ParamSpec('P')\nTs = TypeVarTuple('Ts')\n"
+        "def f(user: User): return user",
+        ns,
+    )
+    for name in ("User", "P", "Ts"):
+        back = rank.take(name, ns[name])
+        assert type(back) is type(ns[name])
+        assert (back.__name__, back.__module__) == (name, "__main__")
+    assert rank.take("User", ns["User"]).__supertype__ is int
+    assert rank.take("f", ns["f"]).__annotations__["user"].__name__ == "User"
+
+
+def test_types_that_a_package_has_stay_the_packages(ns, rank, monkeypatch):
+    module = types.ModuleType("has_types")
+    module.User = typing.NewType("User", int)
+    module.User.__module__ = "has_types"
+    monkeypatch.setitem(sys.modules, "has_types", module)
+    assert rank.take("User", module.User) is module.User
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="syntax of a later Python")
+def test_types_that_a_statement_names(ns, rank):
+    exec("type Pair[T] = tuple[T, T]\ntype Text = str", ns)
+    pair = rank.take("Pair", ns["Pair"])
+    assert str(pair[int]) == "Pair[int]"
+    assert [each.__name__ for each in pair.__type_params__] == ["T"]
+    assert rank.take("Text", ns["Text"]).__value__ is str
+
+
+def test_typed_dictionaries_of_typed_dictionaries(ns, rank):
+    exec(
+        "from typing import TypedDict\nclass A(TypedDict, total=False):\n    a: int\n"
+        "class B(A):\n    b: str\nC = TypedDict('C', {'c': int})",
+        ns,
+    )
+    back = rank.take("B", ns["B"])
+    assert typing.is_typeddict(back) and back(a=1, b="x") == {"a": 1, "b": "x"}
+    assert (back.__required_keys__, back.__optional_keys__) == ({"b"}, {"a"})
+    assert back.__annotations__ == {"a": int, "b": str}
+    assert rank.take("C", ns["C"]).__annotations__ == {"c": int}
+
+
+# ── functions ───────────────────────────────────────────────────────────────────────────
+
+PACKAGE = """
+import functools, threading
+lock, calls, LIMIT = threading.Lock(), [], 3
+
+def counted(f):
+    @functools.wraps(f)
+    def wrapper(*args):
+        with lock:
+            calls.append(f.__name__)
+        return f(*args)
+    return wrapper
+
+def doubled(f):
+    return lambda *args: f(*args) * 2 * LIMIT
+
+class Maker:
+    @classmethod
+    def make(cls): return lock
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package whose decorator has a lock."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "has_lock.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(str(folder))
+    module = __import__("has_lock")
+    yield module
+    del sys.modules["has_lock"]
+
+
+def test_what_an_installed_decorator_makes_uses_its_module_there(package, ns, rank):
+    exec("import has_lock\n@has_lock.counted\ndef f(x): return x + 1", ns)
+    back = rank.take("f", ns["f"])
+    assert back is not ns["f"]
+    assert back(1) == 2
+    assert package.calls == ["f"], "the module's own list, and no copy of it"
+    assert back.__wrapped__.__globals__ is rank.namespace
+
+
+def test_a_function_that_uses_nothing_of_its_module_goes_without_it(package, ns, rank):
+    bundle = payload.pack("f", package.doubled(abs), to_ranks=True)
+    assert not definitions.uses_its_module(package.doubled(abs))
+    assert b"names_of" not in b"".join(map(bytes, bundle.parts))
+    assert rank.take("f", package.doubled(abs))(-1) == 6
+
+
+def test_what_a_projects_decorator_makes_goes_by_value(package, monkeypatch):
+    monkeypatch.setattr(package, "__file__", str(Path("/home/a/project/has_lock.py")))
+    assert not definitions.uses_its_module(package.counted(abs))
+
+
+def test_methods_of_classes_go_by_their_names(package, rank):
+    back = rank.take("make", package.Maker.make)
+    assert back() is package.lock, (
+        "its code would bring a copy of the lock along, which there is none of"
+    )
+
+
+# ── JAX ─────────────────────────────────────────────────────────────────────────────────
+
+OF_JAX = {
+    "checkpoint": "@jax.checkpoint\ndef f(x): return x * x",
+    "custom_vjp": "@jax.custom_vjp\ndef f(x): return x * x\n"
+    "f.defvjp(lambda x: (f(x), x), lambda x, g: (2 * x * g,))",
+    "custom_jvp": "@jax.custom_jvp\ndef f(x): return x * x\n"
+    "@f.defjvp\ndef f_jvp(at, along): return at[0] * at[0], 2 * at[0] * along[0]",
+    "jit": "@jax.jit\ndef f(x): return x * x",
+    "jit of a custom_vjp": "@jax.jit\n@jax.custom_vjp\ndef f(x): return x * x\n"
+    "f.__wrapped__.defvjp(lambda x: (x * x, x), lambda x, g: (2 * x * g,))",
+}
+
+
+@needs("jax")
+@pytest.mark.parametrize("how", OF_JAX)
+def test_functions_of_jax_have_their_derivatives_there(how, ns, rank):
+    import jax
+
+    exec("import jax\n" + OF_JAX[how], ns)
+    rank.namespace["f"] = back = rank.take("f", ns["f"])
+    assert back is not ns["f"]
+    assert jax.grad(back)(3.0) == 6.0
+
+
+OF_A_PROCESS = {
+    "jax.devices()[0]": "jax.devices",
+    "jax.make_mesh((1,), ('x',))": "jax.devices",
+    "jax.sharding.SingleDeviceSharding(jax.devices()[0])": "jax.devices",
+    "jax.vjp(jax.numpy.sin, 1.0)[1]": "send the function",
+    "jax.jit(abs).lower(1.0)": "send the function",
+    "jax.jit(abs).lower(1.0).compile()": "send the function",
+}
+
+
+@needs("jax")
+@pytest.mark.parametrize("text", OF_A_PROCESS)
+def test_what_jax_has_in_its_process_says_what_to_send(text):
+    import jax
+
+    with pytest.raises(PayloadError, match=OF_A_PROCESS[text]):
+        payload.pack("x", eval(text, {"jax": jax}))
+
+
+# ── torch ───────────────────────────────────────────────────────────────────────────────
+
+
+@needs("torch")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_functions_that_torch_compiles_are_compiled_there_with_their_settings(ns, rank):
+    import torch
+
+    exec(
+        "import torch\ntold = []\n"
+        "def backend(graph, inputs):\n    told.append(len(inputs))\n    return graph.forward\n"
+        "@torch.compile(backend=backend, fullgraph=True)\ndef f(x): return x + 1",
+        ns,
+    )
+    rank.namespace["told"] = []
+    back = rank.take("f", ns["f"])
+    assert torch.equal(back(torch.ones(2)), torch.full((2,), 2.0))
+    assert (rank.namespace["told"], ns["told"]) == ([1], [])
+    first, second = (payload.pack("f", ns["f"], to_ranks=True).digest for _ in range(2))
+    assert first == second, "it is not sent anew"
+
+
+@needs("torch")
+@pytest.mark.filterwarnings("error", "ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("way", ["script", "trace", "export", "function"])
+def test_models_of_torchscript_and_of_export(way, ns, rank):
+    import torch
+
+    model, x = torch.nn.Linear(2, 1), torch.ones(1, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = {
+            "script": lambda: torch.jit.script(model),
+            "trace": lambda: torch.jit.trace(model, x),
+            "export": lambda: torch.export.export(model, (x,)),
+            "function": lambda: torch.jit.trace(lambda x: x * 2, x),
+        }[way]()
+    back = rank.take("made", made)
+    whole = {"export": lambda each: each.module()}.get(way, lambda each: each)
+    assert torch.equal(whole(back)(x), whole(made)(x))
+    first, second = (payload.pack("made", made, to_ranks=True).digest for _ in range(2))
+    assert first == second, "equal ones are equal bytes"
+
+
+@needs("torch", "jax", "ml_dtypes")
+def test_limits_of_types(rank):
+    import jax.numpy as jnp
+    import numpy as np
+    import torch
+
+    for limits in (
+        torch.finfo(torch.bfloat16),
+        torch.iinfo(torch.int8),
+        np.finfo(np.float64),
+        np.iinfo(np.int16),
+        jnp.finfo(jnp.float32),
+        jnp.finfo(jnp.bfloat16),
+    ):
+        back = rank.take("limits", limits)
+        assert (back.dtype, back.max, back.min) == (limits.dtype, limits.max, limits.min)
+
+
+@needs("torch")
+def test_what_torch_has_in_its_process_says_what_to_send(tmp_path):
+    import torch
+
+    loader = torch.utils.data.DataLoader([1, 2])
+    with pytest.raises(PayloadError, match="send the loader"):
+        payload.pack("batches", iter(loader))
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    writer = tensorboard.SummaryWriter(str(tmp_path))
+    with pytest.raises(PayloadError, match="make it in the cell that writes"):
+        payload.pack("writer", writer)
+    writer.close()
+
+
+@needs("tqdm")
+def test_a_bar_stays_with_its_process_but_for_one_that_draws_nothing(rank):
+    from tqdm import tqdm
+
+    with pytest.raises(PayloadError, match="make it in the cell that goes on with it"):
+        payload.pack("bar", tqdm(range(3)))
+    assert list(rank.take("bar", tqdm(range(3), disable=True))) == [0, 1, 2]
