@@ -1,12 +1,16 @@
 """Models, layers and losses of Keras with classes and functions of the notebook."""
 
+import os
+
 import pytest
 from later import needs
 
 from skyward_nb.pickling import payload
 
+os.environ.setdefault("KERAS_BACKEND", "torch")
+
 pytestmark = [
-    needs("keras", "jax"),
+    needs("keras", "torch"),
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
 BEGIN = "import keras, numpy as np\nones = np.ones((1, 2), 'float32')\n"
@@ -40,9 +44,8 @@ PREDICT = {
 
 
 @pytest.fixture
-def keras_here(monkeypatch):
-    """Keras on JAX, or on what it was imported with; what tests register is forgotten."""
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
+def keras_here():
+    """Keras; what tests register is forgotten."""
     import keras
 
     before = dict(keras.saving.get_custom_objects())
