@@ -321,15 +321,18 @@ def test_the_place_is_the_new_one(four):
 
 
 @pytest.mark.extensive
-def test_thirty_new_groups_leave_nothing(four):
+def test_thirty_new_groups_leave_no_files_and_the_idle_threads_that_torch_keeps(four):
     wait = "print('here')\nif r != 1: dist.all_reduce(torch.ones(1))"
     processes = [psutil.Process(pid) for pid in four.pids.values()]
-    counts = []
+    files, threads = [], []
     for _ in range(30):
         freed(four, four.stuck(wait))
         works_again(four)
-        counts.append([(each.num_fds(), each.num_threads()) for each in processes])
+        files.append([each.num_fds() for each in processes])
+        threads.append([each.num_threads() for each in processes])
     for rank in four.ranks:
         # Now and then the last group is not collected yet.
-        assert min(each[rank] for each in counts[20:]) <= min(each[rank] for each in counts[:10])
+        assert min(each[rank] for each in files[20:]) <= min(each[rank] for each in files[:10])
+        # A group lets no backend go that it had, and each of gloo's has two threads.
+        assert threads[-1][rank] - threads[0][rank] <= 2 * 29
     assert four.pids == {rank: each.pid for rank, each in enumerate(processes)}
