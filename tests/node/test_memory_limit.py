@@ -141,7 +141,7 @@ def test_without_a_limit_nothing_is_set(monkeypatch):
 def test_frameworks_start_within_a_gigabyte_and_raise_beyond_it(make, framework, imports, takes):
     pool = make(framework=(framework,), memory_limit=1000 * MB)
     assert all(found > 0 for found in values(pool, imports))
-    outcome = pool.run(request(pool, takes), lambda _: None)
+    outcome = pool.run(request(pool, takes, on_error="wait"), lambda _: None)
     assert len(outcome.failed) == 2
     said, more = of_a_memory_limit(outcome.failed, {}, 1000 * MB)
     assert said.startswith("ranks 0-1 reached memory_limit=1GB")

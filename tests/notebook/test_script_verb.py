@@ -22,7 +22,7 @@ CELLS = (
     "round(sum(part(mine)), 6), sky.rank()",
     "%%sky_remote\n'another'",
 )
-_VALUE = re.compile(r"\(([\d.]+), (\d)\)")
+_VALUE = re.compile(r"\((-?[\d.]+), (\d)\)")
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_values_that_no_cell_makes(notebook):
 @needs("torch")
 def test_a_script_of_torch_forms_its_group(notebook):
     for cell in (
-        "import torch",
+        "import torch\nimport skyward_nb as sky",
         "torch.manual_seed(0)\nweights = torch.randn(4)",
         "%%sky_remote nodes=2 framework=torch replace\n"
         "import torch.distributed as dist\n"
