@@ -113,7 +113,7 @@ def test_a_script_of_torch_forms_its_group(notebook):
         "%%sky_remote nodes=2 framework=torch replace\n"
         "import torch.distributed as dist\n"
         "total = weights * (sky.rank() + 1)\ndist.all_reduce(total)\n"
-        "(round(total.sum().item() / dist.get_world_size() / (dist.get_world_size() + 1), 6), sky.rank())",
+        "(round(total.sum().item() / dist.get_world_size() / (dist.get_world_size() + 1), 4), sky.rank())",
         "%sky script group.py",
     ):
         ran = notebook.run(cell, timeout=120)
