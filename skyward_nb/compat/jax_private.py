@@ -1,4 +1,4 @@
-"""JAX's private names: where gloo listens, the options it has, arrays of a weak type.
+"""JAX's private names: where gloo listens, the options it has, arrays of a weak type, classes that it takes apart.
 
 Where gloo is made in another way, it listens where it would; an array without the primitive that
 makes a type weak, and options that are kept elsewhere, raise AttributeError.
@@ -11,9 +11,10 @@ Seen with jax 0.10.2.
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator
-from contextlib import contextmanager
-from typing import Any
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeAlias
 
 
 @contextmanager
@@ -49,3 +50,22 @@ def of_a_weak_type(array: Any) -> Any:
     return jax.lax.convert_element_type_p.bind(
         array, new_dtype=array.dtype, weak_type=True, sharding=None
     )
+
+
+TreeWay: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
+"""How objects of a class are taken apart into leaves, and made of them again."""
+
+
+def way_apart(cls: type) -> TreeWay | None:
+    """How JAX takes objects of a class apart, where it was told; None also where JAX was not imported."""
+    module = sys.modules.get("jax._src.tree_util")
+    entry = getattr(module, "_registry", {}).get(cls)
+    return None if entry is None else (entry.to_iter, entry.from_iter)
+
+
+def take_apart(cls: type, way: TreeWay) -> None:
+    """Tell JAX how to take objects of a class apart, unless it knows."""
+    import jax
+
+    with suppress(ValueError):
+        jax.tree_util.register_pytree_node(cls, *way)

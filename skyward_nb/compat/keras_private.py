@@ -9,6 +9,7 @@ Seen with keras 3.15.1 and tf_keras 2.20.1.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -36,25 +37,46 @@ SAVES = ("save_model", "save_weights_only", "_save_model_to_fileobj")
 """Its functions that do; the last one is what pickling calls."""
 
 
+_naming = threading.RLock()
+_PREFIX = "notebook:"
+
+
 @contextmanager
-def noting_names(found: dict[str, Any]) -> Generator[None]:
-    """Note each class and function that Keras writes the name of meanwhile, under that name, but for its own."""
+def naming_objects(found: dict[str, Any], registered: dict[str, Any]) -> Generator[None]:
+    """Meanwhile Keras writes a name of its own for each class and function that is not Keras's; those are noted.
+
+    No two have one name, nor that of one of Keras's. `registered` are those that code has registered.
+    """
     from keras.src.saving import object_registration
 
     module: Any = object_registration
-    name_of = module.get_registered_name
+    names: dict[int, str] = {}
 
-    def noted(named: Any) -> Any:
-        name = name_of(named)
-        if not str(getattr(named, "__module__", "")).startswith("keras."):
-            found[name] = named
-        return name
+    def named(each: Any) -> Any:
+        name = name_of(each)
+        if str(getattr(each, "__module__", "")).startswith("keras."):
+            return name
+        if each in module.GLOBAL_CUSTOM_NAMES:
+            registered[name] = each
+        if id(each) not in names:
+            again = f" {len(names)}" if f"{_PREFIX}{name}" in found else ""
+            names[id(each)] = f"{_PREFIX}{name}{again}"
+            found[names[id(each)]] = each
+        return names[id(each)]
 
-    module.get_registered_name = noted
-    try:
-        yield
-    finally:
-        module.get_registered_name = name_of
+    with _naming:
+        name_of = module.get_registered_name
+        module.get_registered_name = named
+        try:
+            yield
+        finally:
+            module.get_registered_name = name_of
+
+
+def layers_of(saved: Any) -> list[Any]:
+    """All layers within a layer or model, itself first; none of anything else."""
+    flatten = getattr(saved, "_flatten_layers", None)
+    return [] if flatten is None else list(flatten())
 
 
 def mean_values(bar: Any) -> dict[str, float]:

@@ -20,13 +20,30 @@ PARAMETRIZED = "torch.nn.utils.parametrize"
 """The module that says it has the classes of modules with parametrizations; each such module has a class of its own."""
 
 
+_COMPILED = "_torchdynamo_orig_callable"
+_OF_COMPILED = ("_torchdynamo_", "get_compiler_config", "aot_compile", "_is_torch_compile")
+
+
 def compiled_of(function: Any) -> tuple[Any, Any] | None:
     """Of what `torch.compile` made of a function: what compiles with its settings, and the function; None for others."""
-    original = vars(function).get("_torchdynamo_orig_callable")
-    names = function.__code__.co_freevars
-    if original is None or "self" not in names:
+    known, names = vars(function), function.__code__.co_freevars
+    is_itself = known.get("_torchdynamo_wrapper_id") == id(function)
+    if not is_itself or _COMPILED not in known or "self" not in names:
         return None
-    return function.__closure__[names.index("self")].cell_contents, original
+    return function.__closure__[names.index("self")].cell_contents, known[_COMPILED]
+
+
+def wraps_compiled(function: Any) -> bool:
+    """Whether this wraps what `torch.compile` made, with copies of what that knows."""
+    return _COMPILED in vars(function)
+
+
+def without_copies(function: Any) -> dict[str, Any]:
+    """A function's attributes without what `functools.wraps` has copied from what `torch.compile` made."""
+    known = vars(function)
+    if _COMPILED not in known:
+        return known
+    return {name: value for name, value in known.items() if not name.startswith(_OF_COMPILED)}
 
 
 def make_parametrized(kind: Any, names: tuple[str, ...]) -> Any:

@@ -44,7 +44,9 @@ def _load(of: str, archive: bytes) -> Any:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        return getattr(torch, of).load(io.BytesIO(archive))
+        # Tensors of GPUs arrive as those of the host.
+        where = {"map_location": "cpu"} if of == "jit" else {}
+        return getattr(torch, of).load(io.BytesIO(archive), **where)
 
 
 def custom_vjp(made: Any) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
 
-from skyward_nb.compat import cloudpickle_private
+from skyward_nb.compat import cloudpickle_private, jax_private
 from skyward_nb.pickling.constant_types import is_constant_type
 from skyward_nb.pickling.home_namespace import home
 from skyward_nb.pickling.object_table import ObjectMissing
@@ -176,12 +176,39 @@ def make_function(label: str, *args: Any) -> types.FunctionType:
     return there
 
 
-def fill_class(cls: type, state: tuple[bool, tuple[dict[str, Any], dict[str, Any]]]) -> type:
+def teller_of_subclasses(bases: Iterable[type]) -> type | None:
+    """Of these bases' classes the one that is told of a subclass, if what it does then travels with the subclass.
+
+    So it is of the notebook's own, and of those by which flax knows fields, which a class that is made has not yet.
+    """
+    classes = (each for base in bases for each in type.mro(base))
+    told = next((each for each in classes if "__init_subclass__" in vars(each)), object)
+    is_flax = (told.__module__, told.__name__) == ("flax.struct", "PyTreeNode")
+    return told if is_flax or is_definition(told) else None
+
+
+def make_class(constructor: type, name: str, bases: tuple[type, ...], *rest: Any) -> type:
+    """Make a class without its attributes and without a word to its bases, which have been told where it is from."""
+    told = teller_of_subclasses(bases)
+    if told is None:
+        return cloudpickle_private.make_class(constructor, name, bases, *rest)
+    hook = vars(told)["__init_subclass__"]
+    type.__setattr__(told, "__init_subclass__", classmethod(lambda _, **__: None))
+    try:
+        return cloudpickle_private.make_class(constructor, name, bases, *rest)
+    finally:
+        type.__setattr__(told, "__init_subclass__", hook)
+
+
+def fill_class(
+    cls: type, state: tuple[bool, tuple[dict[str, Any], dict[str, Any]], *tuple[Any, ...]]
+) -> type:
     """Fill a class that was just made; one that was there only if this is its own arrival.
 
-    What an earlier arrival brought and this one does not is taken away.
+    What an earlier arrival brought and this one does not is taken away. The state ends with how JAX takes objects
+    of the class apart, if it knows that.
     """
-    update, (attributes, slots) = state
+    update, (attributes, slots), *as_tree = state
     before = _filled.get(cls)
     if cls in _originals or (before is not None and not update):
         return cls
@@ -189,4 +216,7 @@ def fill_class(cls: type, state: tuple[bool, tuple[dict[str, Any], dict[str, Any
         if name in vars(cls):
             delattr(cls, name)
     _filled[cls] = frozenset(attributes)
-    return cloudpickle_private.fill_class(cls, (attributes, slots))
+    filled = cloudpickle_private.fill_class(cls, (attributes, slots))
+    for way in as_tree:
+        jax_private.take_apart(cls, way)
+    return filled

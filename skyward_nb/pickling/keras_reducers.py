@@ -1,7 +1,7 @@
 """How models, layers, optimizers and all else that Keras saves travel: as Keras saves them, with what is not Keras's own.
 
 Keras finds classes and functions of others by the names under which they are registered; a notebook's are registered
-in the notebook at most.
+in the notebook at most. So they get names for the journey, and come along.
 """
 
 from __future__ import annotations
@@ -11,12 +11,19 @@ import io
 import pickle
 import zipfile
 from collections.abc import Mapping
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from skyward_nb.compat import keras_private
+from skyward_nb.pickling.process_bound import Unpicklable
 
-_OF_EVERY_LAYER = ("name", "trainable", "dtype")
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_OF_EVERY_LAYER = frozenset(("name", "trainable", "dtype", "reduction"))
 _METADATA = "metadata.json"
+_registered: dict[str, Any] = {}
+"""What was registered with Keras here for having come."""
 
 
 def keras_object(saved: Any) -> Any:
@@ -26,30 +33,74 @@ def keras_object(saved: Any) -> Any:
     place of the one that ranks have trained.
     """
     own: dict[str, Any] = {}
-    with keras_private.noting_names(own):
+    registered: dict[str, Any] = {}
+    with keras_private.naming_objects(own, registered):
         make, (archive,) = saved.__reduce__()
+    for each in own.values():
+        _refuse_forgotten_arguments(each)
     dateless = io.BytesIO()
     with zipfile.ZipFile(archive) as dated, zipfile.ZipFile(dateless, "w") as plain:
         # The metadata has the time, and a version of Keras; loading takes no notice of it.
         for name in (each for each in dated.namelist() if each != _METADATA):
             plain.writestr(zipfile.ZipInfo(name), dated.read(name))
     data = pickle.PickleBuffer(dateless.getbuffer())
-    return _make_keras, (make.__self__, make.__name__, data, own)
+    layers = keras_private.layers_of(saved)
+    known = tuple((str(each.name), bool(each.trainable)) for each in layers)
+    return _make_keras, (make.__self__, make.__name__, data, own, registered, known)
 
 
-def _make_keras(kind: type, maker: str, archive: Any, own: Mapping[str, Any]) -> Any:
+def _refuse_forgotten_arguments(kind: Any) -> None:
+    """Raise `Unpicklable` for a model whose arguments Keras has not kept: it would be made with other ones."""
     import keras
 
-    for name, each in own.items():
-        package, registered, rest = name.partition(">")
-        if registered and keras.saving.get_registered_object(name) is not each:
-            keras.saving.register_keras_serializable(package, rest)(each)
+    if not isinstance(kind, type) or not issubclass(kind, keras.Model):
+        return
+    if not getattr(kind.get_config, "__module__", "").startswith("keras."):
+        return
+    takes = inspect.signature(kind).parameters.values()
+    own = [
+        each.name
+        for each in takes
+        if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+        and each.name not in _OF_EVERY_LAYER
+    ]
+    if own:
+        raise Unpicklable(
+            f"Keras makes models anew by their get_config(), and {kind.__name__} has none that says its "
+            f"{', '.join(own)}: give it one, or make it on the ranks"
+        )
+
+
+def _make_keras(
+    kind: type,
+    maker: str,
+    archive: Any,
+    own: Mapping[str, Any],
+    registered: Mapping[str, Any],
+    known: tuple[tuple[str, bool], ...],
+) -> Any:
+    import keras
+
+    for name, each in registered.items():
+        # Not what this process has registered itself.
+        if keras.saving.get_registered_object(name) in (None, _registered.get(name)):
+            package, _, rest = name.partition(">")
+            _registered[name] = keras.saving.register_keras_serializable(package, rest)(each)
     makers = {
         name: _Maker(each) if isinstance(each, type) and hasattr(each, "from_config") else each
         for name, each in own.items()
     }
     with keras.saving.custom_object_scope(makers):
-        return getattr(kind, maker)(io.BytesIO(archive))
+        made = getattr(kind, maker)(io.BytesIO(archive))
+    # Keras keeps that of its own layers, but not of all that a class of the notebook makes.
+    layers = keras_private.layers_of(made)
+    if len(layers) == len(known):
+        for layer, (name, trains) in zip(layers, known, strict=True):
+            if layer.trainable is not trains:
+                layer.trainable = trains
+            if layer.name != name:
+                layer.name = name
+    return made
 
 
 class _Maker:
@@ -60,14 +111,39 @@ class _Maker:
 
     def __init__(self, kind: Any) -> None:
         self._kind = kind
+        self.__name__ = kind.__name__
+
+    def __repr__(self) -> str:
+        return repr(self._kind)
 
     def from_config(self, config: dict[str, Any]) -> Any:
-        """An object of the class, frozen where it was."""
-        takes = inspect.signature(self._kind).parameters
-        left = {key for key in _OF_EVERY_LAYER if key not in takes}
-        if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes.values()):
-            left.clear()
-        made = self._kind.from_config({key: config[key] for key in config if key not in left})
-        if "trainable" in left and config.get("trainable") is False:
-            made.trainable = False
-        return made
+        """An object of the class, of the same types."""
+        kind = self._kind
+        left = frozenset[str]()
+        if kind.from_config.__module__.startswith("keras.") and not _is_sequential(kind):
+            takes = inspect.signature(kind).parameters
+            if all(each.kind is not each.VAR_KEYWORD for each in takes.values()):
+                left = _OF_EVERY_LAYER - takes.keys()
+        with _of_type(config["dtype"] if "dtype" in left and "dtype" in config else None):
+            return kind.from_config({key: config[key] for key in config if key not in left})
+
+
+def _is_sequential(kind: type) -> bool:
+    import keras
+
+    return issubclass(kind, keras.Sequential)
+
+
+@contextmanager
+def _of_type(config: Any) -> Generator[None]:
+    """Meanwhile, layers are of this type, or policy of types, as those of the notebook were."""
+    import keras
+
+    before = keras.config.dtype_policy()
+    if config is not None:
+        policy = keras.dtype_policies.get(config)
+        keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)

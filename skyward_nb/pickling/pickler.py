@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 
-from skyward_nb.compat import cloudpickle_private, torch_models_private
+from skyward_nb.compat import cloudpickle_private, jax_private, torch_models_private
 from skyward_nb.pickling import (
     compiled_reducers,
     definitions,
@@ -131,7 +131,7 @@ class Pickler(_Pickler):
             return self._by_value(func, cloudpickle_private.make_function)
         if (parts := torch_models_private.compiled_of(func)) is not None:
             return compiled_reducers.compile_again, parts
-        if definitions.uses_its_module(func):
+        if definitions.uses_its_module(func) or torch_models_private.wraps_compiled(func):
             return self._in_its_module(func)
         return cloudpickle_private.take_function_apart(self, func)
 
@@ -181,7 +181,8 @@ class Pickler(_Pickler):
             cloudpickle_private.SUBMODULES: cloudpickle_private.submodules_used(code, modules),
             "__globals__": {},
         }
-        state = {"".join(key): value for key, value in func.__dict__.items()}
+        own = torch_models_private.without_copies(func)
+        state = {"".join(key): value for key, value in own.items()}
         made = (*first, None, None, func.__closure__)
         return make, made, (state, slots), None, None, cloudpickle_private.fill_function
 
@@ -211,8 +212,12 @@ class Pickler(_Pickler):
             named = (slotted,) if isinstance(slotted, str) else tuple(slotted)
             kind, name, bases, keywords, *rest = args
             args = (kind, name, bases, {**keywords, "__slots__": named}, *rest)
+        if plain and definitions.teller_of_subclasses(cls.__bases__):
+            make = definitions.make_class
         own = id(cls) in self.roots or (self._to_ranks and not definitions.is_definition(cls))
-        return make, args, (own, (attributes, slots)), None, None, definitions.fill_class
+        way = jax_private.way_apart(cls)
+        state = own, (attributes, slots), *(() if way is None else (way,))
+        return make, args, state, None, None, definitions.fill_class
 
 
 def _taken_apart(cls: type) -> Any:
@@ -227,10 +232,13 @@ def _taken_apart(cls: type) -> Any:
 def _method(method: types.MethodType) -> Any:
     """A method; of a package's class, by its name: cloudpickle would send the code of what `@classmethod` marks."""
     owner: Any = method.__self__
-    name = method.__func__.__name__
+    func = method.__func__
+    if not isinstance(func, types.FunctionType) or func.__globals__ is home():
+        return NotImplemented
     if not issubclass(type(owner), type) or not definitions.is_importable(owner):
         return NotImplemented
-    return (getattr, (owner, name)) if getattr(owner, name, None) == method else NotImplemented
+    is_named = getattr(owner, func.__name__, None) == method
+    return (getattr, (owner, func.__name__)) if is_named else NotImplemented
 
 
 def _cell(cell: types.CellType) -> Any:

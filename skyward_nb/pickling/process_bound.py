@@ -69,17 +69,12 @@ _LIVE_ELSEWHERE = {
         "torch",
         "CustomOpDef",
     ): "an operator is registered in each process; define it in the cell that uses it",
-    ("torch", "SummaryWriter"): "it writes files from its process; make it in the cell that writes",
     (
         "tensorboardX",
         "SummaryWriter",
     ): "it writes files from its process; make it in the cell that writes",
     ("jaxlib", "Device"): "a device is of its process; jax.devices() has those of the ranks",
     ("jax", "Mesh"): "it is of devices of its process; make it of jax.devices() on the ranks",
-    (
-        "jax",
-        "NamedSharding",
-    ): "it is of devices of its process; make it of jax.devices() on the ranks",
     (
         "jax",
         "Jaxpr",

@@ -47,11 +47,29 @@ def _standard_stream(stream: object) -> Any:
     raise Unpicklable(OPEN_FILE)
 
 
+def _of_dataclasses(mark: object) -> str:
+    """A mark that `dataclasses` knows by being the one object that it is, such as MISSING."""
+    names = vars(sys.modules["dataclasses"])
+    return next(name for name, value in names.items() if value is mark)
+
+
 def _progress_bar(bar: Any) -> Any:
-    """A bar of tqdm: only one that draws nothing can leave its process."""
-    if bar.disable:
+    """A bar of tqdm: only one that never draws can leave its process."""
+    if not hasattr(bar, "fp"):
         return NotImplemented
     raise Unpicklable("a bar is drawn by its process; make it in the cell that goes on with it")
+
+
+def _writer(writer: Any) -> Any:
+    """A `SummaryWriter`: only one that is closed can leave its process."""
+    if getattr(writer, "file_writer", None) is None:
+        return NotImplemented
+    raise Unpicklable("it writes files from its process; make it in the cell that writes")
+
+
+def _as_made(settings: Any) -> Any:
+    """What `torch.compile` notes for itself with a function's first call."""
+    return type(settings), ()
 
 
 _REDUCERS: dict[tuple[str, str], Reducer] = {
@@ -59,6 +77,10 @@ _REDUCERS: dict[tuple[str, str], Reducer] = {
     ("functools", "cached_property"): reducers.cached_property,
     ("weakref", "WeakKeyDictionary"): reducers.weak_dictionary,
     ("weakref", "WeakValueDictionary"): reducers.weak_dictionary,
+    ("dataclasses", "_MISSING_TYPE"): _of_dataclasses,
+    ("dataclasses", "_HAS_DEFAULT_FACTORY_CLASS"): _of_dataclasses,
+    ("dataclasses", "_KW_ONLY_TYPE"): _of_dataclasses,
+    ("dataclasses", "_FIELD_BASE"): _of_dataclasses,
     ("typing", "NewType"): typing_reducers.new_type,
     ("typing", "ParamSpec"): typing_reducers.parameters,
     ("typing", "TypeVarTuple"): typing_reducers.parameters,
@@ -69,6 +91,9 @@ _REDUCERS: dict[tuple[str, str], Reducer] = {
     ("numpy", "finfo"): reducers.limits_of_type,
     ("ml_dtypes", "finfo"): reducers.limits_of_type,
     ("tqdm", "tqdm"): _progress_bar,
+    ("torch", "SummaryWriter"): _writer,
+    ("tensorboardX", "SummaryWriter"): _writer,
+    ("torch", "ConvertFrameBox"): _as_made,
     ("torch", "finfo"): reducers.limits_of_torch_type,
     ("torch", "iinfo"): reducers.limits_of_torch_type,
     ("torch", "ScriptModule"): compiled_reducers.scripted,

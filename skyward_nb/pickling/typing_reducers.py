@@ -26,6 +26,8 @@ def parameters(made: Any) -> Any:
         "contravariant": "__contravariant__",
     }
     given = {key: value for key, name in known.items() if (value := getattr(made, name, None))}
+    if getattr(made, "has_default", bool)():
+        given["default"] = made.__default__
     return _name_of(made) or (_make, (type(made), (made.__name__,), made.__module__, given))
 
 
@@ -51,6 +53,9 @@ def _make(
     module: str,
     given: dict[str, Any] | None = None,
 ) -> Any:
-    made = kind(*args, **(given or {}))
-    made.__module__ = module
+    # Of some the module cannot be set: it is that of the code that makes them.
+    space = {"__name__": module, "kind": kind, "args": args, "given": given or {}}
+    made: Any = eval("kind(*args, **given)", space)  # noqa: S307
+    if made.__module__ != module:
+        made.__module__ = module
     return made

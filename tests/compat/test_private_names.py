@@ -47,6 +47,22 @@ WORDS = {
         "pickling/process_bound.py",
         "_BaseDataLoaderIter",
     ): "by the name of its class a kind of object is known",
+    (
+        "pickling/reducer_table.py",
+        "_MISSING_TYPE",
+    ): "by the name of its class a kind of object is known",
+    (
+        "pickling/reducer_table.py",
+        "_HAS_DEFAULT_FACTORY_CLASS",
+    ): "by the name of its class a kind of object is known",
+    (
+        "pickling/reducer_table.py",
+        "_KW_ONLY_TYPE",
+    ): "by the name of its class a kind of object is known",
+    (
+        "pickling/reducer_table.py",
+        "_FIELD_BASE",
+    ): "by the name of its class a kind of object is known",
     ("pickling/process_bound.py", "_asyncio"): "by the name of its class a kind of object is known",
     ("pickling/process_bound.py", "_ctypes"): "by the name of its class a kind of object is known",
     ("pickling/process_bound.py", "_Pointer"): "by the name of its class a kind of object is known",

@@ -29,6 +29,9 @@ class Rank:
 
     def define(self, label, value):
         bundle = payload.pack(label, value, to_ranks=True, roots=[value])
+        for needed, each in bundle.definitions.items():
+            if needed != label and needed not in definitions._kept:
+                self.define(needed, each)
         definitions.keep(label, self._unpack(bundle))
         return definitions.defined(label)
 

@@ -1,17 +1,20 @@
 """Models, layers and losses of Keras with classes and functions of the notebook."""
 
+import concurrent.futures
 import os
 
 import pytest
 from later import needs
 
 from skyward_nb.pickling import payload
+from skyward_nb.words.errors import PayloadError
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 pytestmark = [
     needs("keras", "torch"),
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:`build.*was called on layer:UserWarning"),
 ]
 BEGIN = "import keras, numpy as np\nones = np.ones((1, 2), 'float32')\n"
 PLAIN = (
@@ -39,6 +42,22 @@ PREDICT = {
     "    def __init__(self):\n        super().__init__()\n        self.last = keras.layers.Dense(1)\n"
     "    def call(self, x): return self.last(Twice()(x))\n"
     "of = Of()\nof(ones)\n",
+    "a registered layer that takes no more than its own": REGISTERED
+    + PLAIN
+    + OF.format("Scaled(5)"),
+    "functions of one name": "def of_a(k):\n    def act(x): return x * k\n    return act\n"
+    + OF.format(
+        "keras.layers.Dense(2, activation=of_a(2)), keras.layers.Dense(1, activation=of_a(50))"
+    ),
+    "a function with the name of one of Keras's": "def relu(x): return x * -9\n"
+    + OF.format("keras.layers.Dense(2, activation=relu), keras.layers.Dense(1, activation='relu')"),
+    "a layer with the name of one of Keras's": "class Dense(keras.layers.Layer):\n    def call(self, x): return x * -9\n"
+    + OF.format("keras.layers.Dense(2), Dense()"),
+    "a layer that is made in a way of its own": "class Half(keras.layers.Layer):\n"
+    "    def __init__(self, named): super().__init__(name=named)\n    def call(self, x): return x / 2\n"
+    "    def get_config(self): return super().get_config()\n"
+    "    @classmethod\n    def from_config(cls, config): return cls(config.pop('name'))\n"
+    + OF.format("Half('half')"),
     "layers of two classes of a name": LAYER + "First = Twice\n" + LAYER + OF.format("Twice()"),
 }
 
@@ -106,3 +125,61 @@ def test_a_layer_stays_frozen(keras_here, ns, rank):
         layer.trainable = False
     back = rank.take("of", ns["of"])
     assert [each.trainable for each in back.layers] == [False, False]
+
+
+def test_names_types_and_what_is_frozen_stay_also_where_a_class_does_not_take_them(
+    keras_here, ns, rank
+):
+    exec(
+        BEGIN
+        + PLAIN
+        + "class Both(keras.layers.Layer):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.first, self.last = keras.layers.Dense(2), keras.layers.Dense(2)\n"
+        "    def call(self, x): return self.last(self.first(x))\n"
+        "keras.config.set_dtype_policy('mixed_bfloat16')\n"
+        + OF.format("Scaled(5), Both(), Both()")
+        + "keras.config.set_dtype_policy('float32')\nof.layers[1].first.trainable = False\n",
+        ns,
+    )
+    back, model = rank.take("of", ns["of"]), ns["of"]
+    assert len(back.trainable_weights) == len(model.trainable_weights) == 6
+    assert not back.layers[1].first.trainable
+    for here, there in zip(model.layers, back.layers, strict=True):
+        assert (there.name, there.dtype_policy.name) == (here.name, here.dtype_policy.name)
+    assert back.layers[1].last.compute_dtype == "bfloat16"
+    assert keras_here.config.dtype_policy().name == "float32"
+
+
+def test_a_loss_of_the_notebook(keras_here, ns, rank):
+    exec(
+        BEGIN + "class Far(keras.losses.Loss):\n    def __init__(self): super().__init__()\n"
+        "    def call(self, y, p): return abs(y - p)\n"
+        + OF.format("keras.layers.Dense(1)")
+        + "of.compile('sgd', Far())",
+        ns,
+    )
+    assert type(rank.take("of", ns["of"]).loss).__name__ == "Far"
+
+
+def test_a_model_whose_arguments_keras_has_forgotten_says_so(keras_here, ns):
+    exec(
+        BEGIN
+        + "class Net(keras.Model):\n    def __init__(self, rate=0.5):\n        super().__init__()\n"
+        "        self.drop = keras.layers.Dropout(rate)\n    def call(self, x): return self.drop(x)\n"
+        "net = Net(rate=0.1)",
+        ns,
+    )
+    with pytest.raises(PayloadError, match="Net has none that says its rate: give it one"):
+        payload.pack("net", ns["net"])
+    exec("Net.get_config = lambda self: {'rate': self.drop.rate}", ns)
+    assert payload.pack("net", ns["net"])
+
+
+def test_models_are_packed_by_several_threads(keras_here, ns):
+    exec(BEGIN + LAYER + OF.format("Twice()"), ns)
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        digests = threads.map(
+            lambda _: payload.pack("of", ns["of"], to_ranks=True).digest, range(8)
+        )
+    assert len(set(digests)) == 1
+    assert keras_here.saving.get_registered_name(ns["Twice"]) == "Twice"

@@ -1,5 +1,9 @@
 """Functions and types that packages make of what a notebook defines: decorated, compiled, with own derivatives."""
 
+import dataclasses
+import functools
+import pickle
+import subprocess
 import sys
 import types
 import typing
@@ -123,6 +127,14 @@ def test_methods_of_classes_go_by_their_names(package, rank):
     )
 
 
+def test_methods_that_have_no_name_or_are_the_notebooks(package, ns, rank, monkeypatch):
+    exec("def own(cls): return 'own'", ns)
+    monkeypatch.setattr(package.Maker, "make", classmethod(ns["own"]))
+    assert rank.take("make", package.Maker.make)() == "own"
+    bound = types.MethodType(functools.partial(pow, 2), 5)
+    assert rank.take("bound", bound)() == 32
+
+
 # ── JAX ─────────────────────────────────────────────────────────────────────────────────
 
 OF_JAX = {
@@ -152,10 +164,20 @@ OF_A_PROCESS = {
     "jax.devices()[0]": "jax.devices",
     "jax.make_mesh((1,), ('x',))": "jax.devices",
     "jax.sharding.SingleDeviceSharding(jax.devices()[0])": "jax.devices",
+    "jax.NamedSharding(jax.make_mesh((1,), ('x',)), jax.P('x'))": "jax.devices",
     "jax.vjp(jax.numpy.sin, 1.0)[1]": "send the function",
     "jax.jit(abs).lower(1.0)": "send the function",
     "jax.jit(abs).lower(1.0).compile()": "send the function",
 }
+
+
+@needs("jax")
+def test_shardings_without_devices_travel(rank):
+    import jax
+
+    spread = jax.NamedSharding(jax.sharding.AbstractMesh((2,), ("x",)), jax.P("x"))
+    assert rank.take("spread", spread) == spread
+    assert rank.take("of", jax.typeof(jax.numpy.ones(2))).shape == (2,)
 
 
 @needs("jax")
@@ -185,8 +207,29 @@ def test_functions_that_torch_compiles_are_compiled_there_with_their_settings(ns
     back = rank.take("f", ns["f"])
     assert torch.equal(back(torch.ones(2)), torch.full((2,), 2.0))
     assert (rank.namespace["told"], ns["told"]) == ([1], [])
-    first, second = (payload.pack("f", ns["f"], to_ranks=True).digest for _ in range(2))
-    assert first == second, "it is not sent anew"
+    before = payload.pack("f", ns["f"], to_ranks=True).digest
+    ns["f"](torch.ones(2))
+    assert payload.pack("f", ns["f"], to_ranks=True).digest == before, "it is not sent anew"
+
+
+@needs("torch")
+@pytest.mark.parametrize(
+    "above", ["torch.no_grad()", "noted", "torch.profiler.record_function('f')"]
+)
+def test_what_wraps_a_compiled_function_wraps_it_there(above, ns, rank):
+    import torch
+
+    exec(
+        "import torch, functools\ntold = []\n"
+        "def backend(graph, inputs):\n    told.append(len(inputs))\n    return graph.forward\n"
+        "def noted(f):\n    @functools.wraps(f)\n    def inner(*args): return f(*args)\n    return inner\n"
+        f"@{above}\n@torch.compile(backend=backend)\ndef f(x): return x + 1",
+        ns,
+    )
+    rank.namespace["told"] = []
+    back = rank.take("f", ns["f"])
+    assert torch.equal(back(torch.ones(2)), torch.full((2,), 2.0))
+    assert (rank.namespace["told"], ns["told"]) == ([1], [])
 
 
 @needs("torch")
@@ -241,6 +284,7 @@ def test_what_torch_has_in_its_process_says_what_to_send(tmp_path):
     with pytest.raises(PayloadError, match="make it in the cell that writes"):
         payload.pack("writer", writer)
     writer.close()
+    assert payload.pack("writer", writer)
 
 
 @needs("tqdm")
@@ -250,3 +294,80 @@ def test_a_bar_stays_with_its_process_but_for_one_that_draws_nothing(rank):
     with pytest.raises(PayloadError, match="make it in the cell that goes on with it"):
         payload.pack("bar", tqdm(range(3)))
     assert list(rank.take("bar", tqdm(range(3), disable=True))) == [0, 1, 2]
+
+
+# ── classes ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_fields_of_a_data_class_are_fields_there_and_of_what_derives_from_it(ns, rank):
+    exec(
+        "from dataclasses import dataclass, field, KW_ONLY\n@dataclass\nclass Base:\n    rate: float = 0.1\n"
+        "    parts: list = field(default_factory=list)\n    _: KW_ONLY\n    last: int = 1",
+        ns,
+    )
+    base = rank.take("Base", ns["Base"])
+    assert dataclasses.asdict(base()) == {"rate": 0.1, "parts": [], "last": 1}
+
+    @dataclasses.dataclass
+    class More(base):
+        more: int = 3
+
+    assert dataclasses.asdict(More()) == {"rate": 0.1, "parts": [], "last": 1, "more": 3}
+    assert rank.take("marks", [dataclasses.MISSING, dataclasses.KW_ONLY])[0] is dataclasses.MISSING
+
+
+def test_a_base_is_not_told_again_of_a_subclass(ns, rank):
+    exec(
+        "class Plug:\n    every = []\n    def __init_subclass__(cls, key, **more):\n"
+        "        Plug.every.append(cls.__name__)\n        cls.key = key\n"
+        "class One(Plug, key=1): pass\nclass Two(One, key=2): pass",
+        ns,
+    )
+    two = rank.take("Two", ns["Two"])
+    assert (two.key, two.__mro__[2].every) == (2, ["One", "Two"])
+    with pytest.raises(TypeError, match="key"):
+        type("Three", (two,), {})
+
+
+TREES = {
+    "register_pytree_node_class": "@jax.tree_util.register_pytree_node_class\nclass Pair:\n"
+    "    def __init__(self, a, b): self.a, self.b = a, b\n"
+    "    def tree_flatten(self): return (self.a, self.b), None\n"
+    "    @classmethod\n    def tree_unflatten(cls, _, parts): return cls(*parts)\n",
+    "register_dataclass": "@jax.tree_util.register_dataclass\n@dataclasses.dataclass\nclass Pair:\n"
+    "    a: float\n    b: float\n",
+    "flax.struct.dataclass": "import flax.struct\n@flax.struct.dataclass\nclass Pair:\n    a: float\n    b: float\n",
+    "flax.struct.PyTreeNode": "import flax.struct\nclass Pair(flax.struct.PyTreeNode):\n    a: float\n    b: float\n",
+}
+OTHER_PROCESS = """
+import pickle, sys, jax
+from skyward_nb.pickling import home_namespace, definitions
+space = {"__name__": "__main__"}
+home_namespace.set_home(space)
+label, definition, value = pickle.loads(sys.stdin.buffer.read())
+definitions.keep(label, pickle.loads(definition))
+pair = pickle.loads(value)
+print(jax.tree.leaves(pair), jax.jit(lambda pair: pair)(pair).b)
+"""
+
+
+@needs("jax", "flax")
+@pytest.mark.parametrize("how", TREES)
+def test_what_jax_takes_apart_in_a_notebook_it_takes_apart_on_a_rank(how, ns):
+    exec("import jax, dataclasses\n" + TREES[how] + "pair = Pair(1.0, 2.0)", ns)
+    value = pickled(payload.pack("pair", ns["pair"], to_ranks=True))
+    kind = ns["Pair"]
+    definition = pickled(payload.pack("Pair", kind, to_ranks=True, roots=[kind]))
+    said = subprocess.run(
+        [sys.executable, "-c", OTHER_PROCESS],
+        input=pickle.dumps((definitions.label_of(kind), definition, value)),
+        capture_output=True,
+        check=True,
+    )
+    assert said.stdout.decode().split() == ["[1.0,", "2.0]", "2.0"]
+
+
+def pickled(bundle):
+    """What a bundle has, as a pickle of one piece."""
+    data = b"".join(map(bytes, bundle.parts))
+    return data[data.index(b"\x80\x05") :]
