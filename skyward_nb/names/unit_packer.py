@@ -24,6 +24,7 @@ from skyward_nb.pickling.definitions import is_label
 from skyward_nb.pickling.object_table import Address
 from skyward_nb.pickling.payload import Bundle, pack
 from skyward_nb.pickling.sizes import looks_big
+from skyward_nb.words.errors import PayloadError
 
 MarkOf = Callable[[str, str], ContentMark | None]
 """The mark of all ranks of a group under a label, if all have this content."""
@@ -59,6 +60,8 @@ class UnitPacker:
         self.modules: set[str] = set()
         self._apart: dict[str, str] = {}
         """Names that share an object with another name whose object on the ranks has no address."""
+        self._stays: dict[str, frozenset[int]] = {}
+        """Objects, by id, of names that ranks have and that cannot travel any more."""
 
     def plan(
         self, reads: Iterable[str], definitions: Mapping[str, object] = MappingProxyType({})
@@ -81,7 +84,12 @@ class UnitPacker:
             value = self._namespace[name]
             if not self._skip(name, value):
                 # The ids are of an earlier run; packing finds its present objects.
-                unit = self._pack((name,), (value,))
+                try:
+                    unit = self._pack((name,), (value,))
+                except PayloadError:
+                    # It cannot travel as it is now, which is of no concern here: nobody reads it.
+                    self._stays[name] = frozenset(theirs)
+                    continue
                 if not unit.whole.is_large:
                     unit.list_objects()
                 found.append(unit)
@@ -249,6 +257,9 @@ class UnitPacker:
             addresses: dict[int, Address] = {}
             for other, mark in there:
                 self._address(unit, other, mark, addresses)
+            for name, theirs in self._stays.items():
+                if not unit.is_definition and not theirs.isdisjoint(unit.objects or ()):
+                    self._apart[unit.labels[0]] = name
             self._number(unit, addresses)
             there.append((unit, unit.mark))
             lacking.append(unit)

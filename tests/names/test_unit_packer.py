@@ -4,6 +4,7 @@ import pytest
 
 from skyward_nb.names.ledger import Ledger
 from skyward_nb.pickling import payload
+from skyward_nb.words.errors import PayloadError
 
 
 class Notebook:
@@ -19,6 +20,7 @@ class Notebook:
         plan = self.ledger.plan(reads, self.names, (0,))
         units = [*plan.units, *(unit for unit, _ in plan.sending)]
         self.units = {f"def {u.shown}" if u.is_definition else u.shown: u for u in units}
+        self.notes = plan.notes
         self.ledger.sent(plan, (0,))
         sent = [unit for unit, _ in plan.sending]
         self.parcels.update({unit.parcel: unit.shown for unit in sent})
@@ -79,6 +81,20 @@ def test_a_sharer_that_was_sent_before_is_pointed_at(nb):
     assert nb.points_at("b") == {"a"}
     del nb.names["a"]
     assert nb.plan("b") == [], "it has what it points at"
+
+
+def test_a_sharer_that_cannot_travel_any_more_is_in_nobodys_way(nb):
+    run(nb, "import threading\ns = [1]\na = {'s': s}\nb = {'s': s}")
+    nb.plan("a")
+    run(nb, "a['lock'] = threading.Lock()")
+    assert nb.plan("b") == ["b"]
+    assert nb.points_at("b") == set()
+    assert nb.notes == (
+        "b shares an object with a, which on the ranks is apart from the notebook's: there, b has a copy",
+    )
+    assert nb.plan("b") == []
+    with pytest.raises(PayloadError, match="lock"):
+        nb.plan("a")
 
 
 def test_a_sharer_that_changed_since_is_not_pointed_at(nb):
