@@ -1,4 +1,4 @@
-"""TensorFlow's private names: the context of a process, its cluster's collectives, aborted and begun anew.
+"""TensorFlow's private names: the context of a process, a cluster's collectives, aborted and begun anew; `tf.function`.
 
 TensorFlow joins a cluster once, and has no public way to begin collectives anew. Where a name is
 missing, AttributeError or ImportError: the pool's generation is not formed. Without those of
@@ -17,6 +17,15 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+TF_FUNCTION = ("tensorflow.python.eager.polymorphic_function.polymorphic_function", "Function")
+"""Module and name of the class of what `tf.function` makes."""
+
+
+def untraced(function: Any) -> Any:
+    """What `tf.function` made, as it was before its first call."""
+    return function._clone(None)
+
 
 # ── the context ─────────────────────────────────────────────────────────────────────────
 

@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from skyward_nb.compat import tensorflow_private
+
 
 def compile_again(compiler: Callable[[Any], Any], function: Any) -> Any:
     """What `torch.compile` made of a function, as its settings make it anew."""
@@ -47,6 +49,11 @@ def _load(of: str, archive: bytes) -> Any:
         # Tensors of GPUs arrive as those of the host.
         where = {"map_location": "cpu"} if of == "jit" else {}
         return getattr(torch, of).load(io.BytesIO(archive), **where)
+
+
+def tf_function(made: Any) -> Any:
+    """What `tf.function` made, without the graphs that it has traced: each process traces its own."""
+    return tensorflow_private.untraced(made).__reduce_ex__(5)
 
 
 def custom_vjp(made: Any) -> Any:

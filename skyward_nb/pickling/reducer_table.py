@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from skyward_nb.compat import torch_models_private
+from skyward_nb.compat import tensorflow_private, torch_models_private
 from skyward_nb.pickling import compiled_reducers, keras_reducers, reducers, typing_reducers
 from skyward_nb.pickling.process_bound import OPEN_FILE, Unpicklable, families, refusal
 
@@ -111,4 +111,7 @@ _REDUCERS: dict[tuple[str, str], Reducer] = {
     ("pyarrow", "ChunkedArray"): reducers.arrow_array,
     ("keras", "KerasSaveable"): keras_reducers.keras_object,
 }
-_EXACT: dict[tuple[str, str], Reducer] = {("numpy", "ndarray"): reducers.numpy_array}
+_EXACT: dict[tuple[str, str], Reducer] = {
+    ("numpy", "ndarray"): reducers.numpy_array,
+    tensorflow_private.TF_FUNCTION: compiled_reducers.tf_function,
+}

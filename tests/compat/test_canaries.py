@@ -280,6 +280,10 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "tensorflow": (
         Part("tensorflow.python.eager.context:context", _JOINING),
         Part(
+            "tensorflow.python.eager.polymorphic_function.polymorphic_function:Function._clone",
+            "what `tf.function` made, once it has traced", "python_function",
+        ),
+        Part(
             "tensorflow.python.eager.context:Context.configure_coordination_service",
             _JOINING,
             "service_type service_leader enable_health_check cluster_register_timeout_in_ms "

@@ -181,6 +181,16 @@ def test_a_reduction_in_and_out_of_a_function(notebook):
 
 
 @needs_tensorflow
+def test_a_function_that_was_called_in_the_notebook(notebook):
+    ran = notebook.run(
+        "import tensorflow as tf\n@tf.function\ndef twice(x): return x * 2\nfloat(twice(tf.constant(2.0)))"
+    )
+    assert ran.result == "4.0", ran.traceback
+    ran = notebook.run("%%sky_remote\nfloat(twice(tf.constant(3.0)))")
+    assert ran.result == "[0-1] 6.0", ran.traceback
+
+
+@needs_tensorflow
 def test_code_that_autograph_generates_goes_with_the_pool(notebook):
     ran = notebook.run(
         "%%sky_remote\nimport pathlib, sys, tempfile\n"
