@@ -1,4 +1,4 @@
-"""The panel "Pools", the item of the status bar and the button of a cell, as people use them in JupyterLab."""
+"""The panel "Pools" and the item of the status bar, as people use them in JupyterLab."""
 
 from __future__ import annotations
 
@@ -86,14 +86,4 @@ def test_the_form_writes_the_line_of_a_new_pool(notebook, panel):
     notebook.screenshot("panel-form")
     pool_cards.press(panel, "Put into the notebook")
     until(lambda: cell_tools.source(notebook) == "%sky up nodes=2 framework=torch")
-    assert not notebook.console_errors
-
-
-TEXTS = ["x = 1", "", "\n  x\n\n", "%%time\nx", "# %%sky_remote\nx", "%%sky_remotely\nx", "é\t'"]
-
-
-def test_the_button_of_a_cell_puts_the_line_in_and_takes_it_out(notebook):
-    for text in TEXTS:
-        cell_tools.put_in_and_take_out(notebook, text)
-    cell_tools.take_out_and_put_back(notebook)
     assert not notebook.console_errors
