@@ -37,6 +37,11 @@ SAVES = ("save_model", "save_weights_only", "_save_model_to_fileobj")
 """Its functions that do; the last one is what pickling calls."""
 
 
+def is_kerass(value: Any) -> bool:
+    """Whether Keras itself defines this class, function or method."""
+    return str(getattr(value, "__module__", "")).startswith("keras.")
+
+
 _naming = threading.RLock()
 _PREFIX = "notebook:"
 
@@ -54,7 +59,7 @@ def naming_objects(found: dict[str, Any], registered: dict[str, Any]) -> Generat
 
     def named(each: Any) -> Any:
         name = name_of(each)
-        if str(getattr(each, "__module__", "")).startswith("keras."):
+        if is_kerass(each):
             return name
         if each in module.GLOBAL_CUSTOM_NAMES:
             registered[name] = each

@@ -1,4 +1,4 @@
-"""Reducers for functions and models that torch or JAX took apart themselves: compiled, scripted, with own derivatives.
+"""Reducers for functions and models that torch, JAX or TensorFlow made: compiled, scripted, traced, with own derivatives.
 
 They are made again where they arrive, of what they were made of; what was compiled of them stays.
 """
@@ -35,8 +35,7 @@ def exported(made: Any) -> Any:
 def _saved(save: Callable[[Any, Any], None], made: Any) -> bytes:
     archive = io.BytesIO()
     # That TorchScript is on its way out concerns who wrote the model, not who sends it.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         save(made, archive)
     return archive.getvalue()
 
@@ -44,8 +43,7 @@ def _saved(save: Callable[[Any, Any], None], made: Any) -> bytes:
 def _load(of: str, archive: bytes) -> Any:
     import torch
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         # Tensors of GPUs arrive as those of the host.
         where = {"map_location": "cpu"} if of == "jit" else {}
         return getattr(torch, of).load(io.BytesIO(archive), **where)
@@ -58,11 +56,7 @@ def tf_function(made: Any) -> Any:
 
 def custom_vjp(made: Any) -> Any:
     """A function of JAX with a derivative of its own, which cannot be made without the function."""
-    return _bare, (type(made),), dict(vars(made)), None, None, _fill
-
-
-def _bare(kind: type) -> Any:
-    return object.__new__(kind)
+    return object.__new__, (type(made),), dict(vars(made)), None, None, _fill
 
 
 def _fill(made: Any, state: dict[str, Any]) -> None:

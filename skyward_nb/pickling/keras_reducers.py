@@ -9,16 +9,12 @@ from __future__ import annotations
 import inspect
 import io
 import pickle
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from skyward_nb.compat import keras_private
 from skyward_nb.pickling.process_bound import Unpicklable
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 _OF_EVERY_LAYER = frozenset(("name", "trainable", "dtype", "reduction"))
 _METADATA = "metadata.json"
@@ -32,6 +28,8 @@ def keras_object(saved: Any) -> Any:
     Without the time, so that equal ones are equal bytes: a model would count as changed a second later, and take the
     place of the one that ranks have trained.
     """
+    import zipfile
+
     own: dict[str, Any] = {}
     registered: dict[str, Any] = {}
     with keras_private.naming_objects(own, registered):
@@ -55,7 +53,7 @@ def _refuse_forgotten_arguments(kind: Any) -> None:
 
     if not isinstance(kind, type) or not issubclass(kind, keras.Model):
         return
-    if not getattr(kind.get_config, "__module__", "").startswith("keras."):
+    if not keras_private.is_kerass(kind.get_config):
         return
     takes = inspect.signature(kind).parameters.values()
     own = [
@@ -118,20 +116,16 @@ class _Maker:
 
     def from_config(self, config: dict[str, Any]) -> Any:
         """An object of the class, of the same types."""
+        import keras
+
         kind = self._kind
         left = frozenset[str]()
-        if kind.from_config.__module__.startswith("keras.") and not _is_sequential(kind):
+        if keras_private.is_kerass(kind.from_config) and not issubclass(kind, keras.Sequential):
             takes = inspect.signature(kind).parameters
             if all(each.kind is not each.VAR_KEYWORD for each in takes.values()):
                 left = _OF_EVERY_LAYER - takes.keys()
-        with _of_type(config["dtype"] if "dtype" in left and "dtype" in config else None):
+        with _of_type(config.get("dtype") if "dtype" in left else None):
             return kind.from_config({key: config[key] for key in config if key not in left})
-
-
-def _is_sequential(kind: type) -> bool:
-    import keras
-
-    return issubclass(kind, keras.Sequential)
 
 
 @contextmanager
@@ -141,8 +135,7 @@ def _of_type(config: Any) -> Generator[None]:
 
     before = keras.config.dtype_policy()
     if config is not None:
-        policy = keras.dtype_policies.get(config)
-        keras.config.set_dtype_policy(policy)
+        keras.config.set_dtype_policy(keras.dtype_policies.get(config))
     try:
         yield
     finally:

@@ -131,7 +131,7 @@ class Pickler(_Pickler):
             return self._by_value(func, cloudpickle_private.make_function)
         if (parts := torch_models_private.compiled_of(func)) is not None:
             return compiled_reducers.compile_again, parts
-        if definitions.uses_its_module(func) or torch_models_private.wraps_compiled(func):
+        if torch_models_private.wraps_compiled(func) or definitions.uses_its_module(func):
             return self._in_its_module(func)
         return cloudpickle_private.take_function_apart(self, func)
 

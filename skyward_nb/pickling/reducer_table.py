@@ -92,7 +92,6 @@ _REDUCERS: dict[tuple[str, str], Reducer] = {
     ("ml_dtypes", "finfo"): reducers.limits_of_type,
     ("tqdm", "tqdm"): _progress_bar,
     ("torch", "SummaryWriter"): _writer,
-    ("tensorboardX", "SummaryWriter"): _writer,
     ("torch", "ConvertFrameBox"): _as_made,
     ("torch", "finfo"): reducers.limits_of_torch_type,
     ("torch", "iinfo"): reducers.limits_of_torch_type,

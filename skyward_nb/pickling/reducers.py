@@ -34,14 +34,18 @@ _listing: list[Any] | None = None
 
 def cached_function(func: Any) -> Any:
     """A function under `functools.lru_cache`, its cache empty."""
-    module = sys.modules.get(func.__module__)
-    if module is not None and module.__name__ != "__main__":
-        found: Any = module
-        for part in func.__qualname__.split("."):
-            found = getattr(found, part, None)
-        if found is func:
-            return func.__qualname__
-    return _cached, (func.__wrapped__, func.cache_parameters(), func.__dict__)
+    return name_of(func, func.__qualname__) or (
+        _cached,
+        (func.__wrapped__, func.cache_parameters(), func.__dict__),
+    )
+
+
+def name_of(value: Any, name: str) -> str | None:
+    """The name, if the value's module, which ranks have, too, has this very value under it."""
+    found: Any = None if value.__module__ == "__main__" else sys.modules.get(value.__module__)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return name if found is value else None
 
 
 def _cached(wrapped: Any, parameters: dict[str, Any], state: dict[str, Any]) -> Any:

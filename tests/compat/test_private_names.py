@@ -43,33 +43,20 @@ WORDS = {
     ("runtime/transformers_bars.py", "_per_second"): "an end of names of metrics",
     ("runtime/transformers_bars.py", "_runtime"): "an end of names of metrics",
     ("runtime/transformers_bars.py", "_time"): "an end of names of metrics",
-    (
-        "pickling/process_bound.py",
-        "_BaseDataLoaderIter",
-    ): "by the name of its class a kind of object is known",
-    (
-        "pickling/reducer_table.py",
-        "_MISSING_TYPE",
-    ): "by the name of its class a kind of object is known",
-    (
-        "pickling/reducer_table.py",
-        "_HAS_DEFAULT_FACTORY_CLASS",
-    ): "by the name of its class a kind of object is known",
-    (
-        "pickling/reducer_table.py",
-        "_KW_ONLY_TYPE",
-    ): "by the name of its class a kind of object is known",
-    (
-        "pickling/reducer_table.py",
-        "_FIELD_BASE",
-    ): "by the name of its class a kind of object is known",
-    ("pickling/process_bound.py", "_asyncio"): "by the name of its class a kind of object is known",
-    ("pickling/process_bound.py", "_ctypes"): "by the name of its class a kind of object is known",
-    ("pickling/process_bound.py", "_Pointer"): "by the name of its class a kind of object is known",
-    (
-        "pickling/reducer_table.py",
-        "_lru_cache_wrapper",
-    ): "by the name of its class a kind of object is known",
+    **dict.fromkeys(
+        (
+            ("pickling/process_bound.py", "_BaseDataLoaderIter"),
+            ("pickling/reducer_table.py", "_MISSING_TYPE"),
+            ("pickling/reducer_table.py", "_HAS_DEFAULT_FACTORY_CLASS"),
+            ("pickling/reducer_table.py", "_KW_ONLY_TYPE"),
+            ("pickling/reducer_table.py", "_FIELD_BASE"),
+            ("pickling/process_bound.py", "_asyncio"),
+            ("pickling/process_bound.py", "_ctypes"),
+            ("pickling/process_bound.py", "_Pointer"),
+            ("pickling/reducer_table.py", "_lru_cache_wrapper"),
+        ),
+        "by the name of its class a kind of object is known",
+    ),
 }
 """Text that is a word, and not asked for as a name of a package."""
 PROTOCOLS = {"_render_traceback_", "_repr_pretty_"}

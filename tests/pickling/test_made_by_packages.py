@@ -192,21 +192,29 @@ def test_what_jax_has_in_its_process_says_what_to_send(text):
 # ── torch ───────────────────────────────────────────────────────────────────────────────
 
 
-@needs("torch")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_functions_that_torch_compiles_are_compiled_there_with_their_settings(ns, rank):
+def compiled_there(ns, rank, decorators):
+    """A function that has these, as it is on a rank: it compiled once there, and never in the notebook."""
     import torch
 
     exec(
-        "import torch\ntold = []\n"
+        "import torch, functools\ntold = []\n"
         "def backend(graph, inputs):\n    told.append(len(inputs))\n    return graph.forward\n"
-        "@torch.compile(backend=backend, fullgraph=True)\ndef f(x): return x + 1",
+        "def noted(f):\n    @functools.wraps(f)\n    def inner(*args): return f(*args)\n    return inner\n"
+        f"{decorators}\ndef f(x): return x + 1",
         ns,
     )
     rank.namespace["told"] = []
     back = rank.take("f", ns["f"])
     assert torch.equal(back(torch.ones(2)), torch.full((2,), 2.0))
     assert (rank.namespace["told"], ns["told"]) == ([1], [])
+
+
+@needs("torch")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_functions_that_torch_compiles_are_compiled_there_with_their_settings(ns, rank):
+    import torch
+
+    compiled_there(ns, rank, "@torch.compile(backend=backend, fullgraph=True)")
     before = payload.pack("f", ns["f"], to_ranks=True).digest
     ns["f"](torch.ones(2))
     assert payload.pack("f", ns["f"], to_ranks=True).digest == before, "it is not sent anew"
@@ -217,19 +225,7 @@ def test_functions_that_torch_compiles_are_compiled_there_with_their_settings(ns
     "above", ["torch.no_grad()", "noted", "torch.profiler.record_function('f')"]
 )
 def test_what_wraps_a_compiled_function_wraps_it_there(above, ns, rank):
-    import torch
-
-    exec(
-        "import torch, functools\ntold = []\n"
-        "def backend(graph, inputs):\n    told.append(len(inputs))\n    return graph.forward\n"
-        "def noted(f):\n    @functools.wraps(f)\n    def inner(*args): return f(*args)\n    return inner\n"
-        f"@{above}\n@torch.compile(backend=backend)\ndef f(x): return x + 1",
-        ns,
-    )
-    rank.namespace["told"] = []
-    back = rank.take("f", ns["f"])
-    assert torch.equal(back(torch.ones(2)), torch.full((2,), 2.0))
-    assert (rank.namespace["told"], ns["told"]) == ([1], [])
+    compiled_there(ns, rank, f"@{above}\n@torch.compile(backend=backend)")
 
 
 @needs("torch")
@@ -287,6 +283,7 @@ class SummaryWriter:
     file_writer: object = None
 
 
+@needs("torch")
 def test_a_writer_stays_with_its_process_but_for_one_that_is_closed(monkeypatch):
     monkeypatch.setattr(SummaryWriter, "__module__", "torch.utils.tensorboard.writer")
     monkeypatch.setitem(
@@ -355,12 +352,12 @@ TREES = {
 }
 OTHER_PROCESS = """
 import pickle, sys, jax
-from skyward_nb.pickling import home_namespace, definitions
+from skyward_nb.pickling import definitions, home_namespace, payload
 space = {"__name__": "__main__"}
 home_namespace.set_home(space)
 label, definition, value = pickle.loads(sys.stdin.buffer.read())
-definitions.keep(label, pickle.loads(definition))
-pair = pickle.loads(value)
+definitions.keep(label, payload.rebuild(memoryview(definition)))
+pair = payload.rebuild(memoryview(value))
 print(jax.tree.leaves(pair), jax.jit(lambda pair: pair)(pair).b)
 """
 
@@ -369,19 +366,14 @@ print(jax.tree.leaves(pair), jax.jit(lambda pair: pair)(pair).b)
 @pytest.mark.parametrize("how", TREES)
 def test_what_jax_takes_apart_in_a_notebook_it_takes_apart_on_a_rank(how, ns):
     exec("import jax, dataclasses\n" + TREES[how] + "pair = Pair(1.0, 2.0)", ns)
-    value = pickled(payload.pack("pair", ns["pair"], to_ranks=True))
     kind = ns["Pair"]
-    definition = pickled(payload.pack("Pair", kind, to_ranks=True, roots=[kind]))
+    value = payload.pack("pair", ns["pair"], to_ranks=True)
+    definition = payload.pack("Pair", kind, to_ranks=True, roots=[kind])
+    whole = (b"".join(map(bytes, each.parts)) for each in (definition, value))
     said = subprocess.run(
         [sys.executable, "-c", OTHER_PROCESS],
-        input=pickle.dumps((definitions.label_of(kind), definition, value)),
+        input=pickle.dumps((definitions.label_of(kind), *whole)),
         capture_output=True,
         check=True,
     )
     assert said.stdout.decode().split() == ["[1.0,", "2.0]", "2.0"]
-
-
-def pickled(bundle):
-    """What a bundle has, as a pickle of one piece."""
-    data = b"".join(map(bytes, bundle.parts))
-    return data[data.index(b"\x80\x05") :]
