@@ -1,4 +1,4 @@
-"""Private names of Keras 3 and tf_keras: modules that draw, train and save, names of objects, default seeds, strategies.
+"""Private names of Keras 3 and tf_keras: modules that draw, train and save, names, seeds, policies of types, strategies.
 
 Where a module is missing, or what it is to have, Keras draws itself and trains as it does; a strategy
 that is not told of counts as one process. Without what draws seeds a pool of `keras:jax` is not formed:
@@ -102,6 +102,13 @@ def initial_epoch(model: Any) -> int:
 def set_initial_epoch(model: Any, epoch: int) -> None:
     """Have `fit` begin with this epoch; with what it is given for 0."""
     model._initial_epoch = epoch or None
+
+
+def chosen_policy() -> str:
+    """The name of the policy of types that code has set in this thread; empty if none. To ask Keras is to set one."""
+    from keras.src.backend.common import global_state
+
+    return str(getattr(global_state.get_global_attribute("dtype_policy", None), "name", ""))
 
 
 def is_seeded() -> bool:

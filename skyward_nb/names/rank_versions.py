@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
 
 
 class RankVersions(Generic[V]):
-    """Versions by name, for each rank."""
+    """Versions by name, for each rank; `assumed` are those that a rank has before it got any."""
 
-    def __init__(self) -> None:
+    def __init__(self, assumed: Mapping[str, V] = MappingProxyType({})) -> None:
+        self._assumed = assumed
         self._of: dict[int, dict[str, V]] = {}
 
     def lacking(self, wanted: Mapping[str, V], ranks: Collection[int]) -> list[str]:
         """The names of which one of these ranks has no version, or another one."""
         if not wanted:
             return []
-        there = [self._of.get(rank, {}) for rank in ranks]
+        there = [{**self._assumed, **self._of.get(rank, {})} for rank in ranks]
         return [
             name
             for name, version in wanted.items()

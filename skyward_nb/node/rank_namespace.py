@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +21,7 @@ from skyward_nb.pickling.payload import unpack
 from skyward_nb.pickling.sizes import measure
 from skyward_nb.protocol.commands import Parcel, Run
 from skyward_nb.protocol.message_parts import Packed, Rejected, Variable
-from skyward_nb.runtime import checkpoint
+from skyward_nb.runtime import checkpoint, number_settings
 from skyward_nb.store.blobs import BlobStore, CorruptValue
 from skyward_nb.words.bounds import bounded
 from skyward_nb.words.checkpoints import VARIABLE
@@ -66,8 +66,9 @@ class RankNamespace:
             )
         )
 
-    def take_path(self, path: tuple[str, ...]) -> None:
-        """Find modules in the folders of the notebook's `sys.path`, too."""
+    def take_settings(self, path: tuple[str, ...], settings: Mapping[str, str]) -> None:
+        """Find modules in the folders of the notebook's `sys.path`, too; have its types and precisions of numbers."""
+        number_settings.take(settings)
         if path:
             sys.path[:] = dict.fromkeys((*path, *sys.path))
             importlib.invalidate_caches()

@@ -23,6 +23,7 @@ from skyward_nb.protocol.commands import Parcel, SourceFile
 from skyward_nb.protocol.events import Phase, RankDone
 from skyward_nb.protocol.message_parts import Packed
 from skyward_nb.providers.folders import store_root
+from skyward_nb.runtime import number_settings
 from skyward_nb.store.blobs import CorruptValue, memory_room
 from skyward_nb.store.content_store import ContentStore
 from skyward_nb.words.errors import spell_size
@@ -44,11 +45,13 @@ class Sending:
         self._driver = driver
         self.folders: FolderTransfer = FolderTransfer(context, closing)
         self._path: RankVersions[tuple[str, ...]] = RankVersions()
+        self._settings: RankVersions[str] = RankVersions(number_settings.DEFAULTS)
         self._room, self._room_seen = 0, float("-inf")
 
     def forget(self) -> None:
         """Note that ranks begin anew and have nothing."""
         self._path.forget()
+        self._settings.forget()
         self._context.ledger.forget(resumes=bool(self._context.spec.checkpoint))
 
     # ── names ───────────────────────────────────────────────────────────────────────────
@@ -126,6 +129,7 @@ class Sending:
             card=request.card,
             parcels_from=ledger.parcels_from,
             path=self._changed_path(request.ranks),
+            settings=self._changed_settings(request.ranks),
             aside=request.aside,
             debug=request.debug,
         )
@@ -138,6 +142,13 @@ class Sending:
             return ()
         self._path.note({_PATH: path}, ranks)
         return path
+
+    def _changed_settings(self, ranks: tuple[int, ...]) -> dict[str, str]:
+        """What the notebook has set of types and precisions of numbers, and these ranks have otherwise."""
+        now = number_settings.as_they_are()
+        changed = {name: now[name] for name in self._settings.lacking(now, ranks)}
+        self._settings.note(changed, ranks)
+        return changed
 
     def result_limit(self, ranks: int) -> int:
         """Most bytes of a value that comes back from one of so many ranks, if the run has no limit.

@@ -34,6 +34,7 @@ _HOOKS = {
     "transformers.trainer_callback": "transformers_bars",
     "transformers.trainer": "transformers_bars",
     "torch.nn.parallel.distributed": "torch_groups",
+    **dict.fromkeys(("jax", "torch", "keras"), "number_settings"),
 }
 _IF_NOT = "its progress may not be shown as bars"
 """What may be where a package cannot be patched, if its module here has no `IF_NOT` of its own."""

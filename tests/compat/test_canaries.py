@@ -50,6 +50,7 @@ _UNDEBUGGED = "ranks that go on where their debugger does not start"
 _EXCEPTIONS = "kernels and ranks that stop at the exceptions of the user's code alone"
 _VALUES = "a variable that cannot be set is not said to have been set"
 _SEEDS = "weights that begin alike on all ranks"
+_POLICY = "types of layers as the notebook has set them"
 _JOINING = "a worker of the pool's cluster"
 _REJOINING = "collectives begun anew after a cut"
 _KNOWING = "an Accelerator that sees the group there is"
@@ -271,6 +272,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR|global_seed_generator", _SEEDS),
         Part("keras.src.utils.rng_utils:get_random_seed|set_random_seed", _SEEDS),
         Part("keras.src.backend.common.global_state:set_global_attribute", _SEEDS, "name value"),
+        Part("keras.src.backend.common.global_state:get_global_attribute", _POLICY, "name default"),
     ),
     "tf_keras": (
         Part("tf_keras.src.utils.generic_utils:Progbar._values", _BARS),

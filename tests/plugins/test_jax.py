@@ -66,6 +66,16 @@ def test_functions_with_derivatives_of_their_own(notebook):
     assert values(ran) == "[0-1] 1.0"
 
 
+def test_types_of_numbers_are_those_that_the_notebook_sets(notebook):
+    width = "%%sky_remote\nstr(jnp.arange(2.0).dtype)"
+    assert values(notebook.run(width)) == "[0-1] 'float64'", (
+        "the pool's env= stands while nothing is set"
+    )
+    for is_wide, expected in ((True, "float64"), (False, "float32"), (True, "float64")):
+        notebook.run(f"import jax\njax.config.update('jax_enable_x64', {is_wide})")
+        assert values(notebook.run(width)) == f"[0-1] '{expected}'"
+
+
 def test_collectives_and_a_mesh(notebook):
     ran = notebook.run(
         "%%sky_remote\nmesh = sky.mesh()\n"
