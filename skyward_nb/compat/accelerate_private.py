@@ -1,4 +1,4 @@
-"""accelerate's private names: what it knows of processes, for as long as a process lives.
+"""accelerate's private names: what it knows of processes, for as long as a process lives, and how an Accelerator is set up.
 
 Where one is missing, AttributeError: the pool's generation is not entered or left.
 
@@ -46,3 +46,37 @@ def leave_loops() -> None:
         gradients = GradientState()
         gradients.dataloader_references = [None]
         gradients.sync_gradients = True
+
+
+def has_prepared(accelerator: Any) -> bool:
+    """Whether an Accelerator keeps models, optimizers, schedules or loaders that it has prepared."""
+    kept = ("_models", "_optimizers", "_schedulers", "_dataloaders")
+    return any(getattr(accelerator, name, None) for name in kept)
+
+
+def settings_of(accelerator: Any) -> dict[str, Any] | None:
+    """What makes an Accelerator of the same settings; None where it shards models, or is of a class of somebody's own."""
+    from accelerate import Accelerator
+    from accelerate.utils import GradientAccumulationPlugin, KwargsHandler
+
+    state = accelerator.state
+    sharding = ("deepspeed_plugins", "fsdp_plugin", "megatron_lm_plugin", "device_mesh")
+    if type(accelerator) is not Accelerator or any(getattr(state, n, None) for n in sharding):
+        return None
+    return {
+        "mixed_precision": accelerator.mixed_precision,
+        "cpu": state._cpu,
+        "device_placement": accelerator.device_placement,
+        "dataloader_config": accelerator.dataloader_config,
+        "rng_types": accelerator.rng_types,
+        "log_with": [getattr(each, "value", each) for each in accelerator.log_with] or None,
+        "project_config": accelerator.project_configuration,
+        "step_scheduler_with_optimizer": accelerator.step_scheduler_with_optimizer,
+        "dynamo_plugin": state.dynamo_plugin,
+        "gradient_accumulation_plugin": GradientAccumulationPlugin(
+            **accelerator.gradient_state.plugin_kwargs
+        ),
+        "kwargs_handlers": [
+            each for each in vars(accelerator).values() if isinstance(each, KwargsHandler)
+        ],
+    }

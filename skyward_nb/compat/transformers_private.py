@@ -1,4 +1,4 @@
-"""transformers' private names: what a model says of how it is spread.
+"""transformers' private names: what a model says of how it is spread, and where arguments note their process.
 
 A model that does not say it, as one that is none of transformers', has a plan made for it.
 
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Any
+
+OF_PROCESS = frozenset({"distributed_state", "_setup_devices", "__cached__setup_devices"})
+"""What a `TrainingArguments` notes of the process that asks it for a device; the last one before transformers 5."""
 
 
 def tensor_plan(model: Any) -> Mapping[str, str]:

@@ -73,6 +73,10 @@ _LIVE_ELSEWHERE = {
         "tensorboardX",
         "SummaryWriter",
     ): "it writes files from its process; make it in the cell that writes",
+    **dict.fromkeys(
+        (("accelerate", "DataLoaderShard"), ("accelerate", "DataLoaderDispatcher")),
+        "it was prepared for its process; call prepare(...) in the cell that ranks run",
+    ),
     ("jaxlib", "Device"): "a device is of its process; jax.devices() has those of the ranks",
     ("jax", "Mesh"): "it is of devices of its process; make it of jax.devices() on the ranks",
     (

@@ -13,7 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 from skyward_nb.compat import tensorflow_private, torch_models_private
-from skyward_nb.pickling import compiled_reducers, keras_reducers, reducers, typing_reducers
+from skyward_nb.pickling import (
+    compiled_reducers,
+    huggingface_reducers,
+    keras_reducers,
+    reducers,
+    typing_reducers,
+)
 from skyward_nb.pickling.process_bound import OPEN_FILE, Unpicklable, families, refusal
 
 Reducer = Callable[[Any], Any]
@@ -109,6 +115,14 @@ _REDUCERS: dict[tuple[str, str], Reducer] = {
     ("pyarrow", "Array"): reducers.arrow_array,
     ("pyarrow", "ChunkedArray"): reducers.arrow_array,
     ("keras", "KerasSaveable"): keras_reducers.keras_object,
+    ("transformers", "TrainingArguments"): huggingface_reducers.arguments,
+    ("transformers", "Trainer"): huggingface_reducers.trainer,
+    ("accelerate", "Accelerator"): huggingface_reducers.accelerator,
+    ("accelerate", "AcceleratedOptimizer"): huggingface_reducers.prepared_optimizer,
+    ("accelerate", "AcceleratedScheduler"): huggingface_reducers.prepared_schedule,
+    ("accelerate", "PartialState"): huggingface_reducers.state_of_process,
+    ("accelerate", "AcceleratorState"): huggingface_reducers.state_of_process,
+    ("accelerate", "GradientState"): huggingface_reducers.state_of_process,
 }
 _EXACT: dict[tuple[str, str], Reducer] = {
     ("numpy", "ndarray"): reducers.numpy_array,

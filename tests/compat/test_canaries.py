@@ -51,6 +51,7 @@ _EXCEPTIONS = "kernels and ranks that stop at the exceptions of the user's code 
 _VALUES = "a variable that cannot be set is not said to have been set"
 _SEEDS = "weights that begin alike on all ranks"
 _POLICY = "types of layers as the notebook has set them"
+_MADE_ANEW = "an Accelerator of a notebook on ranks"
 _JOINING = "a worker of the pool's cluster"
 _REJOINING = "collectives begun anew after a cut"
 _KNOWING = "an Accelerator that sees the group there is"
@@ -332,10 +333,16 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("accelerate.state:GradientState._reset_state", _KNOWING),
         Part("accelerate.state:GradientState.dataloader_references", _KNOWING),
         Part("accelerate.state:GradientState.sync_gradients", _KNOWING),
+        Part("accelerate.state:PartialState._cpu", _MADE_ANEW),
+        Part("accelerate.accelerator:Accelerator._models", _MADE_ANEW),
+        Part("accelerate.accelerator:Accelerator._optimizers", _MADE_ANEW),
+        Part("accelerate.accelerator:Accelerator._schedulers", _MADE_ANEW),
+        Part("accelerate.accelerator:Accelerator._dataloaders", _MADE_ANEW),
     ),
     "transformers": (
         Part("transformers.modeling_utils:PreTrainedModel._tp_plan", "a model's own plan"),
         Part("transformers.modeling_utils:PreTrainedModel._no_split_modules", "a model's own blocks"),
+        Part("transformers.training_args:TrainingArguments._setup_devices", "arguments of a notebook on ranks"),
         Part("transformers.trainer_callback:CallbackHandler.on_log", _BARS, "args state control logs", "runtime/transformers_bars.py"),
         Part("transformers.trainer:DEFAULT_PROGRESS_CALLBACK", _BARS, file="runtime/transformers_bars.py"),
     ),

@@ -231,6 +231,88 @@ def test_what_holds_groups_of_its_own_is_forgotten_with_them(notebook):
         assert ran.result == "[0-1] True"
 
 
+OF_THE_NOTEBOOK = """
+import tempfile, torch
+from accelerate import Accelerator, PartialState
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+    def forward(self, x, labels):
+        logits = self.layer(x)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+class Sees(TrainerCallback):
+    def __init__(self, trainer): self.trainer = trainer
+
+torch.manual_seed(0)
+rows = [{"x": torch.randn(4), "labels": torch.tensor(i % 2)} for i in range(32)]
+args = TrainingArguments(
+    tempfile.mkdtemp(), num_train_epochs=1, per_device_train_batch_size=4, report_to=[], save_strategy="no",
+    disable_tqdm=True, seed=3,
+)
+trainer = Trainer(Net(), args, train_dataset=rows)
+trainer.add_callback(Sees(trainer))
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+trained = Trainer(Net(), args, train_dataset=rows[:8])
+_ = trained.train()
+args.world_size, trained.accelerator.num_processes
+"""
+
+
+@needs_it
+def test_a_trainer_of_the_notebook_trains_on_all_ranks_and_comes_home(notebook):
+    assert notebook.run(OF_THE_NOTEBOOK).result == "(1, 1)"
+    ran = notebook.run(
+        "%%sky_remote out=trainers\n_ = trainer.train()\nseen = trainer.callback_handler.callbacks[-1]\n"
+        "print(trainer.args.world_size, args is trainer.args, trainer.state.global_step, seen.trainer is trainer)\n"
+        "print(type(trainer.model_wrapped).__name__, trainer.accelerator.num_processes)\ntrainer"
+    )
+    assert ran.status == "ok", ran.traceback
+    assert "[0-1] 2 True 4 True\n[0-1] DistributedDataParallel 2" in ran.picture
+    home = notebook.run(
+        "first, second = trainers\nweights = first.model.layer.weight\n"
+        "(torch.equal(weights, second.model.layer.weight), torch.equal(weights, trainer.model.layer.weight),\n"
+        " first.args.world_size, first.accelerator.num_processes, first.model_wrapped is first.model,\n"
+        " first.evaluate(rows).keys() >= {'eval_loss'})"
+    )
+    assert home.result == "(True, False, 1, 1, True, True)", home.traceback
+
+
+@needs_it
+def test_one_that_was_trained_in_the_notebook_goes_on_on_all_ranks(notebook):
+    ran = notebook.run(
+        "%%sky_remote\n_ = trained.train()\ntrained.args.world_size, trained.state.global_step"
+    )
+    assert ran.result == "[0-1] (2, 1)", ran.traceback
+
+
+@needs_it
+def test_an_accelerator_of_the_notebook_sees_all_processes(notebook):
+    notebook.run(
+        "accelerator = Accelerator(gradient_accumulation_steps=4, step_scheduler_with_optimizer=False)\n"
+        "state = PartialState()"
+    )
+    ran = notebook.run(
+        "%%sky_remote\nm, o = accelerator.prepare(model, optimizer)\n"
+        "(type(m).__name__, accelerator.num_processes, accelerator.gradient_accumulation_steps,\n"
+        " accelerator.step_scheduler_with_optimizer, state.num_processes, accelerator.state.num_processes)"
+    )
+    assert ran.result == "[0-1] ('DistributedDataParallel', 2, 4, False, 2, 2)", ran.traceback
+    notebook.run(
+        "loader = torch.utils.data.DataLoader(rows)\n"
+        "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
+    )
+    for name in ("accelerator", "loader"):
+        ran = notebook.run(f"%%sky_remote\n{name}")
+        assert f"PayloadError: {name}: " in ran.traceback
+        assert "call prepare(...) in the cell that ranks run" in ran.traceback
+    assert notebook.run("%%sky_remote\ntype(optimizer).__name__").result == "[0-1] 'SGD'"
+
+
 @needs_it
 def test_what_is_imported_for_ranks_starts_no_thread(notebook):
     """What forks must have none; one variable of the plugin sees to it."""
