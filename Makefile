@@ -11,7 +11,7 @@ PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-
 # Tests start thousands of processes that import the package: what is compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-frontends test-vscode test-kubernetes gpu soak soak-kernel chaos durations messages check format lint types imports schema labextension docs gallery pictures release notebooks bench faults cloud-faults minors deps constraints clean
+.PHONY: demo test test-all test-frontends test-vscode test-kubernetes gpu soak soak-kernel chaos durations messages check format lint types code-types public-types imports schema labextension docs gallery pictures release notebooks bench faults cloud-faults minors deps constraints clean
 
 demo: $(STAMPS)/demo  ## the environment, and the main job in a real kernel
 	$(BIN)/python notebooks/execute.py notebooks/01_quickstart.ipynb
@@ -53,7 +53,9 @@ durations:  ## keep the last run's durations, which order the files; draws the t
 messages: $(BIN)/python  ## every message that a person may read, with its place
 	@$(BIN)/python tests/messages.py
 
-check: lint types imports docs test  ## all that CI asks for
+check: $(STAMPS)/lint $(STAMPS)/docs  ## all that CI asks for
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint imports types docs
+	@$(MAKE) --no-print-directory test
 
 format: $(STAMPS)/lint
 	$(BIN)/ruff format skyward_nb tests notebooks docs
@@ -63,8 +65,12 @@ lint: $(STAMPS)/lint
 	$(BIN)/ruff format --check skyward_nb tests notebooks docs
 	$(BIN)/ruff check skyward_nb tests notebooks docs
 
-types: $(STAMPS)/lint
+types: code-types public-types
+
+code-types: $(STAMPS)/lint
 	$(BIN)/basedpyright
+
+public-types: $(STAMPS)/lint
 	PATH="$(abspath $(BIN)):$$PATH" basedpyright --verifytypes skyward_nb --ignoreexternal
 
 imports: $(STAMPS)/lint

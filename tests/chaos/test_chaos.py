@@ -107,6 +107,7 @@ def test_a_cell_has_more_time_where_the_machine_has_become_slower():
     assert limit.seconds == LIMIT + 21
 
 
+@pytest.mark.extensive
 @pytest.mark.timeout(120)
 def test_a_short_sequence_is_played(no_leaks):
     steps = (

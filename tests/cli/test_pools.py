@@ -136,6 +136,7 @@ def test_what_runs_is_told_and_where_its_ranks_are(make):
     assert sky("down", "default").code == 0
 
 
+@pytest.mark.extensive
 def test_a_pool_that_is_up_is_checked_and_stays(make):
     pool = make(nodes=2)
     values(pool, "kept = 5\n1")

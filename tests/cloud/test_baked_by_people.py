@@ -57,6 +57,7 @@ def test_a_notebook_bakes_lists_and_removes(cloud):
     cloud.nothing_left()
 
 
+@pytest.mark.extensive
 def test_the_command_bakes_lists_and_removes(cloud, capsys):
     with leaves_nothing():
         pool = made(keep=True)

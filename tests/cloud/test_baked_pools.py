@@ -132,6 +132,7 @@ def test_a_machine_of_it_has_the_environment_and_nothing_secret_and_lives(cloud)
         only_the_image(cloud)
 
 
+@pytest.mark.extensive
 def test_the_machine_is_stopped_after_it_and_can_be_logged_in_to_once_more(cloud):
     with leaves_nothing():
         pool = made(warm=7200.0)

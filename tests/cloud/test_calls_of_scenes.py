@@ -10,6 +10,11 @@ pytestmark = [pytest.mark.timeout(200), pytest.mark.usefixtures("quotas")]
 
 
 IN_OTHERS = (
+    "placed",
+    "started",
+    "baked",
+    "unbaked",
+    "half baked",
     "ended",
     "one",
     "two",
@@ -19,8 +24,8 @@ IN_OTHERS = (
     "sweep without a record",
     "replacement",
 )
-"""Scenes whose calls are made in others, too: `placed`, `boot`, those of the sample, and, of the last,
-`test_a_machine_that_was_taken_back_has_another_in_its_place`."""
+"""Scenes whose calls are made in others, too: `boot`, `stopped`, those of the sample, `test_baked_pools`, `test_warm_pools`,
+and, of the last, `test_a_machine_that_was_taken_back_has_another_in_its_place`."""
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ def test_where_nobody_can_be_asked_nothing_is_rented(cloud, notebook):
     assert "RunInstances" not in cloud.actions()
 
 
+@pytest.mark.extensive
 def test_the_way_to_machines_and_what_they_cost_are_shown_until_their_end(cloud, notebook):
     cloud.capacity("c6i.large", "us-east-1a", 0)
     rented = RENTED.replace("cpus=2", "instance_type=c6i.large nodes=2")

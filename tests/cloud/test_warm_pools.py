@@ -96,6 +96,7 @@ def test_machines_are_stopped_with_a_timer_and_the_next_pool_has_them(cloud):
         cloud.nothing_left()
 
 
+@pytest.mark.extensive
 def test_a_notebook_tells_of_machines_that_are_stopped(cloud):
     with leaves_nothing(), kernel() as running:
         assert running.run(START).status == "ok"

@@ -22,7 +22,8 @@ def at_home(host):
     return [local for _, local, _, state, *_ in words if state == "0A" and local[:8] == "0100007F"]
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.extensive)])
+@pytest.mark.extensive
+@pytest.mark.parametrize("count", [1, 2])
 def test_packages_come_over_the_line_and_nothing_stays_of_it(hosts, notebook, index_here, count):
     town = hosts(count)
     with notebook(town) as book:

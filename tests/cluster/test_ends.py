@@ -38,6 +38,7 @@ def test_a_kernel_that_is_shut_down_leaves_nothing_there(hosts):
     nothing_left(town)
 
 
+@pytest.mark.extensive
 def test_a_pool_outlives_its_kernel_and_is_found_again(hosts, notebook):
     town = hosts(2)
     with notebook(town) as book:

@@ -96,13 +96,8 @@ def test_the_login_shell_does_not_matter(hosts, notebook, login):
         assert book.kernel.run("%%sky_remote\nkept").result == "[0] 5"
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        "AllowStreamLocalForwarding no",
-        pytest.param("DisableForwarding yes", marks=pytest.mark.extensive),
-    ],
-)
+@pytest.mark.extensive
+@pytest.mark.parametrize("word", ["AllowStreamLocalForwarding no", "DisableForwarding yes"])
 def test_a_server_that_forwards_nothing_is_reached_by_a_program_there(hosts, notebook, word):
     town = hosts(2)
     for host in town:

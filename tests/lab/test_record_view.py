@@ -232,6 +232,7 @@ def test_the_full_log_is_read_by_pages(reader, kept):
     assert not reader.console_errors
 
 
+@pytest.mark.extensive
 def test_a_log_of_long_lines_stays_where_it_is_scrolled(reader, kept):
     """A page of such lines has fewer than are asked for."""
     serve_log(reader, [f"log line {n} " + "x" * 2500 for n in range(90)], longest_page=36)

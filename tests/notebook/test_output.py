@@ -25,7 +25,12 @@ def ranks(notebook, body, options="", **keywords) -> Ran:
 
 def said(ran: Ran) -> list[str]:
     """The lines of output in a picture."""
-    return [line for line in ran.picture.splitlines() if line.startswith("[")]
+    return lines(ran.picture)
+
+
+def lines(picture: str) -> list[str]:
+    """The lines of output; the others tell of memory, too, where a run went on for longer than it takes by itself."""
+    return [line for line in picture.splitlines() if line.startswith("[")]
 
 
 # ── live, and in the end ────────────────────────────────────────────────────────────────
@@ -123,7 +128,7 @@ def test_what_came_while_the_notebook_was_busy_is_not_lost(notebook, tmp_path):
     )
     assert ran.status == "ok"
     assert any(
-        shown["text/plain"].splitlines()[1:] == ["[0] in time from A", "[0] late from A"]
+        lines(shown["text/plain"]) == ["[0] in time from A", "[0] late from A"]
         for shown in ran.displays
     )
 
@@ -153,9 +158,8 @@ def test_two_cells_that_print_at_once_have_their_own_pictures(notebook, tmp_path
     assert said(second) == ["[0-3] from B"]
     assert said(first) == ["[0-3] in time from A"]
     *_, late = second.others
-    lines = late["text/plain"].splitlines()
     # A run that takes long is sampled, and has a line on its memory, too.
-    assert [line for line in lines if line.startswith("[")] == [
+    assert lines(late["text/plain"]) == [
         "[0-3] in time from A",
         "[0-3] late from A",
     ]
@@ -191,7 +195,7 @@ def test_a_display_is_updated_by_a_later_cell_where_it_stands(notebook):
     assert said(first) == ["[0] 'one'"]
     assert said(second) == ["[0] updated"]
     (changed,) = second.others
-    assert changed["text/plain"].splitlines()[1:] == ["[0] 'two'"]
+    assert lines(changed["text/plain"]) == ["[0] 'two'"]
 
 
 # ── strange and huge ────────────────────────────────────────────────────────────────────

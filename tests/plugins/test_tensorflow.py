@@ -180,6 +180,7 @@ def test_a_reduction_in_and_out_of_a_function(notebook):
     assert ran.result == "[0-1] (3.0, 3.0)"
 
 
+@pytest.mark.extensive
 @needs_tensorflow
 def test_a_function_that_was_called_in_the_notebook(notebook):
     ran = notebook.run(

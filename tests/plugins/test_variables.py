@@ -62,6 +62,7 @@ def on_ranks(notebook, code):
     return [json.loads(text) for text in eval(notebook.run("list(told)").result)]
 
 
+@pytest.mark.extensive
 def test_all_that_torchrun_sets(notebook, torchruns):
     ours = on_ranks(notebook, "dict(os.environ)")
     for rank, (mine, theirs) in enumerate(zip(ours, torchruns, strict=True)):

@@ -56,7 +56,7 @@ def test_a_cell_runs_on_each_host_and_how_each_was_readied_is_kept(ssh, server):
     [
         "AllowStreamLocalForwarding",
         pytest.param("DisableForwarding", marks=pytest.mark.extensive),
-        "restrict",
+        pytest.param("restrict", marks=pytest.mark.extensive),
     ],
 )
 def test_an_sshd_that_forwards_no_sockets(ssh, server, no_leaks, by):

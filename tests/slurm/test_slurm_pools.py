@@ -473,6 +473,7 @@ def test_a_sweep_cancels_what_a_killed_notebook_left_and_names_what_is_not_its_o
     cluster.say("scancel", other.split()[0])
 
 
+@pytest.mark.extensive
 @pytest.mark.torch
 @needs("torch")
 def test_the_quickstart_trains_with_ddp_on_two_nodes_of_two_ranks(slurm):
