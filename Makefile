@@ -54,7 +54,7 @@ messages: $(BIN)/python  ## every message that a person may read, with its place
 	@$(BIN)/python tests/messages.py
 
 check: $(STAMPS)/lint $(STAMPS)/docs  ## all that CI asks for
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint imports types docs
+	@$(MAKE) --no-print-directory --jobs 2 lint imports types docs
 	@$(MAKE) --no-print-directory test
 
 format: $(STAMPS)/lint

@@ -7,6 +7,8 @@ Seen with accelerate 1.15.0.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -15,6 +17,13 @@ def knows_a_group() -> bool:
     from accelerate.state import PartialState
 
     return PartialState._shared_state.get("backend") is not None
+
+
+def knows_its_process() -> bool:
+    """Whether it has found out of which processes this is one."""
+    from accelerate.state import PartialState
+
+    return bool(PartialState._shared_state)
 
 
 def known() -> dict[str, Any]:
@@ -48,9 +57,54 @@ def leave_loops() -> None:
         gradients.sync_gradients = True
 
 
-def has_prepared(accelerator: Any) -> bool:
-    """Whether an Accelerator keeps models, optimizers, schedules or loaders that it has prepared."""
-    kept = ("_models", "_optimizers", "_schedulers", "_dataloaders")
+def is_set_up(state: Any) -> bool:
+    """Whether an AcceleratorState has its settings; it has lost them where TrainingArguments were made since."""
+    return "_mixed_precision" in vars(state)
+
+
+def precision_of(state: Any) -> dict[str, Any]:
+    """The precision that an AcceleratorState was made with, and whether it keeps to CPUs; none if it is not yet."""
+    if not is_set_up(state):
+        return {}
+    return {"mixed_precision": state._mixed_precision, "cpu": state._cpu}
+
+
+def make_state(kind: Any, precision: dict[str, Any]) -> Any:
+    """This process's AcceleratorState; of this precision, if it is made now."""
+    return kind() if known() else kind(**precision, _from_accelerator=True)
+
+
+@contextmanager
+def same_accumulation() -> Generator[None]:
+    """Meanwhile another Accelerator may be made: what one accumulates is that of all of a process."""
+    from accelerate.state import GradientState
+
+    before = dict(GradientState._shared_state)
+    try:
+        yield
+    finally:
+        if before:
+            GradientState._shared_state.update(before)
+
+
+def is_prepared(module: Any) -> bool:
+    """Whether an Accelerator has prepared this module for its process."""
+    return "_is_accelerate_prepared" in vars(module)
+
+
+def as_it_was(module: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """The state of a module without what preparing it has put in."""
+    own = {name: value for name, value in state.items() if name != "_is_accelerate_prepared"}
+    if (forward := own.pop("_original_forward", None)) is not None:
+        own["forward"] = forward
+        if getattr(forward, "__func__", None) is type(module).forward:
+            del own["forward"]
+    return own
+
+
+def is_in_use(accelerator: Any) -> bool:
+    """Whether an Accelerator keeps what it has prepared, what it saves beside it, or trackers that have begun."""
+    kept = ("_models", "_optimizers", "_schedulers", "_dataloaders", "_custom_objects", "trackers")
     return any(getattr(accelerator, name, None) for name in kept)
 
 
@@ -60,7 +114,13 @@ def settings_of(accelerator: Any) -> dict[str, Any] | None:
     from accelerate.utils import GradientAccumulationPlugin, KwargsHandler
 
     state = accelerator.state
-    sharding = ("deepspeed_plugins", "fsdp_plugin", "megatron_lm_plugin", "device_mesh")
+    sharding = (
+        "deepspeed_plugins",
+        "fsdp_plugin",
+        "megatron_lm_plugin",
+        "torch_tp_plugin",
+        "device_mesh",
+    )
     if type(accelerator) is not Accelerator or any(getattr(state, n, None) for n in sharding):
         return None
     return {

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 PROGRESS = (
@@ -84,6 +85,49 @@ def layers_of(saved: Any) -> list[Any]:
     return [] if flatten is None else list(flatten())
 
 
+def lacks_arguments(layer: Any) -> bool:
+    """Whether Keras has not noted how a layer was made, as its arguments were no numbers and text."""
+    return getattr(layer, "_auto_config", None) is None
+
+
+@contextmanager
+def configured(configs: list[tuple[Any, dict[str, Any]]]) -> Generator[None]:
+    """Meanwhile these are in the configs of these layers, which have no `get_config` of their own."""
+    before = [(vars(layer), vars(layer).get("_auto_config")) for layer, _ in configs]
+    for layer, config in configs:
+        # Past what Keras does when an attribute is set.
+        vars(layer)["_auto_config"] = SimpleNamespace(config=config)
+    try:
+        yield
+    finally:
+        for own, noted in before:
+            own["_auto_config"] = noted
+
+
+@contextmanager
+def not_compiled(model: Any) -> Generator[None]:
+    """Meanwhile Keras writes nothing of how a model was compiled."""
+    vars(model)["get_compile_config"] = lambda: None
+    try:
+        yield
+    finally:
+        del vars(model)["get_compile_config"]
+
+
+@contextmanager
+def policy_meanwhile(config: Any) -> Generator[None]:
+    """Meanwhile layers are of this policy of types, given as its config, in this thread; then as before, unset if it was."""
+    import keras
+    from keras.src.backend.common import global_state
+
+    before = global_state.get_global_attribute("dtype_policy", None)
+    keras.config.set_dtype_policy(keras.dtype_policies.get(config))
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute("dtype_policy", before)
+
+
 def mean_values(bar: Any) -> dict[str, float]:
     """The means so far of what a `Progbar` was given."""
     return {name: total / max(1, count) for name, (total, count) in bar._values.items()}
@@ -105,10 +149,13 @@ def set_initial_epoch(model: Any, epoch: int) -> None:
 
 
 def chosen_policy() -> str:
-    """The name of the policy of types that code has set in this thread; empty if none. To ask Keras is to set one."""
+    """The name of the policy of types that is set in this thread; empty if it has none. To ask Keras is to set one."""
+    import keras
     from keras.src.backend.common import global_state
 
-    return str(getattr(global_state.get_global_attribute("dtype_policy", None), "name", ""))
+    policy = global_state.get_global_attribute("dtype_policy", None)
+    # Others, for quantized models, are more than a name.
+    return policy.name if type(policy) is keras.DTypePolicy else ""
 
 
 def is_seeded() -> bool:

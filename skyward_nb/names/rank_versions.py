@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from types import MappingProxyType
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -12,8 +11,8 @@ V = TypeVar("V")
 class RankVersions(Generic[V]):
     """Versions by name, for each rank; `assumed` are those that a rank has before it got any."""
 
-    def __init__(self, assumed: Mapping[str, V] = MappingProxyType({})) -> None:
-        self._assumed = assumed
+    def __init__(self, assumed: Mapping[str, V] | None = None) -> None:
+        self._assumed = assumed or {}
         self._of: dict[int, dict[str, V]] = {}
 
     def lacking(self, wanted: Mapping[str, V], ranks: Collection[int]) -> list[str]:

@@ -284,8 +284,8 @@ class Rank:
         self._uplink.run = command.run
         reducers.running = frozenset(command.ranks)
         self._generators.only_values = command.only_values
-        # An interrupt may end the run below, and the client takes these for known: they are sent once.
-        self._namespace.take_settings(command.path, command.settings)
+        # An interrupt may end the run below, and the client counts these as delivered: they are sent once.
+        self._namespace.apply_settings(command.path, command.settings)
         is_told = False
         try:
             if command.parcels or command.modules or command.imports or command.call:

@@ -66,9 +66,9 @@ class RankNamespace:
             )
         )
 
-    def take_settings(self, path: tuple[str, ...], settings: Mapping[str, str]) -> None:
+    def apply_settings(self, path: tuple[str, ...], settings: Mapping[str, str]) -> None:
         """Find modules in the folders of the notebook's `sys.path`, too; have its types and precisions of numbers."""
-        number_settings.take(settings)
+        number_settings.apply(settings)
         if path:
             sys.path[:] = dict.fromkeys((*path, *sys.path))
             importlib.invalidate_caches()

@@ -9,14 +9,13 @@ from __future__ import annotations
 import inspect
 import io
 import pickle
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from skyward_nb.compat import keras_private
-from skyward_nb.pickling.process_bound import Unpicklable
+from skyward_nb.pickling import keras_arguments
 
-_OF_EVERY_LAYER = frozenset(("name", "trainable", "dtype", "reduction"))
 _METADATA = "metadata.json"
 _registered: dict[str, Any] = {}
 """What was registered with Keras here for having come."""
@@ -32,10 +31,13 @@ def keras_object(saved: Any) -> Any:
 
     own: dict[str, Any] = {}
     registered: dict[str, Any] = {}
-    with keras_private.naming_objects(own, registered):
+    compiled_with = keras_arguments.of_own_compile(saved)
+    with (
+        keras_private.naming_objects(own, registered),
+        keras_arguments.written_by_number(saved) as given,
+        keras_private.not_compiled(saved) if compiled_with is not None else nullcontext(),
+    ):
         make, (archive,) = saved.__reduce__()
-    for each in own.values():
-        _refuse_forgotten_arguments(each)
     dateless = io.BytesIO()
     with zipfile.ZipFile(archive) as dated, zipfile.ZipFile(dateless, "w") as plain:
         # The metadata has the time, and a version of Keras; loading takes no notice of it.
@@ -44,29 +46,8 @@ def keras_object(saved: Any) -> Any:
     data = pickle.PickleBuffer(dateless.getbuffer())
     layers = keras_private.layers_of(saved)
     known = tuple((str(each.name), bool(each.trainable)) for each in layers)
-    return _make_keras, (make.__self__, make.__name__, data, own, registered, known)
-
-
-def _refuse_forgotten_arguments(kind: Any) -> None:
-    """Raise `Unpicklable` for a model whose arguments Keras has not kept: it would be made with other ones."""
-    import keras
-
-    if not isinstance(kind, type) or not issubclass(kind, keras.Model):
-        return
-    if not keras_private.is_kerass(kind.get_config):
-        return
-    takes = inspect.signature(kind).parameters.values()
-    own = [
-        each.name
-        for each in takes
-        if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
-        and each.name not in _OF_EVERY_LAYER
-    ]
-    if own:
-        raise Unpicklable(
-            f"Keras makes models anew by their get_config(), and {kind.__name__} has none that says its "
-            f"{', '.join(own)}: give it one, or make it on the ranks"
-        )
+    way = make.__self__, make.__name__, data, own, registered, known, given, compiled_with
+    return _make_keras, way
 
 
 def _make_keras(
@@ -76,6 +57,8 @@ def _make_keras(
     own: Mapping[str, Any],
     registered: Mapping[str, Any],
     known: tuple[tuple[str, bool], ...],
+    given: list[keras_arguments.Arguments],
+    compiled_with: keras_arguments.Arguments | None,
 ) -> Any:
     import keras
 
@@ -85,7 +68,9 @@ def _make_keras(
             package, _, rest = name.partition(">")
             _registered[name] = keras.saving.register_keras_serializable(package, rest)(each)
     makers = {
-        name: _Maker(each) if isinstance(each, type) and hasattr(each, "from_config") else each
+        name: _Maker(each, given)
+        if isinstance(each, type) and hasattr(each, "from_config")
+        else each
         for name, each in own.items()
     }
     with keras.saving.custom_object_scope(makers):
@@ -98,6 +83,8 @@ def _make_keras(
                 layer.trainable = trains
             if layer.name != name:
                 layer.name = name
+    if compiled_with is not None:
+        made.compile(**compiled_with)
     return made
 
 
@@ -107,8 +94,9 @@ class _Maker:
     Most classes do not: Keras asks for `**kwargs` only once a model is loaded.
     """
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Any, given: list[keras_arguments.Arguments]) -> None:
         self._kind = kind
+        self._given = given
         self.__name__ = kind.__name__
 
     def __repr__(self) -> str:
@@ -123,20 +111,13 @@ class _Maker:
         if keras_private.is_kerass(kind.from_config) and not issubclass(kind, keras.Sequential):
             takes = inspect.signature(kind).parameters
             if all(each.kind is not each.VAR_KEYWORD for each in takes.values()):
-                left = _OF_EVERY_LAYER - takes.keys()
-        with _of_type(config.get("dtype") if "dtype" in left else None):
-            return kind.from_config({key: config[key] for key in config if key not in left})
-
-
-@contextmanager
-def _of_type(config: Any) -> Generator[None]:
-    """Meanwhile, layers are of this type, or policy of types, as those of the notebook were."""
-    import keras
-
-    before = keras.config.dtype_policy()
-    if config is not None:
-        keras.config.set_dtype_policy(keras.dtype_policies.get(config))
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
+                left = keras_arguments.OF_EVERY_LAYER - takes.keys()
+        config = {**config}
+        number = config.pop(keras_arguments.NUMBER, None)
+        arguments = {} if number is None else self._given[number]
+        policy = config.get("dtype") if "dtype" in left else None
+        with keras_private.policy_meanwhile(policy) if policy else nullcontext():
+            kept = {key: config[key] for key in config if key not in left}
+            made = kind.from_config({**kept, **arguments})
+        keras_arguments.check(made, arguments)
+        return made

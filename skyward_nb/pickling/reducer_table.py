@@ -33,7 +33,13 @@ def reducer_of(kind: type) -> Reducer | None:
         return way
     if is_of_one_object(kind):
         return reducers.parametrized
-    return next((_REDUCERS[family] for family in families(kind) if family in _REDUCERS), None)
+    ways = (
+        table[family]
+        for table in (_REDUCERS, _AFTER)
+        for family in families(kind)
+        if family in table
+    )
+    return next(ways, None)
 
 
 def is_of_one_object(kind: type) -> bool:
@@ -121,9 +127,11 @@ _REDUCERS: dict[tuple[str, str], Reducer] = {
     ("accelerate", "AcceleratedOptimizer"): huggingface_reducers.prepared_optimizer,
     ("accelerate", "AcceleratedScheduler"): huggingface_reducers.prepared_schedule,
     ("accelerate", "PartialState"): huggingface_reducers.state_of_process,
-    ("accelerate", "AcceleratorState"): huggingface_reducers.state_of_process,
+    ("accelerate", "AcceleratorState"): huggingface_reducers.state_of_accelerator,
     ("accelerate", "GradientState"): huggingface_reducers.state_of_process,
 }
+_AFTER: dict[tuple[str, str], Reducer] = {("torch", "Module"): huggingface_reducers.model}
+"""Ways of kinds that none of the others takes, although what they derive from comes later: Keras's layers on torch."""
 _EXACT: dict[tuple[str, str], Reducer] = {
     ("numpy", "ndarray"): reducers.numpy_array,
     tensorflow_private.TF_FUNCTION: compiled_reducers.tf_function,

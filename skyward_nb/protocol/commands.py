@@ -204,7 +204,7 @@ class Run(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     path: tuple[str, ...] = ()
     """The notebook's `sys.path`, if it has changed and the machine shares its folders."""
     settings: dict[str, str] = {}
-    """What of `runtime.number_settings` is another in the notebook than these ranks have it."""
+    """Settings of `runtime.number_settings` that these ranks have otherwise than the notebook."""
     aside: bool = False
     """It is not a person's cell: `_` does not change."""
     debug: DebugPlan | None = None

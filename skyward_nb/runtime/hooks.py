@@ -93,12 +93,12 @@ def is_console(stream: object) -> bool:
 
 
 @contextlib.contextmanager
-def careful(package: str) -> Generator[None]:
-    """Report an error of this package once; the user's code runs as if there were no hook."""
+def careful(package: str, what: str = _IF_NOT) -> Generator[None]:
+    """Report an error of this package once, and `what` may be then; the user's code runs as if there were no hook."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - a package of another version may be anything
-        give_up(package, error)
+        give_up(package, error, what)
 
 
 def give_up(package: str, error: Exception, what: str = _IF_NOT) -> None:

@@ -1,7 +1,7 @@
 """Settings of JAX, torch and Keras that decide the type and precision of numbers: ranks have the notebook's.
 
 The client reads them (`as_they_are`); what is not as a rank has it goes with the next run. A rank sets it at once
-(`take`), or once the package is imported (`patch`). What a package does not know, or refuses, stays as it is.
+(`apply`), or once the package is imported (`patch`). What a package does not know, or refuses, stays as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from skyward_nb.compat import keras_private
 from skyward_nb.runtime import hooks
 
-IF_NOT = "numbers may have another type or precision on ranks than in the notebook"
+_IF_NOT = "numbers may have another type or precision on ranks than in the notebook"
 
 
 class _Setting(NamedTuple):
@@ -34,11 +34,15 @@ def _of_jax(name: str, default: str, value: Callable[[str], object]) -> _Setting
     )
 
 
-def _policy_of_main_thread() -> str:
-    """Keras's policy of types. Each thread has its own: that of a thread of ours is not what the user's code has set."""
+def _policy(keras: Any) -> str:
+    """Keras's policy of types, empty where it is none but that of its float type, which the first layer sets.
+
+    Each thread has its own: that of a thread of ours is not what the user's code has set.
+    """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError
-    return keras_private.chosen_policy()
+    policy = keras_private.chosen_policy()
+    return "" if policy == keras.config.floatx() else policy
 
 
 _SETTINGS: dict[tuple[str, str], _Setting] = {
@@ -63,7 +67,7 @@ _SETTINGS: dict[tuple[str, str], _Setting] = {
     ),
     ("keras", "dtype_policy"): _Setting(
         "",
-        lambda _: _policy_of_main_thread(),
+        _policy,
         lambda keras, text: keras.config.set_dtype_policy(text or keras.config.floatx()),
     ),
 }
@@ -82,7 +86,7 @@ def as_they_are() -> dict[str, str]:
     return found
 
 
-def take(settings: Mapping[str, str]) -> None:
+def apply(settings: Mapping[str, str]) -> None:
     """Have these settings, at once where the package is imported, and else once it is."""
     for name, value in settings.items():
         package, _, own = name.partition(".")
@@ -90,8 +94,7 @@ def take(settings: Mapping[str, str]) -> None:
             _waiting[package, own] = value
     for package in {package for package, _ in _waiting}:
         if (module := sys.modules.get(package)) is not None:
-            with hooks.careful(package):
-                _set(package, module)
+            _set(package, module)
 
 
 def patch(module: Any, _: hooks.Changes) -> None:
@@ -101,4 +104,5 @@ def patch(module: Any, _: hooks.Changes) -> None:
 
 def _set(package: str, module: Any) -> None:
     for each in [each for each in _waiting if each[0] == package]:
-        _SETTINGS[each].write(module, _waiting.pop(each))
+        with hooks.careful(package, _IF_NOT):
+            _SETTINGS[each].write(module, _waiting.pop(each))

@@ -52,6 +52,7 @@ _VALUES = "a variable that cannot be set is not said to have been set"
 _SEEDS = "weights that begin alike on all ranks"
 _POLICY = "types of layers as the notebook has set them"
 _MADE_ANEW = "an Accelerator of a notebook on ranks"
+_ARGUMENTS = "a Trainer and its arguments of a notebook on ranks"
 _JOINING = "a worker of the pool's cluster"
 _REJOINING = "collectives begun anew after a cut"
 _KNOWING = "an Accelerator that sees the group there is"
@@ -334,6 +335,11 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("accelerate.state:GradientState.dataloader_references", _KNOWING),
         Part("accelerate.state:GradientState.sync_gradients", _KNOWING),
         Part("accelerate.state:PartialState._cpu", _MADE_ANEW),
+        Part("accelerate.state:AcceleratorState._mixed_precision", _MADE_ANEW),
+        Part("accelerate.state:AcceleratorState.__init__", _MADE_ANEW, "mixed_precision cpu"),
+        Part("accelerate.state:GradientState.plugin_kwargs", _MADE_ANEW),
+        Part("accelerate.accelerator:Accelerator.prepare_model", _MADE_ANEW, "model device_placement"),
+        Part("accelerate.accelerator:Accelerator._custom_objects", _MADE_ANEW),
         Part("accelerate.accelerator:Accelerator._models", _MADE_ANEW),
         Part("accelerate.accelerator:Accelerator._optimizers", _MADE_ANEW),
         Part("accelerate.accelerator:Accelerator._schedulers", _MADE_ANEW),
@@ -342,7 +348,13 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "transformers": (
         Part("transformers.modeling_utils:PreTrainedModel._tp_plan", "a model's own plan"),
         Part("transformers.modeling_utils:PreTrainedModel._no_split_modules", "a model's own blocks"),
-        Part("transformers.training_args:TrainingArguments._setup_devices", "arguments of a notebook on ranks"),
+        Part("transformers.training_args:TrainingArguments._setup_devices", _ARGUMENTS),
+        Part("transformers.training_args:TrainingArguments.distributed_state", _ARGUMENTS),
+        Part("transformers.training_args:TrainingArguments._n_gpu", _ARGUMENTS),
+        Part("transformers.trainer:Trainer.create_accelerator_and_postprocess", _ARGUMENTS),
+        Part("transformers.trainer:Trainer.accelerator", _ARGUMENTS),
+        Part("transformers.trainer:Trainer.gather_function", _ARGUMENTS),
+        Part("transformers.trainer:Trainer.callback_handler", _ARGUMENTS),
         Part("transformers.trainer_callback:CallbackHandler.on_log", _BARS, "args state control logs", "runtime/transformers_bars.py"),
         Part("transformers.trainer:DEFAULT_PROGRESS_CALLBACK", _BARS, file="runtime/transformers_bars.py"),
     ),
@@ -354,6 +366,8 @@ PARTS: dict[str, tuple[Part, ...]] = {
 ELSEWHERE = {
     "asyncssh": {"_cipher"},
     "cloudpickle": {"_cloudpickle_submodules"},
+    "accelerate": {"_is_accelerate_prepared", "_original_forward"},
+    "transformers": {"_eval_dataloaders"},
     "jax": {"_xla", "make_gloo_tcp_collectives"},
     "torch": {
         "_dump_nccl_trace",
@@ -380,7 +394,7 @@ ELSEWHERE = {
         "_torchdynamo_wrapper_id",
         "_wrapped_by_lr_sched",
     },
-    "keras": {"_use_cached_eval_dataset"},
+    "keras": {"_use_cached_eval_dataset", "_auto_config"},
     "tqdm": {"_wrapped"},
 }
 """Names that are no definitions: keys, parameters, ends of names, what torch had before. Tried beside, or below."""

@@ -112,7 +112,6 @@ os.kill(os.getpid(), signal.SIGSTOP)
 """Cuts a notebook off, and stops it until another one has been there."""
 
 
-@pytest.mark.extensive
 def test_a_notebook_is_told_that_another_one_had_ranks_begin_anew(notebook, other, tmp_path):
     wheel(tmp_path / "wheels", "sky-t-one", "1.0")
     notebook.run("%%sky_remote nodes=2\nkept = 7")

@@ -6,6 +6,7 @@ import pytest
 from kernels import kernel
 from later import needs
 from notebook.front_end_debugger import debugging
+from tiers import few
 from waiting import until
 
 STEP = """%%sky_remote nodes=2 timeout={}
@@ -181,10 +182,9 @@ def test_a_run_that_goes_on_takes_breakpoints_steps_and_values(notebook, debugge
     assert notebook.finish(message).result == "[0] 2\n[1] 1000"
 
 
-@pytest.mark.extensive
 @pytest.mark.parametrize(
     ("asked", "lines"),
-    [("raised", [5, 9, 5, 13]), ("uncaught", [5]), ("userUnhandled", [5])],
+    few(1, [("raised", [5, 9, 5, 13]), ("uncaught", [5]), ("userUnhandled", [5])]),
 )
 def test_exceptions_of_the_cell_stop_ranks_and_no_others(notebook, debugger, asked, lines):
     """Those that this package and its libraries catch, in the kernel and on ranks, stop nothing."""

@@ -161,6 +161,56 @@ def test_a_loss_of_the_notebook(keras_here, ns, rank):
     assert type(rank.take("of", ns["of"]).loss).__name__ == "Far"
 
 
+GENERATES = """
+import dataclasses
+@dataclasses.dataclass
+class Sizes:
+    latent: int = 2
+
+class Sampling(keras.layers.Layer):
+    def __init__(self, seeds, **kwargs):
+        super().__init__(**kwargs)
+        self.seeds = seeds
+    def call(self, x): return x + 0 * keras.random.normal(keras.ops.shape(x), seed=self.seeds)
+
+class Pair(keras.Model):
+    def __init__(self, encoder, decoder, sizes, beta=0.5, *, parts=(), **kwargs):
+        super().__init__(**kwargs)
+        self.encoder, self.decoder, self.sizes, self.beta, self.parts = encoder, decoder, sizes, beta, parts
+        self.sampling = Sampling(keras.random.SeedGenerator(1))
+        self.loss_tracker = keras.metrics.Mean(name="loss")
+    def call(self, x): return self.decoder(self.sampling(self.encoder(x))) * self.beta
+    def compile(self, first, second, loss_of, rate=1.0):
+        super().compile()
+        self.first, self.second, self.loss_of = first, second, loss_of
+
+def far(y, p): return keras.ops.mean(keras.ops.abs(y - p))
+encoder = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(2)])
+decoder = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(2)])
+encoder.layers[0].trainable = False
+pair = Pair(encoder, decoder, Sizes(), beta=3, parts=[keras.layers.Dense(1)], name="the_pair")
+pair.compile(keras.optimizers.Adam(0.25), keras.optimizers.SGD(0.125), far)
+both = pair, encoder
+"""
+
+
+def test_arguments_that_keras_has_not_kept_go_along_where_they_are_attributes(
+    keras_here, ns, rank, recwarn
+):
+    exec(BEGIN + GENERATES, ns)
+    wanted = ns["pair"](ns["ones"])
+    pair, encoder = rank.take("both", ns["both"])
+    assert pair(ns["ones"]).tolist()[0] == pytest.approx(wanted.tolist()[0])
+    assert pair.encoder is encoder and not encoder.layers[0].trainable
+    assert (pair.sizes.latent, pair.beta, pair.name) == (2, 3, "the_pair")
+    assert type(pair.parts[0]).__name__ == "Dense"
+    assert [float(each.learning_rate) for each in (pair.first, pair.second)] == [0.25, 0.125]
+    assert pair.loss_of.__name__ == "far"
+    assert not [each for each in recwarn if "compile()" in str(each.message)]
+    assert vars(ns["pair"]).keys().isdisjoint({"get_compile_config"})
+    assert ns["pair"].compiled and ns["pair"].sampling._auto_config is None
+
+
 def test_a_model_whose_arguments_keras_has_forgotten_says_so(keras_here, ns):
     exec(
         BEGIN
@@ -169,10 +219,21 @@ def test_a_model_whose_arguments_keras_has_forgotten_says_so(keras_here, ns):
         "net = Net(rate=0.1)",
         ns,
     )
-    with pytest.raises(PayloadError, match="Net has none that says its rate: give it one"):
+    with pytest.raises(PayloadError, match=r"Net has none that says its rate: give it one, keep"):
         payload.pack("net", ns["net"])
     exec("Net.get_config = lambda self: {'rate': self.drop.rate}", ns)
     assert payload.pack("net", ns["net"])
+
+
+def test_an_argument_that_is_kept_otherwise_is_no_other_model(keras_here, ns, rank):
+    exec(
+        BEGIN
+        + "class Net(keras.Model):\n    def __init__(self, size):\n        super().__init__()\n"
+        "        self.size = size * 2\n    def call(self, x): return x * self.size\nnet = Net(3)",
+        ns,
+    )
+    with pytest.raises(ValueError, match=r"Net keeps its size otherwise than it is given it: give"):
+        rank.take("net", ns["net"])
 
 
 def test_models_are_packed_by_several_threads(keras_here, ns):

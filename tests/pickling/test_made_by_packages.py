@@ -377,3 +377,28 @@ def test_what_jax_takes_apart_in_a_notebook_it_takes_apart_on_a_rank(how, ns):
         check=True,
     )
     assert said.stdout.decode().split() == ["[1.0,", "2.0]", "2.0"]
+
+
+@needs("torch", "accelerate")
+def test_a_module_that_was_prepared_for_a_process_is_itself_elsewhere(ns, rank):
+    exec(
+        "import torch\nfrom accelerate import Accelerator\nfrom accelerate.state import AcceleratorState\n"
+        "AcceleratorState._reset_state(True)\n"
+        "class Net(torch.nn.Linear):\n    def forward(self, x): return super().forward(x)\n"
+        "plain = Net(2, 1)\nnet = Accelerator(cpu=True, mixed_precision='bf16').prepare(plain)\n"
+        "AcceleratorState._reset_state(True)\n",
+        ns,
+    )
+    assert vars(ns["net"])["_is_accelerate_prepared"]
+    net = rank.take("net", ns["net"])
+    assert vars(net).keys().isdisjoint({"_is_accelerate_prepared", "_original_forward", "forward"})
+    assert net.weight.tolist() == ns["net"].weight.tolist()
+    assert "forward" in vars(ns["net"]), "the notebook's own stays prepared"
+
+
+@needs("torch", "accelerate")
+def test_who_would_wait_for_a_group_that_nobody_forms_is_told(ns, rank, monkeypatch):
+    exec("from accelerate import PartialState\nstate = PartialState(cpu=True)", ns)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=r"PartialState looks for the other ranks, .* forms it"):
+        rank.take("state", ns["state"])

@@ -258,7 +258,7 @@ trainer.add_callback(Sees(trainer))
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 trained = Trainer(Net(), args, train_dataset=rows[:8])
-_ = trained.train()
+_ = trained.train(), trained.evaluate(rows)
 args.world_size, trained.accelerator.num_processes
 """
 
@@ -285,9 +285,33 @@ def test_a_trainer_of_the_notebook_trains_on_all_ranks_and_comes_home(notebook):
 @needs_it
 def test_one_that_was_trained_in_the_notebook_goes_on_on_all_ranks(notebook):
     ran = notebook.run(
-        "%%sky_remote\n_ = trained.train()\ntrained.args.world_size, trained.state.global_step"
+        "%%sky_remote\nwas = trained.state.is_world_process_zero\n_ = trained.train()\n"
+        "total = trained.model.layer.weight.detach().sum().repeat(2)\ndist.all_reduce(total[1:])\n"
+        "(type(trained.model_wrapped).__name__, trained.state.global_step, was is (dist.get_rank() == 0),\n"
+        " torch.allclose(2 * total[0], total[1]))"
     )
-    assert ran.result == "[0-1] (2, 1)", ran.traceback
+    assert ran.result == "[0-1] ('DistributedDataParallel', 1, True, True)", ran.traceback
+
+
+@needs_it
+def test_arguments_that_come_leave_an_accelerator_as_it_is(notebook):
+    notebook.run(
+        "mine = Accelerator(gradient_accumulation_steps=4)\n"
+        "settings = TrainingArguments(tempfile.mkdtemp(), report_to=[])\nmine = Accelerator(gradient_accumulation_steps=4)"
+    )
+    cell = (
+        "%%sky_remote out=back\nprint(mine.num_processes, settings.world_size)\nsettings, trainer"
+    )
+    ran = notebook.run(cell)
+    assert "[0-1] 2 2" in ran.picture, ran.traceback
+    home = "mine.gradient_accumulation_steps, mine.mixed_precision, back[1][0].world_size"
+    assert notebook.run(home).result == "(4, 'no', 1)"
+    late = notebook.run(
+        f"settings = TrainingArguments(settings.output_dir)\n{cell}".partition("\n%%")[0]
+    )
+    assert late.status == "ok", late.traceback
+    ran = notebook.run("%%sky_remote\nmine")
+    assert "PayloadError: mine: " in ran.traceback and "make it last" in ran.traceback
 
 
 @needs_it

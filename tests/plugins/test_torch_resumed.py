@@ -82,7 +82,6 @@ def test_replicas_go_on_in_the_same_steps(make, tmp_path):
     assert values(pool, "model.module is net, sky.instance_info().generation") == [(True, 2)] * 2
 
 
-@pytest.mark.extensive
 def test_shards_are_taken_by_what_is_made_again(make, tmp_path):
     place = str(tmp_path / "kept")
     first = make(framework=("torch",), checkpoint=place)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from skyward_nb.names.rank_versions import RankVersions
-from skyward_nb.runtime import number_settings
+from skyward_nb.runtime import hooks, number_settings
 from tests.later import needs
 
 CHANGES = {
@@ -43,10 +43,10 @@ if {library!r} == "keras":
     library.config.set_floatx("float64")
     assert library.layers.Dense(1).compute_dtype == "float64"
     library.config.set_floatx("float32")
-number_settings.take(changes)
+number_settings.apply(changes)
 assert own() == changes, own()
-number_settings.take(defaults)
-assert {{**own(), "keras.dtype_policy": ""}} == {{**defaults, "keras.dtype_policy": ""}}, own()
+number_settings.apply(defaults)
+assert own() == defaults, own()
 """)
 
 
@@ -56,7 +56,7 @@ def test_what_is_imported_later_has_it_then():
 import sys
 from skyward_nb.runtime import hooks, number_settings
 with hooks.installed():
-    number_settings.take({"jax.jax_enable_x64": "True"})
+    number_settings.apply({"jax.jax_enable_x64": "True"})
     assert "jax" not in sys.modules
     import jax.numpy as jnp
     assert jnp.arange(2.0).dtype == "float64"
@@ -79,9 +79,10 @@ def test_another_threads_policy_is_not_asked_for(monkeypatch):
 def test_a_library_of_another_version_is_no_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", object())
     monkeypatch.setattr(number_settings, "_waiting", {})
+    monkeypatch.setattr(hooks, "_told", set())
     assert not [name for name in number_settings.as_they_are() if name.startswith("torch.")]
-    with pytest.warns(RuntimeWarning, match=r"torch .* is new to skyward_nb"):
-        number_settings.take({"torch.default_dtype": "float64", "a.later_one": "1"})
+    with pytest.warns(RuntimeWarning, match=r"torch .* is new to skyward_nb: numbers may have"):
+        number_settings.apply({"torch.default_dtype": "float64", "a.later_one": "1"})
 
 
 def test_what_ranks_have_that_got_nothing_is_assumed():
