@@ -9,6 +9,7 @@ import secrets
 import socket
 import ssl
 import threading
+from types import SimpleNamespace
 
 import pytest
 from leaks import leaves_nothing
@@ -23,6 +24,7 @@ from skyward_nb.protocol.frames import FrameError, event_frames, frame
 from skyward_nb.protocol.message_parts import Client
 from skyward_nb.providers.far.direct_connection import DirectConnection
 from skyward_nb.providers.far.engine_machine import EngineMachine
+from skyward_nb.providers.far.far_machine import FarMachine
 from skyward_nb.providers.far.tls_stream import carried_by_tls
 from skyward_nb.providers.local import LocalProvider
 from skyward_nb.providers.loop_thread import LOOP
@@ -238,6 +240,21 @@ def test_an_engine_that_does_not_answer_is_not_waited_for_long(monkeypatch):
     while far.recv(1 << 16):
         """It was asked, and is hung up on."""
     far.close()
+
+
+def test_a_line_is_opened_again_while_the_engine_does_not_answer(machine):
+    """So the end of Slurm's controller, in which an interface goes whose address the line had, ends no pool."""
+    door = Door(machine)
+    assert do(door.again()) is None, "nothing is known yet"
+    linked(machine.name, do(door.commands())).close()
+    asked, away = door.asked, EngineMachine("p", "f", 0, SimpleNamespace(name="m"))
+    away._direct, away._is_reached, away._found_over = door, True, 7
+    linked(machine.name, do(FarMachine.connect(away))).close()
+    assert (door.asked, away._found_over) == (asked, 7)
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        door._admitted = PeersAdmitted((), (gone.getsockname(),))
+    assert do(door.again()) is None
+    do(door.close())
 
 
 class Clock:

@@ -64,6 +64,16 @@ class DirectConnection:
         """A stream for commands and events, which TLS carries; None where there is no such way now."""
         return await self._opened(asking, self._command_stream)
 
+    async def again(self) -> socket.socket | None:
+        """A stream for commands by what the agent told before, for which no engine is asked; None where that leads nowhere."""
+        async with self._entering:
+            if self._tls is None:
+                return None
+            try:
+                return await self._command_stream(self._tls)
+            except OSError:
+                return None
+
     async def _opened(
         self, asking: Asking, entered: Callable[[MutualTLS], Awaitable[socket.socket | None]]
     ) -> socket.socket | None:

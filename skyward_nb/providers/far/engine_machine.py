@@ -109,6 +109,12 @@ class EngineMachine(KeptMachine):
         near = await self._entered().values(self._asking(over)) if self.is_near else None
         return near or await super()._way(path, over)
 
+    async def _again(self) -> socket.socket | None:
+        """A stream as the one before it was, also while the engine does not answer. The agent shows its key."""
+        if self._direct is None or not self.is_near:
+            return None
+        return await self._direct.again()
+
     def _entered(self) -> DirectConnection:
         if self._direct is None:
             self._direct = DirectConnection(self.name, self.through)
