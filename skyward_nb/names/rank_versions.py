@@ -19,11 +19,11 @@ class RankVersions(Generic[V]):
         """The names of which one of these ranks has no version, or another one."""
         if not wanted:
             return []
-        there = [{**self._assumed, **self._of.get(rank, {})} for rank in ranks]
+        there = [self._of.get(rank, {}) for rank in ranks]
         return [
             name
             for name, version in wanted.items()
-            if any(each.get(name) != version for each in there)
+            if any(each.get(name, self._assumed.get(name)) != version for each in there)
         ]
 
     def is_new_to(self, ranks: Iterable[int]) -> bool:

@@ -19,10 +19,10 @@ _IF_NOT = "numbers may have another type or precision on ranks than in the noteb
 
 
 class _Setting(NamedTuple):
-    """One setting of a package: its value as text, where nobody has set it, and how it is read and set."""
+    """One setting of a package: its value as text, where nobody has set it, and how it is read (None: not now) and set."""
 
     default: str
-    read: Callable[[Any], str]
+    read: Callable[[Any], str | None]
     write: Callable[[Any, str], object]
 
 
@@ -34,13 +34,13 @@ def _of_jax(name: str, default: str, value: Callable[[str], object]) -> _Setting
     )
 
 
-def _policy(keras: Any) -> str:
+def _policy(keras: Any) -> str | None:
     """Keras's policy of types, empty where it is none but that of its float type, which the first layer sets.
 
-    Each thread has its own: that of a thread of ours is not what the user's code has set.
+    Each thread has its own: None in another than the main one, where the user's code has set it.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError
+        return None
     policy = keras_private.chosen_policy()
     return "" if policy == keras.config.floatx() else policy
 
@@ -82,7 +82,8 @@ def as_they_are() -> dict[str, str]:
         if (module := sys.modules.get(package)) is not None:
             # It may be half imported, of another version, or, as torch, refuse to tell what was set in another way.
             with contextlib.suppress(Exception):
-                found[f"{package}.{name}"] = setting.read(module)
+                if (value := setting.read(module)) is not None:
+                    found[f"{package}.{name}"] = value
     return found
 
 
