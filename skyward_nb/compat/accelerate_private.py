@@ -87,14 +87,17 @@ def same_accumulation() -> Generator[None]:
             GradientState._shared_state.update(before)
 
 
+_PREPARED = "_is_accelerate_prepared"
+
+
 def is_prepared(module: Any) -> bool:
     """Whether an Accelerator has prepared this module for its process."""
-    return "_is_accelerate_prepared" in vars(module)
+    return _PREPARED in vars(module)
 
 
 def as_it_was(module: Any, state: dict[str, Any]) -> dict[str, Any]:
     """The state of a module without what preparing it has put in."""
-    own = {name: value for name, value in state.items() if name != "_is_accelerate_prepared"}
+    own = {name: value for name, value in state.items() if name != _PREPARED}
     if (forward := own.pop("_original_forward", None)) is not None:
         own["forward"] = forward
         if getattr(forward, "__func__", None) is type(module).forward:

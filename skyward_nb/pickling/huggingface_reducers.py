@@ -12,12 +12,12 @@ from skyward_nb.pickling.process_bound import Unpicklable
 
 def state_of_process(state: Any) -> Any:
     """What accelerate knows of a process: that of the process it arrives in."""
-    return _state_of_process, (type(state),)
+    return _made, (type(state), {})
 
 
-def _state_of_process(kind: Any) -> Any:
+def _made(kind: Any, settings: dict[str, Any]) -> Any:
     _require_group(kind)
-    return kind()
+    return kind(**settings)
 
 
 def state_of_accelerator(state: Any) -> Any:
@@ -126,9 +126,4 @@ def accelerator(made: Any) -> Any:
             "how it splits models over processes (DeepSpeed, FSDP), or a class of your own, is not known to "
             "another process; make it in the cell that ranks run"
         )
-    return _accelerator, (type(made), settings)
-
-
-def _accelerator(kind: Any, settings: dict[str, Any]) -> Any:
-    _require_group(kind)
-    return kind(**settings)
+    return _made, (type(made), settings)
