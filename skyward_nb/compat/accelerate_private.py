@@ -69,6 +69,18 @@ def precision_of(state: Any) -> dict[str, Any]:
     return {"mixed_precision": state._mixed_precision, "cpu": state._cpu}
 
 
+def has_other_precision(precision: str) -> bool:
+    """Whether Accelerators of this process are of another precision than this; all are of one."""
+    return known().get("_mixed_precision", precision) != precision
+
+
+def forget_precision() -> None:
+    """Have the next Accelerator say of which precision all of this process are."""
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state()
+
+
 def make_state(kind: Any, precision: dict[str, Any]) -> Any:
     """This process's AcceleratorState; of this precision, if it is made now."""
     return kind() if known() else kind(**precision, _from_accelerator=True)
@@ -87,28 +99,36 @@ def same_accumulation() -> Generator[None]:
             GradientState._shared_state.update(before)
 
 
-_PREPARED = "_is_accelerate_prepared"
+_PREPARED, _FORWARD = "_is_accelerate_prepared", "_original_forward"
 
 
 def is_prepared(module: Any) -> bool:
-    """Whether an Accelerator has prepared this module for its process."""
-    return _PREPARED in vars(module)
+    """Whether an Accelerator has prepared this module for its process; of one in a `DistributedDataParallel`, that is marked."""
+    return _PREPARED in vars(module) or _FORWARD in vars(module)
 
 
 def as_it_was(module: Any, state: dict[str, Any]) -> dict[str, Any]:
     """The state of a module without what preparing it has put in."""
     own = {name: value for name, value in state.items() if name != _PREPARED}
-    if (forward := own.pop("_original_forward", None)) is not None:
+    if (forward := own.pop(_FORWARD, None)) is not None:
         own["forward"] = forward
         if getattr(forward, "__func__", None) is type(module).forward:
             del own["forward"]
     return own
 
 
-def is_in_use(accelerator: Any) -> bool:
-    """Whether an Accelerator keeps what it has prepared, what it saves beside it, or trackers that have begun."""
-    kept = ("_models", "_optimizers", "_schedulers", "_dataloaders", "_custom_objects", "trackers")
-    return any(getattr(accelerator, name, None) for name in kept)
+def has_prepared(accelerator: Any) -> bool:
+    """Whether an Accelerator keeps what it has prepared for its process."""
+    return _has(accelerator, "_models", "_optimizers", "_schedulers", "_dataloaders")
+
+
+def has_begun(accelerator: Any) -> bool:
+    """Whether it has trackers, or objects that are registered for its checkpoints."""
+    return _has(accelerator, "_custom_objects", "trackers")
+
+
+def _has(accelerator: Any, *names: str) -> bool:
+    return any(getattr(accelerator, name, None) for name in names)
 
 
 def settings_of(accelerator: Any) -> dict[str, Any] | None:

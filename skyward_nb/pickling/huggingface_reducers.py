@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
+from contextlib import nullcontext
 from typing import Any
 
 from skyward_nb.compat import accelerate_private, transformers_private
 from skyward_nb.pickling.process_bound import Unpicklable
+from skyward_nb.words.info import COMPUTE_POOL
 
 
 def state_of_process(state: Any) -> Any:
@@ -18,6 +20,11 @@ def state_of_process(state: Any) -> Any:
 def _made(kind: Any, settings: dict[str, Any]) -> Any:
     _require_group(kind)
     return kind(**settings)
+
+
+def state_of_gradients(state: Any) -> Any:
+    """What it knows of a loop, which is none: that of the process it arrives in, which needs no others to be there."""
+    return type(state), ()
 
 
 def state_of_accelerator(state: Any) -> Any:
@@ -80,7 +87,10 @@ def trainer(made: Any) -> Any:
 def _find_processes(made: Any, state: dict[str, Any]) -> None:
     _require_group(type(made))
     vars(made).update(state)
-    with accelerate_private.same_accumulation():
+    if accelerate_private.has_other_precision(made.args.mixed_precision):
+        # Arguments that are made here have it forgotten as well: a process trains in one precision after another.
+        accelerate_private.forget_precision()
+    with nullcontext() if COMPUTE_POOL in os.environ else accelerate_private.same_accumulation():
         made.create_accelerator_and_postprocess()
     made.state.is_local_process_zero = made.is_local_process_zero()
     made.state.is_world_process_zero = made.is_world_process_zero()
@@ -113,9 +123,14 @@ def model(module: Any) -> Any:
 
 def accelerator(made: Any) -> Any:
     """An `Accelerator`, made anew of the same settings; what was prepared for one process is not for others."""
-    if accelerate_private.is_in_use(made):
+    if accelerate_private.has_prepared(made):
         raise Unpicklable(
             "it has prepared objects for the notebook's process; call prepare(...) in the cell that ranks run"
+        )
+    if accelerate_private.has_begun(made):
+        raise Unpicklable(
+            "it has trackers, or objects for its checkpoints, in the notebook's process; call init_trackers(...) and "
+            "register_for_checkpointing(...) in the cell that ranks run"
         )
     if not accelerate_private.is_set_up(made.state):
         raise Unpicklable(
@@ -126,4 +141,13 @@ def accelerator(made: Any) -> Any:
             "how it splits models over processes (DeepSpeed, FSDP), or a class of your own, is not known to "
             "another process; make it in the cell that ranks run"
         )
-    return _made, (type(made), settings)
+    return _accelerator, (type(made), settings)
+
+
+def _accelerator(kind: Any, settings: dict[str, Any]) -> Any:
+    if accelerate_private.has_other_precision(wanted := settings["mixed_precision"]):
+        raise ValueError(
+            f"it computes in mixed_precision={wanted!r}, and Accelerators that are here already in another precision: "
+            "accelerate has one for each process. New processes (%sky restart) have none yet"
+        )
+    return _made(kind, settings)

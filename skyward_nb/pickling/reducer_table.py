@@ -128,7 +128,7 @@ _REDUCERS: dict[tuple[str, str], Reducer] = {
     ("accelerate", "AcceleratedScheduler"): huggingface_reducers.prepared_schedule,
     ("accelerate", "PartialState"): huggingface_reducers.state_of_process,
     ("accelerate", "AcceleratorState"): huggingface_reducers.state_of_accelerator,
-    ("accelerate", "GradientState"): huggingface_reducers.state_of_process,
+    ("accelerate", "GradientState"): huggingface_reducers.state_of_gradients,
 }
 _AFTER: dict[tuple[str, str], Reducer] = {("torch", "Module"): huggingface_reducers.model}
 """Ways of kinds that none of the others takes, although what they derive from comes later: Keras's layers on torch."""

@@ -9,12 +9,12 @@ import secrets
 import socket
 import ssl
 import threading
-from types import SimpleNamespace
 
 import pytest
 from leaks import leaves_nothing
 from waiting import until
 
+from skyward_nb.bootstrap.remote_shell import ShellGone
 from skyward_nb.node.direct_listeners import DirectListeners
 from skyward_nb.node.peer_agents import private_listeners
 from skyward_nb.pool.link import Link
@@ -247,14 +247,42 @@ def test_a_line_is_opened_again_while_the_engine_does_not_answer(machine):
     door = Door(machine)
     assert do(door.again()) is None, "nothing is known yet"
     linked(machine.name, do(door.commands())).close()
-    asked, away = door.asked, EngineMachine("p", "f", 0, SimpleNamespace(name="m"))
-    away._direct, away._is_reached, away._found_over = door, True, 7
+    asked, away = door.asked, OfNoEngine("p", "f", 0, NoEngine())
+    away._direct, away._is_reached, away._runtime, away._found_over = door, True, "there", 7
     linked(machine.name, do(FarMachine.connect(away))).close()
-    assert (door.asked, away._found_over) == (asked, 7)
+    assert door.asked == asked
+    # The address is gone for a while, in which both ways are tried in vain.
+    there = door._admitted
     with socket.create_server(("127.0.0.1", 0)) as gone:
-        door._admitted = PeersAdmitted((), (gone.getsockname(),))
-    assert do(door.again()) is None
+        door._admitted = PeersAdmitted((gone.getsockname(),), (gone.getsockname(),))
+    assert do(door.values()) is None
+    with pytest.raises(ConnectionError, match="does not answer"):
+        do(FarMachine.connect(away))
+    door._admitted = there
+    linked(machine.name, do(FarMachine.connect(away))).close()
+    # Nor is the engine asked for what comes then, by whichever connection.
+    assert do(away._found()) == 7
+    do(door.values()).close()
+    assert door.asked == asked
     do(door.close())
+
+
+class OfNoEngine(EngineMachine):
+    async def why_ended(self):
+        return ""
+
+
+class NoEngine:
+    """The line of an engine that does not answer."""
+
+    name = "m"
+    number = 7
+
+    async def reached(self):
+        return self.number
+
+    async def run(self, script, *, limit):
+        raise ShellGone("its controller does not answer")
 
 
 class Clock:

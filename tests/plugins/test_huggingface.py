@@ -267,14 +267,16 @@ args.world_size, trained.accelerator.num_processes
 def test_a_trainer_of_the_notebook_trains_on_all_ranks_and_comes_home(notebook):
     assert notebook.run(OF_THE_NOTEBOOK).result == "(1, 1)"
     ran = notebook.run(
-        "%%sky_remote out=trainers\n_ = trainer.train()\nseen = trainer.callback_handler.callbacks[-1]\n"
-        "print(trainer.args.world_size, args is trainer.args, trainer.state.global_step, seen.trainer is trainer)\n"
-        "print(type(trainer.model_wrapped).__name__, trainer.accelerator.num_processes)\ntrainer"
+        "%%sky_remote out=back\n_ = trainer.train()\nseen = trainer.callback_handler.callbacks[-1]\n"
+        "told = (\n"
+        "    trainer.args.world_size, args is trainer.args, trainer.state.global_step, seen.trainer is trainer,\n"
+        "    type(trainer.model_wrapped).__name__, trainer.accelerator.num_processes)\ntrainer, told"
     )
     assert ran.status == "ok", ran.traceback
-    assert "[0-1] 2 True 4 True\n[0-1] DistributedDataParallel 2" in ran.picture
+    told = notebook.run("set(told for _, told in back)").result
+    assert told == "{(2, True, 4, True, 'DistributedDataParallel', 2)}"
     home = notebook.run(
-        "first, second = trainers\nweights = first.model.layer.weight\n"
+        "first, second = [came for came, _ in back]\nweights = first.model.layer.weight\n"
         "(torch.equal(weights, second.model.layer.weight), torch.equal(weights, trainer.model.layer.weight),\n"
         " first.args.world_size, first.accelerator.num_processes, first.model_wrapped is first.model,\n"
         " first.evaluate(rows).keys() >= {'eval_loss'})"
@@ -299,19 +301,62 @@ def test_arguments_that_come_leave_an_accelerator_as_it_is(notebook):
         "mine = Accelerator(gradient_accumulation_steps=4)\n"
         "settings = TrainingArguments(tempfile.mkdtemp(), report_to=[])\nmine = Accelerator(gradient_accumulation_steps=4)"
     )
-    cell = (
+    ran = notebook.run(
         "%%sky_remote out=back\nprint(mine.num_processes, settings.world_size)\nsettings, trainer"
     )
-    ran = notebook.run(cell)
     assert "[0-1] 2 2" in ran.picture, ran.traceback
     home = "mine.gradient_accumulation_steps, mine.mixed_precision, back[1][0].world_size"
     assert notebook.run(home).result == "(4, 'no', 1)"
-    late = notebook.run(
-        f"settings = TrainingArguments(settings.output_dir)\n{cell}".partition("\n%%")[0]
-    )
-    assert late.status == "ok", late.traceback
+    notebook.run("settings = TrainingArguments(settings.output_dir)")
     ran = notebook.run("%%sky_remote\nmine")
     assert "PayloadError: mine: " in ran.traceback and "make it last" in ran.traceback
+
+
+@needs_it
+def test_a_trainer_that_comes_after_an_accelerator_divides_its_loss_as_one_that_is_made_after_it(
+    notebook,
+):
+    notebook.run("mine = Accelerator(gradient_accumulation_steps=4)")
+    assert notebook.run("%%sky_remote\nmine.gradient_accumulation_steps").result == "[0-1] 4"
+    notebook.run("later = Trainer(Net(), args, train_dataset=rows)")
+    steps = "later.accelerator.gradient_accumulation_steps"
+    assert (
+        notebook.run(f"%%sky_remote\n{steps}").result
+        == "[0-1] 1"
+        == f"[0-1] {notebook.run(steps).result}"
+    )
+
+
+@needs_it
+def test_trainers_of_several_precisions_train_one_after_another_and_come_home(notebook):
+    made = notebook.run(
+        "def of(**precision):\n"
+        "    made = TrainingArguments(tempfile.mkdtemp(), max_steps=1, per_device_train_batch_size=4, report_to=[],\n"
+        "        save_strategy='no', disable_tqdm=True, use_cpu=True, **precision)\n"
+        "    return Trainer(Net(), made, train_dataset=rows)\n"
+        "half = of(bf16=True)\nwhole = of()"
+    )
+    assert made.status == "ok", made.traceback
+    for name, precision in (("half", "bf16"), ("whole", "no"), ("half", "bf16")):
+        ran = notebook.run(f"%%sky_remote out=back\n_ = {name}.train()\n{name}")
+        assert ran.status == "ok", ran.traceback
+        home = notebook.run(
+            "back[0].accelerator.mixed_precision, 'forward' in vars(back[0].model), back[0].evaluate(rows).keys() > {'eval_loss'}"
+        )
+        assert home.result == f"('{precision}', False, True)", home.traceback
+
+
+@needs_it
+def test_an_accelerator_of_another_precision_says_which(notebook):
+    forget = "from accelerate.state import AcceleratorState\nAcceleratorState._reset_state(True)\n"
+    notebook.run(f"%%sky_remote\n{forget}")
+    notebook.run(f"{forget}first = Accelerator()")
+    assert notebook.run("%%sky_remote\nfirst.mixed_precision").result == "[0-1] 'no'"
+    notebook.run(f"{forget}other = Accelerator(mixed_precision='bf16')")
+    ran = notebook.run("%%sky_remote\nother")
+    assert "mixed_precision='bf16'" in ran.traceback
+    assert "%sky restart" in ran.traceback
+    notebook.run(f"{forget}del other, first")
 
 
 @needs_it

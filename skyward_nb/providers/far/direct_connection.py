@@ -49,6 +49,8 @@ class DirectConnection:
         self._through = through
         self._entering = asyncio.Lock()
         self._tls: MutualTLS | None = None
+        self._last_tls: MutualTLS | None = None
+        """Of the agent's last answer, also where it led nowhere since."""
         self._admitted = PeersAdmitted(())
         self._ask_limit = _ASK_LIMIT
         self._in_vain = 0
@@ -67,12 +69,16 @@ class DirectConnection:
     async def again(self) -> socket.socket | None:
         """A stream for commands by what the agent told before, for which no engine is asked; None where that leads nowhere."""
         async with self._entering:
-            if self._tls is None:
+            if self._last_tls is None:
                 return None
             try:
-                return await self._command_stream(self._tls)
+                found = await self._command_stream(self._last_tls)
             except OSError:
                 return None
+            if found is not None:
+                # Values go this way, too.
+                self._tls, self._in_vain, self._shut_until = self._last_tls, 0, 0.0
+            return found
 
     async def _opened(
         self, asking: Asking, entered: Callable[[MutualTLS], Awaitable[socket.socket | None]]
@@ -85,7 +91,7 @@ class DirectConnection:
             pause = longer * _ASK_PAUSE
             try:
                 if self._tls is None:
-                    self._tls = await self._admit(asking)
+                    self._tls = self._last_tls = await self._admit(asking)
                     pause = longer * _ADDRESS_PAUSE
                 found = await entered(self._tls)
             except (OSError, StoreRefused):

@@ -163,6 +163,9 @@ class FarMachine:
                 # The agent may have ended since, and its folder may be gone.
                 self._found_over = 0
             stream = await self._opened("agent.sock", self._stream)
+        elif self._runtime:
+            # The agent has shown its key: while it lives, its folder is there.
+            self._found_over = self._line.number
         self._pause = 0.0
         self._is_reached = True
         return stream
