@@ -10,10 +10,11 @@ Seen with keras 3.15.1 and tf_keras 2.20.1.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 PROGRESS = (
     "keras.src.utils.progbar",
@@ -105,13 +106,94 @@ def configured(configs: list[tuple[Any, dict[str, Any]]]) -> Generator[None]:
 
 
 @contextmanager
-def not_compiled(model: Any) -> Generator[None]:
-    """Meanwhile Keras writes nothing of how a model was compiled."""
-    vars(model)["get_compile_config"] = lambda: None
+def compile_config_of(model: Any, config: dict[str, Any]) -> Generator[None]:
+    """Meanwhile Keras writes this of how a model was compiled."""
+    vars(model)["get_compile_config"] = lambda: config
     try:
         yield
     finally:
         del vars(model)["get_compile_config"]
+
+
+@contextmanager
+def compiled_by(way: Callable[[Any, Any], None]) -> Generator[Callable[[Any], None]]:
+    """Meanwhile the models that are told of are compiled in this way, given each and its config, once they are made."""
+    told: list[dict[str, Any]] = []
+
+    def tell(model: Any) -> None:
+        # Past what Keras does when an attribute is set.
+        vars(model)["compile_from_config"] = lambda config: way(model, config)
+        told.append(vars(model))
+
+    try:
+        yield tell
+    finally:
+        for own in told:
+            own.pop("compile_from_config", None)
+
+
+def compiled_with(model: Any) -> dict[str, Any]:
+    """What Keras's own `compile` was given."""
+    return getattr(getattr(model, "_compile_config", None), "config", {})
+
+
+def state_of(optimizer: Any) -> list[Any] | None:
+    """What an optimizer has counted and averaged, as arrays; None if it has not begun."""
+    import keras
+
+    if not optimizer.built:
+        return vars(optimizer).get(_WAITING)
+    return [keras.ops.convert_to_numpy(each) for each in optimizer.variables]
+
+
+_WAITING = "_skyward_nb_state"
+
+
+def restore_once_built(optimizer: Any, state: list[Any]) -> None:
+    """Have an optimizer that is to begin, for variables that it does not know yet, go on from this state then.
+
+    It begins anew, and says so, if the variables are of other shapes.
+    """
+    own = vars(optimizer)
+
+    def build(variables: Any) -> None:
+        del own["build"], own["load_own_variables"], own[_WAITING]
+        optimizer.build(variables)
+        made = optimizer.variables
+        if [tuple(each.shape) for each in made] != [each.shape for each in state]:
+            text = f"optimizer {optimizer.name!r} begins anew: what it trains is not what it has trained so far"
+            warnings.warn(text, stacklevel=3)
+            return
+        with _at_once():
+            for variable, value in zip(made, state, strict=True):
+                variable.assign(value)
+
+    # Past what Keras does when an attribute is set. What a model's archive has for it, it has already.
+    own.update({"build": build, "load_own_variables": lambda store: None, _WAITING: state})
+
+
+def _at_once() -> AbstractContextManager[object]:
+    """Where assigning is done at once, also while TensorFlow traces a function, as `fit` does."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return nullcontext()
+    import tensorflow
+
+    return cast(AbstractContextManager[object], tensorflow.init_scope())
+
+
+@contextmanager
+def without_state(optimizers: Iterable[Any]) -> Generator[None]:
+    """Meanwhile Keras writes nothing of the state of these: it travels with each."""
+    quiet = [each for each in optimizers if state_of(each) is not None]
+    for each in quiet:
+        vars(each)["save_own_variables"] = lambda store: None
+    try:
+        yield
+    finally:
+        for each in quiet:
+            del vars(each)["save_own_variables"]
 
 
 @contextmanager

@@ -1,12 +1,16 @@
 """Arguments of models and layers that Keras does not keep: those that stand in attributes of their names go along.
 
 Keras makes an object anew of its `get_config()`. Where a class has none, it notes arguments that are numbers and text,
-of a model none; so a model of an encoder and a decoder, `self.encoder = encoder`, cannot be made by Keras.
+of a model none; so a model of an encoder and a decoder, `self.encoder = encoder`, cannot be made by Keras. Nor does it
+call a `compile` of a class's own again, for two optimizers, say.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import inspect
+import textwrap
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
@@ -20,16 +24,11 @@ NUMBER = "skyward_nb arguments"
 
 Arguments = dict[str, Any]
 _COMPARED = (int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
+_SEVERAL = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
-def own_parameters(made: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Those parameters of a class or method that are not every layer's, nor for whatever is given."""
-    several = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return [
-        each
-        for each in inspect.signature(made).parameters.values()
-        if each.kind not in several and each.name not in OF_EVERY_LAYER
-    ]
+def _parameters(made: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(made).parameters.values())
 
 
 @contextmanager
@@ -42,7 +41,19 @@ def written_by_number(saved: Any) -> Generator[list[Arguments]]:
     forgetful = [(each, arguments) for each, arguments in found if arguments is not None]
     configs = [(each, {NUMBER: number}) for number, (each, _) in enumerate(forgetful)]
     with keras_private.configured(configs):
+        for layer, arguments in forgetful:
+            config = layer.get_config()
+            # A network of layers, and what is derived from a layer of Keras's own, says other things of itself.
+            if NUMBER not in config and (lost := arguments.keys() - config.keys()):
+                raise _unknown(layer, sorted(lost))
         yield [arguments for _, arguments in forgetful]
+
+
+def _unknown(layer: Any, lost: list[str]) -> Unpicklable:
+    return Unpicklable(
+        f"Keras makes models and layers anew by their get_config(), and {type(layer).__name__} has none that says its "
+        f"{', '.join(lost)}: give it one, keep each as an attribute of its name, or make it on the ranks"
+    )
 
 
 def _forgotten(layer: Any) -> Arguments | None:
@@ -55,46 +66,148 @@ def _forgotten(layer: Any) -> Arguments | None:
     is_model = isinstance(layer, keras.Model)
     if not is_model and not keras_private.lacks_arguments(layer):
         return None
-    names = [each.name for each in own_parameters(kind)]
+    several = [each for each in _parameters(kind) if each.kind in _SEVERAL]
+    names = [
+        each.name
+        for each in _parameters(kind)
+        if each.kind not in _SEVERAL and each.name not in OF_EVERY_LAYER
+    ]
     # What Keras itself means by a name, such as `layers`, is no argument.
     lost = [name for name in names if hasattr(keras.Model, name) or not hasattr(layer, name)]
+    lost += [_starred(each) for each in several if not _is_passed_on(kind.__init__, each.name)]
     if lost and is_model:
-        raise Unpicklable(
-            f"Keras makes models anew by their get_config(), and {kind.__name__} has none that says its "
-            f"{', '.join(lost)}: give it one, keep each as an attribute of its name, or make it on the ranks"
-        )
-    return {name: _plain(getattr(layer, name)) for name in names} if names and not lost else None
+        raise _unknown(layer, lost)
+    if not names or lost:
+        return None
+    arguments = {name: _plain(getattr(layer, name)) for name in names}
+    _forbid_shared_layers(layer, arguments)
+    return arguments
+
+
+def _starred(parameter: inspect.Parameter) -> str:
+    return f"{'*' if parameter.kind is parameter.VAR_POSITIONAL else '**'}{parameter.name}"
+
+
+def _is_passed_on(made: Callable[..., Any], several: str) -> bool:
+    """Whether an `__init__` gives its `*args` or `**kwargs` to that of its base, and uses them for nothing else.
+
+    Where its source is not to be had, it is taken to: most do.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(made)))
+    except (OSError, TypeError, SyntaxError):
+        return True
+    uses = sum(isinstance(each, ast.Name) and each.id == several for each in ast.walk(tree))
+    passed = 0
+    for each in ast.walk(tree):
+        match each:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr="__init__")
+            ):
+                given = [arg.value for arg in each.args if isinstance(arg, ast.Starred)]
+                given += [keyword.value for keyword in each.keywords if keyword.arg is None]
+                passed += sum(isinstance(arg, ast.Name) and arg.id == several for arg in given)
+            case _:
+                pass
+    return uses == passed
+
+
+def _forbid_shared_layers(layer: Any, arguments: Arguments) -> None:
+    """Raise `Unpicklable` where two arguments have a layer in common: each would come with its own."""
+    owners: dict[int, tuple[str, Any]] = {}
+    for name, value in arguments.items():
+        for given in _given_layers(value):
+            for each in keras_private.layers_of(given):
+                other, owner = owners.setdefault(id(each), (name, given))
+                if owner is not given:
+                    raise Unpicklable(
+                        f"{other} and {name} of {type(layer).__name__} share the layer {each.name!r}, and would come "
+                        "with one each: make the model on the ranks, or give it a get_config()"
+                    )
+
+
+def _given_layers(value: Any) -> list[Any]:
+    import keras
+
+    if isinstance(value, keras.layers.Layer):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return (
+        [layer for each in value for layer in _given_layers(each)]
+        if isinstance(value, (list, tuple))
+        else []
+    )
 
 
 def _plain(value: Any) -> Any:
-    """A list, dictionary or set that Keras watches, as it was given."""
-    for kind in (list, dict, set):
-        if isinstance(value, kind) and keras_private.is_kerass(type(value)):
-            return kind(value)
-    return value
+    """Lists, dictionaries and sets that Keras watches, as they were given, at any depth."""
+    if type(value) is tuple:
+        return tuple(_plain(each) for each in value)
+    if not keras_private.is_kerass(type(value)):
+        return value
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return set(value) if isinstance(value, set) else value
 
 
 def check(made: Any, arguments: Arguments) -> None:
     """Raise `ValueError` if an object keeps an argument otherwise than it was given it: it is another one then."""
     for name, given in arguments.items():
-        kept = _plain(getattr(made, name, None))
-        if kept is not given and not (isinstance(given, _COMPARED) and kept == given):
+        if not _is_kept(_plain(getattr(made, name, None)), given):
             raise ValueError(
                 f"{type(made).__name__} keeps its {name} otherwise than it is given it: give it a get_config() that "
                 "says what it was given"
             )
 
 
+def _is_kept(kept: Any, given: Any) -> bool:
+    # Arrays in a list do not say whether they are equal.
+    with contextlib.suppress(Exception):
+        return kept is given or (isinstance(given, _COMPARED) and bool(kept == given))
+    return False
+
+
 def of_own_compile(model: Any) -> Arguments | None:
-    """What a `compile` of the model's own class was given, where it is in attributes of the same names."""
+    """What a `compile` of the model's own class was given; None if it has none, or that is not known."""
+    import keras
+
+    if not isinstance(model, keras.Model) or not model.compiled:
+        return None
     kind: Any = type(model)
-    if not getattr(model, "compiled", False):
-        return None
     compiles = kind.compile
-    is_plain = keras_private.is_kerass(compiles)
-    if is_plain or not keras_private.is_kerass(kind.compile_from_config):
+    if keras_private.is_kerass(compiles) or not keras_private.is_kerass(kind.compile_from_config):
         return None
-    own = own_parameters(compiles)[1:]
-    if any(each.default is each.empty and not hasattr(model, each.name) for each in own):
+    own = _parameters(compiles)[1:]
+    found = {each.name: _compiled_with(model, each.name) for each in own}
+    if any(each.kind in _SEVERAL for each in own) or any(
+        each is _UNKNOWN for each in found.values()
+    ):
         return None
-    return {each.name: getattr(model, each.name) for each in own if hasattr(model, each.name)}
+    return found
+
+
+_UNKNOWN = object()
+
+
+def _compiled_with(model: Any, name: str) -> Any:
+    """One argument of a model's own `compile`, as it is in an attribute, or was given to that of Keras; or `_UNKNOWN`."""
+    import keras
+
+    # Of Keras's own, such as `metrics`, what is in an attribute is made of what was given.
+    if hasattr(model, name) and not hasattr(keras.Model, name):
+        return _plain(getattr(model, name))
+    return keras_private.compiled_with(model).get(name, _UNKNOWN)
+
+
+def compile_anew(model: Any, arguments: Arguments) -> None:
+    """Call the own `compile` of a model; raises `ValueError` if it keeps something otherwise than it was given it."""
+    model.compile(**arguments)
+    for name, given in arguments.items():
+        if not _is_kept(_compiled_with(model, name), given):
+            raise ValueError(
+                f"{type(model).__name__} keeps its {name} otherwise than compile() is given it: give it "
+                "get_compile_config() and compile_from_config(), or compile it on the ranks"
+            )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 import io
 import pickle
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from skyward_nb.compat import keras_private
@@ -29,13 +29,19 @@ def keras_object(saved: Any) -> Any:
     """
     import zipfile
 
+    import keras
+
+    state = None
+    if isinstance(saved, keras.optimizers.Optimizer) and (state := keras_private.state_of(saved)):
+        # Keras gives its state to none that does not know its variables yet.
+        saved = type(saved).from_config(saved.get_config())
     own: dict[str, Any] = {}
     registered: dict[str, Any] = {}
-    compiled_with = keras_arguments.of_own_compile(saved)
+    compiled = keras_arguments.of_own_compile(saved)
     with (
         keras_private.naming_objects(own, registered),
         keras_arguments.written_by_number(saved) as given,
-        keras_private.not_compiled(saved) if compiled_with is not None else nullcontext(),
+        _compiled_with(saved, compiled),
     ):
         make, (archive,) = saved.__reduce__()
     dateless = io.BytesIO()
@@ -46,8 +52,24 @@ def keras_object(saved: Any) -> Any:
     data = pickle.PickleBuffer(dateless.getbuffer())
     layers = keras_private.layers_of(saved)
     known = tuple((str(each.name), bool(each.trainable)) for each in layers)
-    way = make.__self__, make.__name__, data, own, registered, known, given, compiled_with
+    way = make.__self__, make.__name__, data, own, registered, known, given, compiled, state
     return _make_keras, way
+
+
+@contextmanager
+def _compiled_with(model: Any, arguments: keras_arguments.Arguments | None) -> Generator[None]:
+    """Meanwhile Keras writes that a model was compiled with these, which travel beside it; None: what it knows itself."""
+    import keras
+
+    if arguments is None:
+        yield
+        return
+    optimizers = [
+        each for each in arguments.values() if isinstance(each, keras.optimizers.Optimizer)
+    ]
+    config = {keras_arguments.NUMBER: 0}
+    with keras_private.compile_config_of(model, config), keras_private.without_state(optimizers):
+        yield
 
 
 def _make_keras(
@@ -58,7 +80,8 @@ def _make_keras(
     registered: Mapping[str, Any],
     known: tuple[tuple[str, bool], ...],
     given: list[keras_arguments.Arguments],
-    compiled_with: keras_arguments.Arguments | None,
+    compiled: keras_arguments.Arguments | None,
+    state: list[Any] | None,
 ) -> Any:
     import keras
 
@@ -67,14 +90,22 @@ def _make_keras(
         if keras.saving.get_registered_object(name) in (None, _registered.get(name)):
             package, _, rest = name.partition(">")
             _registered[name] = keras.saving.register_keras_serializable(package, rest)(each)
-    makers = {
-        name: _Maker(each, given)
-        if isinstance(each, type) and hasattr(each, "from_config")
-        else each
-        for name, each in own.items()
-    }
-    with keras.saving.custom_object_scope(makers):
-        made = getattr(kind, maker)(io.BytesIO(archive))
+
+    def compiles(model: Any, config: Any) -> None:
+        if compiled is not None and keras_arguments.NUMBER in config:
+            keras_arguments.compile_anew(model, compiled)
+        else:
+            type(model).compile_from_config(model, config)
+
+    with keras_private.compiled_by(compiles) as tell:
+        makers = {
+            name: _Maker(each, given, tell)
+            if isinstance(each, type) and hasattr(each, "from_config")
+            else each
+            for name, each in own.items()
+        }
+        with keras.saving.custom_object_scope(makers):
+            made = getattr(kind, maker)(io.BytesIO(archive))
     # Keras keeps that of its own layers, but not of all that a class of the notebook makes.
     layers = keras_private.layers_of(made)
     if len(layers) == len(known):
@@ -83,8 +114,8 @@ def _make_keras(
                 layer.trainable = trains
             if layer.name != name:
                 layer.name = name
-    if compiled_with is not None:
-        made.compile(**compiled_with)
+    if state:
+        keras_private.restore_once_built(made, state)
     return made
 
 
@@ -94,9 +125,12 @@ class _Maker:
     Most classes do not: Keras asks for `**kwargs` only once a model is loaded.
     """
 
-    def __init__(self, kind: Any, given: list[keras_arguments.Arguments]) -> None:
+    def __init__(
+        self, kind: Any, given: list[keras_arguments.Arguments], tell: Callable[[Any], None]
+    ) -> None:
         self._kind = kind
         self._given = given
+        self._tell = tell
         self.__name__ = kind.__name__
 
     def __repr__(self) -> str:
@@ -120,4 +154,6 @@ class _Maker:
             kept = {key: config[key] for key in config if key not in left}
             made = kind.from_config({**kept, **arguments})
         keras_arguments.check(made, arguments)
+        if isinstance(made, keras.Model):
+            self._tell(made)
         return made

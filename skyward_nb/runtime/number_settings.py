@@ -45,6 +45,14 @@ def _policy(keras: Any) -> str | None:
     return "" if policy == keras.config.floatx() else policy
 
 
+def _set_floatx(keras: Any, text: str) -> None:
+    """Set the float type, and the policy that the first layer has set of the one before."""
+    is_policys = _policy(keras) == ""
+    keras.config.set_floatx(text)
+    if is_policys:
+        keras.config.set_dtype_policy(text)
+
+
 _SETTINGS: dict[tuple[str, str], _Setting] = {
     ("jax", "jax_enable_x64"): _of_jax("jax_enable_x64", "False", lambda text: text == "True"),
     ("jax", "jax_default_matmul_precision"): _of_jax(
@@ -63,7 +71,7 @@ _SETTINGS: dict[tuple[str, str], _Setting] = {
     ("keras", "floatx"): _Setting(
         "float32",
         lambda keras: str(keras.config.floatx()),
-        lambda keras, text: keras.config.set_floatx(text),
+        _set_floatx,
     ),
     ("keras", "dtype_policy"): _Setting(
         "",

@@ -394,7 +394,7 @@ ELSEWHERE = {
         "_torchdynamo_wrapper_id",
         "_wrapped_by_lr_sched",
     },
-    "keras": {"_use_cached_eval_dataset", "_auto_config"},
+    "keras": {"_use_cached_eval_dataset", "_auto_config", "_compile_config", "_skyward_nb_state"},
     "tqdm": {"_wrapped"},
 }
 """Names that are no definitions: keys, parameters, ends of names, what torch had before. Tried beside, or below."""

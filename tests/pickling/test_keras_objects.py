@@ -1,6 +1,7 @@
 """Models, layers and losses of Keras with classes and functions of the notebook."""
 
 import concurrent.futures
+import linecache
 import os
 
 import pytest
@@ -180,16 +181,19 @@ class Pair(keras.Model):
         self.sampling = Sampling(keras.random.SeedGenerator(1))
         self.loss_tracker = keras.metrics.Mean(name="loss")
     def call(self, x): return self.decoder(self.sampling(self.encoder(x))) * self.beta
-    def compile(self, first, second, loss_of, rate=1.0):
-        super().compile()
-        self.first, self.second, self.loss_of = first, second, loss_of
+    def compile(self, first, second, loss_of, metrics=None, rate=1.0):
+        super().compile(metrics=metrics)
+        self.first, self.second, self.loss_of, self.rate = first, second, loss_of, rate
 
 def far(y, p): return keras.ops.mean(keras.ops.abs(y - p))
 encoder = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(2)])
 decoder = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(2)])
 encoder.layers[0].trainable = False
 pair = Pair(encoder, decoder, Sizes(), beta=3, parts=[keras.layers.Dense(1)], name="the_pair")
-pair.compile(keras.optimizers.Adam(0.25), keras.optimizers.SGD(0.125), far)
+pair.compile(keras.optimizers.Adam(0.25), keras.optimizers.SGD(0.125), far, [keras.metrics.Mean("m")], rate=2.0)
+pair(ones)
+pair.first.build(decoder.trainable_variables)
+pair.first.iterations.assign(7)
 both = pair, encoder
 """
 
@@ -198,15 +202,21 @@ def test_arguments_that_keras_has_not_kept_go_along_where_they_are_attributes(
     keras_here, ns, rank, recwarn
 ):
     exec(BEGIN + GENERATES, ns)
-    wanted = ns["pair"](ns["ones"])
+    wanted = said(ns["pair"], ns)
     pair, encoder = rank.take("both", ns["both"])
-    assert pair(ns["ones"]).tolist()[0] == pytest.approx(wanted.tolist()[0])
+    assert said(pair, ns) == pytest.approx(wanted)
     assert pair.encoder is encoder and not encoder.layers[0].trainable
     assert (pair.sizes.latent, pair.beta, pair.name) == (2, 3, "the_pair")
     assert type(pair.parts[0]).__name__ == "Dense"
     assert [float(each.learning_rate) for each in (pair.first, pair.second)] == [0.25, 0.125]
-    assert pair.loss_of.__name__ == "far"
+    assert (pair.loss_of.__name__, pair.rate) == ("far", 2.0)
+    # Two optimizers go on with what they trained, as far as they had begun.
+    for each in (pair.first, pair.second):
+        each.build(pair.decoder.trainable_variables)
+    assert (int(pair.first.iterations), int(pair.second.iterations)) == (7, 0)
+    assert [each.name for each in pair._compile_metrics._user_metrics] == ["m"]
     assert not [each for each in recwarn if "compile()" in str(each.message)]
+    assert vars(pair).keys().isdisjoint({"compile_from_config"})
     assert vars(ns["pair"]).keys().isdisjoint({"get_compile_config"})
     assert ns["pair"].compiled and ns["pair"].sampling._auto_config is None
 
@@ -233,6 +243,148 @@ def test_an_argument_that_is_kept_otherwise_is_no_other_model(keras_here, ns, ra
         ns,
     )
     with pytest.raises(ValueError, match=r"Net keeps its size otherwise than it is given it: give"):
+        rank.take("net", ns["net"])
+
+
+NET = """
+class Net(keras.Model):
+    def __init__(self{takes}):
+        super().__init__({gives})
+        self.kept = keras.layers.Dense(1)
+        {keeps}
+    def call(self, x): return self.kept(x)
+    {more}
+"""
+
+
+def net_of(ns, made, **parts):
+    """A model of a class whose source is to be had, as a cell's is."""
+    filled = {"takes": "", "gives": "", "keeps": "pass", "more": "", **parts}
+    source = f"{BEGIN}{NET.format(**filled)}"
+    linecache.cache["<net>"] = (len(source), None, source.splitlines(keepends=True), "<net>")
+    exec(compile(source, "<net>", "exec"), ns)
+    exec(f"encoder = keras.Sequential([keras.layers.Dense(2)])\n{made}\nnet(ones)", ns)
+    return ns["net"]
+
+
+def said(net, ns):
+    return [float(each) for each in ns["keras"].ops.convert_to_numpy(net(ns["ones"])).ravel()]
+
+
+@pytest.mark.parametrize(
+    ("takes", "gives", "keeps", "made", "what"),
+    [
+        (", **hyper", "", "self.rate = hyper.get('rate', 0.1)", "Net(rate=5.0)", r"\*\*hyper"),
+        (", *parts", "", "self.parts = list(parts)", "Net(encoder)", r"\*parts"),
+        (", encoder, **kwargs", "**kwargs", "self.encoder = kwargs", "Net(encoder)", r"\*\*kwargs"),
+        (", size", "", "self.layer_size = size", "Net(3)", "size"),
+    ],
+)
+def test_what_a_class_keeps_under_no_name_is_told_of(
+    takes, gives, keeps, made, what, keras_here, ns
+):
+    net_of(ns, f"net = {made}", takes=takes, gives=gives, keeps=keeps)
+    with pytest.raises(PayloadError, match=f"Net has none that says its {what}: give it one"):
+        payload.pack("net", ns["net"])
+
+
+def test_what_is_passed_on_and_lists_in_lists_are_no_hindrance(keras_here, ns, rank):
+    net_of(
+        ns,
+        "net = Net([[encoder], {'last': [encoder]}], (1, [2]), name='mine')",
+        takes=", parts, sizes, *args, **kwargs",
+        gives="*args, **kwargs",
+        keeps="self.parts, self.sizes = parts, sizes",
+    )
+    back = rank.take("net", ns["net"])
+    assert (back.name, back.sizes) == ("mine", (1, [2]))
+    assert back.parts[0][0] is back.parts[1]["last"][0]
+
+
+def test_networks_of_layers_with_arguments_of_their_own_say_so(keras_here, ns):
+    exec(
+        BEGIN + "class Net(keras.Sequential):\n    def __init__(self, size):\n"
+        "        super().__init__([keras.layers.Input((2,)), keras.layers.Dense(size)])\n"
+        "        self.size = size\nnet = Net(3)",
+        ns,
+    )
+    with pytest.raises(PayloadError, match="Net has none that says its size: give it one"):
+        payload.pack("net", ns["net"])
+
+
+def test_arguments_that_share_a_layer_are_told_of(keras_here, ns):
+    net_of(
+        ns,
+        "net = Net(encoder, keras.Sequential([encoder, keras.layers.Dense(1)]))",
+        takes=", encoder, both",
+        keeps="self.encoder, self.both = encoder, both",
+    )
+    with pytest.raises(PayloadError, match="encoder and both of Net share the layer 'sequential"):
+        payload.pack("net", ns["net"])
+
+
+COMPILES = "def compile(self, {}):\n        {}"
+
+
+def test_a_compile_whose_arguments_are_not_known_is_left_to_keras(keras_here, ns, rank):
+    for takes, does in (
+        ("alpha=0.1, **kwargs", "super().compile(**kwargs); self.alpha = alpha"),
+        ("optimizer, *rest", "super().compile(optimizer); self.rest = rest"),
+        ("optimizer, alpha=0.1", "super().compile(optimizer); self._alpha = alpha"),
+    ):
+        net_of(ns, "net = Net()\nnet.compile(optimizer='sgd')", more=COMPILES.format(takes, does))
+        with pytest.warns(UserWarning, match=r"`compile\(\)` was not called"):
+            back = rank.take("net", ns["net"])
+        assert said(back, ns) == said(ns["net"], ns)
+        assert not {"alpha", "rest", "_alpha"} & vars(back).keys()
+
+
+def test_a_compile_has_what_it_was_given_also_of_keras_s_own(keras_here, ns, rank):
+    does = "super().compile(optimizer, 'mse', loss_weights, metrics); self.reduction = reduction"
+    takes = "optimizer, metrics, reduction='sum', loss_weights=None"
+    made = "net = Net()\nnet.compile(keras.optimizers.Adam(0.5), ['mae'], 'mean', [3.0])\n"
+    net_of(ns, f"{made}net.fit(ones, ones[:, :1], verbose=0)", more=COMPILES.format(takes, does))
+    back = rank.take("net", ns["net"])
+    assert (back._compile_config.config["metrics"], back.reduction) == (["mae"], "mean")
+    assert back._compile_config.config["loss_weights"] == [3.0]
+    ones = ns["ones"]
+    again = [net.fit(ones, ones[:, :1], verbose=0).history for net in (ns["net"], back)]
+    assert again[0] == pytest.approx(again[1])
+    assert said(back, ns) == pytest.approx(said(ns["net"], ns))
+    assert int(back.optimizer.iterations) == 2
+
+
+def test_an_optimizer_by_itself_goes_on_with_what_it_has_trained(keras_here, ns, rank):
+    exec(
+        BEGIN
+        + OF.format("keras.layers.Dense(1)")
+        + "adam = keras.optimizers.Adam(0.5)\nof(ones)\nadam.build(of.trainable_variables)\n"
+        "adam.apply([keras.ops.ones(each.shape) for each in of.trainable_variables])\n",
+        ns,
+    )
+    of, adam = ns["of"], ns["adam"]
+    there = rank.take("of", of)
+    # Also from a process to which it came, and where it was not used.
+    back = rank.take("adam", rank.take("adam", adam))
+    assert payload.pack("adam", adam).digest == payload.pack("adam", adam).digest
+    for net, optimizer in ((of, adam), (there, back)):
+        ones = [keras_here.ops.ones(each.shape) for each in net.trainable_variables]
+        optimizer.apply(ones, net.trainable_variables)
+    assert int(back.iterations) == 2
+    assert said(there, ns) == said(of, ns)
+    other = rank.take("adam", adam)
+    with pytest.warns(
+        UserWarning, match=r"'adam\w*' begins anew: what it trains is not what it has"
+    ):
+        other.build(of.trainable_variables[:1])
+    assert int(other.iterations) == 0
+
+
+def test_a_compile_that_keeps_something_otherwise_says_so(keras_here, ns, rank):
+    does = "super().compile(optimizer); self.scale = scale * 2"
+    made = "net = Net()\nnet.compile('sgd', 3)"
+    net_of(ns, made, more=COMPILES.format("optimizer, scale", does))
+    with pytest.raises(ValueError, match=r"its scale otherwise than compile\(\) is given it: give"):
         rank.take("net", ns["net"])
 
 

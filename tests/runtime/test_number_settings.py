@@ -45,6 +45,12 @@ if {library!r} == "keras":
     library.config.set_floatx("float32")
 number_settings.apply(changes)
 assert own() == changes, own()
+if {library!r} == "keras":
+    # The first layer sets a policy, which the float type decides no more.
+    number_settings.apply(defaults)
+    library.layers.Dense(1)
+    number_settings.apply({{"keras.floatx": "float64"}})
+    assert library.layers.Dense(1).compute_dtype == "float64"
 number_settings.apply(defaults)
 assert own() == defaults, own()
 """)
