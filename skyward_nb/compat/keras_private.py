@@ -154,22 +154,34 @@ def restore_once_built(optimizer: Any, state: list[Any]) -> None:
 
     It begins anew, and says so, if the variables are of other shapes.
     """
+    import keras
+
     own = vars(optimizer)
+    fresh = optimizer.variables
+    before = [keras.ops.convert_to_numpy(each) for each in fresh]
 
     def build(variables: Any) -> None:
         del own["build"], own["load_own_variables"], own[_WAITING]
         optimizer.build(variables)
         made = optimizer.variables
+        values = state
         if [tuple(each.shape) for each in made] != [each.shape for each in state]:
             text = f"optimizer {optimizer.name!r} begins anew: what it trains is not what it has trained so far"
             warnings.warn(text, stacklevel=3)
-            return
-        with _at_once():
-            for variable, value in zip(made, state, strict=True):
-                variable.assign(value)
+            made, values = fresh, before
+        _assign(made, values)
 
+    # How many steps it has made, by which schedules go, it knows at once.
+    _assign(fresh, state[: len(fresh)])
     # Past what Keras does when an attribute is set. What a model's archive has for it, it has already.
     own.update({"build": build, "load_own_variables": lambda store: None, _WAITING: state})
+
+
+def _assign(variables: list[Any], values: list[Any]) -> None:
+    with _at_once():
+        for variable, value in zip(variables, values, strict=True):
+            if tuple(variable.shape) == value.shape:
+                variable.assign(value)
 
 
 def _at_once() -> AbstractContextManager[object]:

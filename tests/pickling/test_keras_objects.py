@@ -366,6 +366,7 @@ def test_an_optimizer_by_itself_goes_on_with_what_it_has_trained(keras_here, ns,
     there = rank.take("of", of)
     # Also from a process to which it came, and where it was not used.
     back = rank.take("adam", rank.take("adam", adam))
+    assert int(back.iterations) == 1
     assert payload.pack("adam", adam).digest == payload.pack("adam", adam).digest
     for net, optimizer in ((of, adam), (there, back)):
         ones = [keras_here.ops.ones(each.shape) for each in net.trainable_variables]
