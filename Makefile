@@ -140,7 +140,7 @@ build/%/bin/python:
 	$(PYTHON) -m venv build/$*
 
 $(STAMPS)/demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) --torch '.[demo]'
+	$(INSTALL) --torch --lazily '.[demo]'
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/test: pyproject.toml constraints.txt | $(STAMPS)/demo
@@ -148,11 +148,11 @@ $(STAMPS)/test: pyproject.toml constraints.txt | $(STAMPS)/demo
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/lint: pyproject.toml constraints.txt | $(STAMPS)/demo
-	$(INSTALL) --torch '.[demo,test,arrays,frameworks,loops,lab-test,aws-test,lint]'
+	$(INSTALL) --torch --lazily '.[demo,test,arrays,frameworks,loops,lab-test,aws-test,lint]'
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/docs $(STAMPS)/release: $(STAMPS)/%: pyproject.toml constraints.txt | $(STAMPS)/demo
-	$(INSTALL) --torch '.[demo,$*]'
+	$(INSTALL) --torch --lazily '.[demo,$*]'
 	@mkdir -p $(STAMPS) && touch $@
 
 # JAX brings its CUDA libraries by an extra; torch from a registry has them, if it is no build for CPUs alone.
