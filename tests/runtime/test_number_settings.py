@@ -1,5 +1,6 @@
 """Types and precisions of numbers that the notebook has set are the ranks', also where they import the package later."""
 
+import importlib.util
 import subprocess
 import sys
 import threading
@@ -9,64 +10,60 @@ import pytest
 
 from skyward_nb.names.rank_versions import RankVersions
 from skyward_nb.runtime import hooks, number_settings
-from tests.later import needs
 
 CHANGES = {
     "jax": {"jax.jax_enable_x64": "True", "jax.jax_default_matmul_precision": "float32"},
     "torch": {"torch.default_dtype": "float64", "torch.float32_matmul_precision": "high"},
     "keras": {"keras.floatx": "float64", "keras.dtype_policy": "mixed_bfloat16"},
 }
-LIBRARIES = [pytest.param(each, marks=needs(each)) for each in CHANGES]
+LIBRARIES = [each for each in CHANGES if importlib.util.find_spec(each)]
+
+TOLD_AND_TAKEN = """
+import importlib, os, sys
+os.environ.setdefault("KERAS_BACKEND", "torch")
+from skyward_nb.names.rank_versions import RankVersions
+from skyward_nb.runtime import hooks, number_settings
+
+for name, changes in {changes}.items():
+    def own():
+        return {{k: v for k, v in number_settings.as_they_are().items() if k in changes}}
+    defaults = {{k: number_settings.DEFAULTS[k] for k in changes}}
+    if name == "jax":
+        # What is imported later has it then.
+        with hooks.installed():
+            number_settings.apply({{"jax.jax_enable_x64": "True"}})
+            assert "jax" not in sys.modules
+            import jax.numpy as jnp
+            assert jnp.arange(2.0).dtype == "float64"
+        number_settings.apply(defaults)
+    library = importlib.import_module(name)
+    assert own() == defaults, own()
+    if name == "keras":
+        # Keras, when it is asked for its policy, makes and keeps one: float types that are set later would have no effect.
+        library.config.set_floatx("float64")
+        assert library.layers.Dense(1).compute_dtype == "float64"
+        library.config.set_floatx("float32")
+    number_settings.apply(changes)
+    assert own() == changes, own()
+    number_settings.apply(defaults)
+    if name == "keras":
+        # The first layer sets one, too, which the float type decides no more.
+        library.layers.Dense(1)
+        number_settings.apply({{"keras.floatx": "float64"}})
+        assert library.layers.Dense(1).compute_dtype == "float64"
+        number_settings.apply(defaults)
+    assert own() == defaults, own()
+    print(name)
+"""
 
 
-def in_a_process(code: str) -> None:
-    """Run code in a process of its own, as these settings are those of all tests else."""
+@pytest.mark.skipif(not LIBRARIES, reason="JAX, PyTorch and Keras are not installed")
+def test_what_was_set_is_told_and_taken_and_nothing_else():
+    """In a process of its own, as these settings are those of all tests else."""
+    code = TOLD_AND_TAKEN.format(changes={each: CHANGES[each] for each in LIBRARIES})
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_what_was_set_is_told_and_taken_and_nothing_else(library):
-    """Keras, when it is asked for its policy, makes and keeps one: float types that are set later would have no effect."""
-    in_a_process(f"""
-import os
-os.environ.setdefault("KERAS_BACKEND", "torch")
-import {library} as library
-from skyward_nb.names.rank_versions import RankVersions
-from skyward_nb.runtime import number_settings
-def own():
-    return {{k: v for k, v in number_settings.as_they_are().items() if k in changes}}
-changes = {CHANGES[library]!r}
-defaults = {{k: number_settings.DEFAULTS[k] for k in changes}}
-assert own() == defaults, own()
-if {library!r} == "keras":
-    library.config.set_floatx("float64")
-    assert library.layers.Dense(1).compute_dtype == "float64"
-    library.config.set_floatx("float32")
-number_settings.apply(changes)
-assert own() == changes, own()
-if {library!r} == "keras":
-    # The first layer sets a policy, which the float type decides no more.
-    number_settings.apply(defaults)
-    library.layers.Dense(1)
-    number_settings.apply({{"keras.floatx": "float64"}})
-    assert library.layers.Dense(1).compute_dtype == "float64"
-number_settings.apply(defaults)
-assert own() == defaults, own()
-""")
-
-
-@needs("jax")
-def test_what_is_imported_later_has_it_then():
-    in_a_process("""
-import sys
-from skyward_nb.runtime import hooks, number_settings
-with hooks.installed():
-    number_settings.apply({"jax.jax_enable_x64": "True"})
-    assert "jax" not in sys.modules
-    import jax.numpy as jnp
-    assert jnp.arange(2.0).dtype == "float64"
-""")
+    assert done.stdout.split() == LIBRARIES
 
 
 _KERAS = SimpleNamespace(config=SimpleNamespace(floatx=lambda: "float64"))
