@@ -132,60 +132,136 @@ def compiled_by(way: Callable[[Any, Any], None]) -> Generator[Callable[[Any], No
             own.pop("compile_from_config", None)
 
 
+@contextmanager
+def taking_state(model: Any) -> Generator[None]:
+    """Meanwhile a model takes metrics and variables, as one does that is not built yet, when it is mostly compiled."""
+    was_locked = model._tracker.locked
+    if was_locked:
+        model._tracker.unlock()
+    try:
+        yield
+    finally:
+        if was_locked:
+            model._lock_state()
+
+
 def compiled_with(model: Any) -> dict[str, Any]:
     """What Keras's own `compile` was given."""
     return getattr(getattr(model, "_compile_config", None), "config", {})
 
 
+def is_plain_network(layer: Any) -> bool:
+    """Whether a layer is a network of layers that Keras makes anew of them, as its class takes inputs and outputs."""
+    from keras.src.models import functional
+
+    return isinstance(layer, functional.Functional) and functional.functional_like_constructor(
+        type(layer)
+    )
+
+
 def state_of(optimizer: Any) -> list[Any] | None:
     """What an optimizer has counted and averaged, as arrays; None if it has not begun."""
-    import keras
-
-    if not optimizer.built:
-        return vars(optimizer).get(_WAITING)
-    return [keras.ops.convert_to_numpy(each) for each in optimizer.variables]
-
-
-_WAITING = "_skyward_nb_state"
+    if optimizer.built:
+        return _values(optimizer.variables)
+    waiting = vars(optimizer).get(_WAITING)
+    return None if waiting is None else waiting.state()
 
 
 def restore_once_built(optimizer: Any, state: list[Any]) -> None:
     """Have an optimizer that is to begin, for variables that it does not know yet, go on from this state then.
 
-    It begins anew, and says so, if the variables are of other shapes.
+    It begins anew, and says so, if the variables are of other shapes. What code sets before stays.
     """
-    import keras
+    waiting = _Waiting(optimizer, state)
+    # Past what Keras does when an attribute is set.
+    vars(optimizer).update(
+        {
+            _WAITING: waiting,
+            "build": waiting.build,
+            _LOADS: waiting.load,
+            _SAVES: waiting.save,
+        }
+    )
 
-    own = vars(optimizer)
-    fresh = optimizer.variables
-    before = [keras.ops.convert_to_numpy(each) for each in fresh]
 
-    def build(variables: Any) -> None:
-        del own["build"], own["load_own_variables"], own[_WAITING]
+class _Waiting:
+    """The state of an optimizer until it is built: the optimizer asks this in the place of its class."""
+
+    def __init__(self, optimizer: Any, state: list[Any]) -> None:
+        import keras
+
+        self._optimizer = optimizer
+        self._state = state
+        self._fresh = list(optimizer.variables)
+        self._new = _values(self._fresh)
+        # How many steps it has made, by which schedules go, it knows at once. One that wraps another has other variables first.
+        self._is_plain = type(optimizer).variables is keras.optimizers.Optimizer.variables
+        if self._is_plain:
+            _assign(self._fresh, state)
+        self._known = _values(self._fresh)
+
+    def state(self) -> list[Any]:
+        known = _values(self._fresh) if self._is_plain else []
+        return [*known, *(_own_copy(each) for each in self._state[len(known) :])]
+
+    def build(self, variables: Any) -> None:
+        optimizer, now = self._optimizer, _values(self._fresh)
+        for name in (_WAITING, "build", _LOADS, _SAVES):
+            vars(optimizer).pop(name, None)
         optimizer.build(variables)
-        made = optimizer.variables
-        values = state
-        if [tuple(each.shape) for each in made] != [each.shape for each in state]:
+        if _shapes(optimizer.variables) == _shapes(self._state):
+            _assign(optimizer.variables, self._state)
+        else:
             text = f"optimizer {optimizer.name!r} begins anew: what it trains is not what it has trained so far"
             warnings.warn(text, stacklevel=3)
-            made, values = fresh, before
-        _assign(made, values)
+            _assign(self._fresh, self._new)
+        for variable, before, value in zip(self._fresh, self._known, now, strict=True):
+            if (before != value).any():
+                _assign([variable], [value])
 
-    # How many steps it has made, by which schedules go, it knows at once.
-    _assign(fresh, state[: len(fresh)])
-    # Past what Keras does when an attribute is set. What a model's archive has for it, it has already.
-    own.update({"build": build, "load_own_variables": lambda store: None, _WAITING: state})
+    def load(self, store: Any) -> None:
+        loaded = [store[str(number)][()] for number in range(len(store.keys()))]
+        # A model's archive has nothing for it where its state came with it.
+        if loaded and _shapes(loaded) == _shapes(self._state):
+            restore_once_built(self._optimizer, loaded)
+        elif loaded:
+            type(self._optimizer).load_own_variables(self._optimizer, store)
+
+    def save(self, store: Any) -> None:
+        for number, value in enumerate(self.state()):
+            store[str(number)] = value
+
+
+_WAITING, _LOADS, _SAVES = "_skyward_nb_state", "load_own_variables", "save_own_variables"
+
+
+def _shapes(values: Iterable[Any]) -> list[tuple[int, ...]]:
+    return [tuple(each.shape) for each in values]
+
+
+def _values(variables: list[Any]) -> list[Any]:
+    import keras
+
+    with _at_once():
+        return [_own_copy(keras.ops.convert_to_numpy(each)) for each in variables]
+
+
+def _own_copy(value: Any) -> Any:
+    """An array of which equal ones are equal bytes: one that may not be written, or whose type has come, is pickled otherwise."""
+    import numpy as np
+
+    return np.array(value, dtype=value.dtype.type)
 
 
 def _assign(variables: list[Any], values: list[Any]) -> None:
+    """Set as many variables as there are."""
     with _at_once():
-        for variable, value in zip(variables, values, strict=True):
-            if tuple(variable.shape) == value.shape:
-                variable.assign(value)
+        for variable, value in zip(variables, values, strict=False):
+            variable.assign(value)
 
 
 def _at_once() -> AbstractContextManager[object]:
-    """Where assigning is done at once, also while TensorFlow traces a function, as `fit` does."""
+    """Where values are read and set at once, also while TensorFlow traces a function, as `fit` does."""
     import keras
 
     if keras.backend.backend() != "tensorflow":
@@ -198,14 +274,26 @@ def _at_once() -> AbstractContextManager[object]:
 @contextmanager
 def without_state(optimizers: Iterable[Any]) -> Generator[None]:
     """Meanwhile Keras writes nothing of the state of these: it travels with each."""
-    quiet = [each for each in optimizers if state_of(each) is not None]
+    wrapped = [getattr(each, "inner_optimizer", None) for each in optimizers]
+    quiet = [each for each in (*optimizers, *wrapped) if each is not None and state_of(each)]
+    before = [vars(each).get(_SAVES) for each in quiet]
     for each in quiet:
-        vars(each)["save_own_variables"] = lambda store: None
+        vars(each)[_SAVES] = lambda store: None
     try:
         yield
     finally:
-        for each in quiet:
-            del vars(each)["save_own_variables"]
+        for each, saves in zip(quiet, before, strict=True):
+            del vars(each)[_SAVES]
+            if saves is not None:
+                vars(each)[_SAVES] = saves
+
+
+@contextmanager
+def silent_on_state() -> Generator[None]:
+    """Meanwhile Keras does not warn of state that is not in an archive."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Skipping variable loading for optimizer")
+        yield
 
 
 @contextmanager

@@ -45,14 +45,14 @@ def written_by_number(saved: Any) -> Generator[list[Arguments]]:
             config = layer.get_config()
             # A network of layers, and what is derived from a layer of Keras's own, says other things of itself.
             if NUMBER not in config and (lost := arguments.keys() - config.keys()):
-                raise _unknown(layer, sorted(lost))
+                raise _unknown(layer, sorted(lost), "give it one, or make it on the ranks")
         yield [arguments for _, arguments in forgetful]
 
 
-def _unknown(layer: Any, lost: list[str]) -> Unpicklable:
+def _unknown(layer: Any, lost: list[str], advice: str) -> Unpicklable:
     return Unpicklable(
         f"Keras makes models and layers anew by their get_config(), and {type(layer).__name__} has none that says its "
-        f"{', '.join(lost)}: give it one, keep each as an attribute of its name, or make it on the ranks"
+        f"{', '.join(lost)}: {advice}"
     )
 
 
@@ -61,7 +61,9 @@ def _forgotten(layer: Any) -> Arguments | None:
     import keras
 
     kind = type(layer)
-    if keras_private.is_kerass(kind) or not keras_private.is_kerass(kind.get_config):
+    if any(keras_private.is_kerass(each) for each in (kind, kind.__init__)):
+        return None
+    if not keras_private.is_kerass(kind.get_config) or keras_private.is_plain_network(layer):
         return None
     is_model = isinstance(layer, keras.Model)
     if not is_model and not keras_private.lacks_arguments(layer):
@@ -76,7 +78,8 @@ def _forgotten(layer: Any) -> Arguments | None:
     lost = [name for name in names if hasattr(keras.Model, name) or not hasattr(layer, name)]
     lost += [_starred(each) for each in several if not _is_passed_on(kind.__init__, each.name)]
     if lost and is_model:
-        raise _unknown(layer, lost)
+        advice = "give it one, keep each as an attribute of its name, or make it on the ranks"
+        raise _unknown(layer, lost, advice)
     if not names or lost:
         return None
     arguments = {name: _plain(getattr(layer, name)) for name in names}
@@ -89,7 +92,7 @@ def _starred(parameter: inspect.Parameter) -> str:
 
 
 def _is_passed_on(made: Callable[..., Any], several: str) -> bool:
-    """Whether an `__init__` gives its `*args` or `**kwargs` to that of its base, and uses them for nothing else.
+    """Whether an `__init__` gives its `*args` or `**kwargs` to that of its base, and keeps nothing of them itself.
 
     Where its source is not to be had, it is taken to: most do.
     """
@@ -97,19 +100,23 @@ def _is_passed_on(made: Callable[..., Any], several: str) -> bool:
         tree = ast.parse(textwrap.dedent(inspect.getsource(made)))
     except (OSError, TypeError, SyntaxError):
         return True
-    uses = sum(isinstance(each, ast.Name) and each.id == several for each in ast.walk(tree))
-    passed = 0
+    harmless: list[ast.expr] = []
     for each in ast.walk(tree):
         match each:
+            case ast.Call(func=ast.Attribute(attr="__init__")):
+                harmless += [arg.value for arg in each.args if isinstance(arg, ast.Starred)]
+                harmless += [keyword.value for keyword in each.keywords if keyword.arg is None]
             case ast.Call(
-                func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr="__init__")
-            ):
-                given = [arg.value for arg in each.args if isinstance(arg, ast.Starred)]
-                given += [keyword.value for keyword in each.keywords if keyword.arg is None]
-                passed += sum(isinstance(arg, ast.Name) and arg.id == several for arg in given)
+                func=ast.Attribute(value=asked, attr="setdefault" | "pop" | "get"),
+                args=[ast.Constant(value=name), *_],
+            ) if name in OF_EVERY_LAYER:
+                harmless.append(asked)
+            case ast.If(test=asked):
+                harmless.append(asked)
             case _:
                 pass
-    return uses == passed
+    uses = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id == several]
+    return all(any(each is one for one in harmless) for each in uses)
 
 
 def _forbid_shared_layers(layer: Any, arguments: Arguments) -> None:
@@ -118,6 +125,8 @@ def _forbid_shared_layers(layer: Any, arguments: Arguments) -> None:
     for name, value in arguments.items():
         for given in _given_layers(value):
             for each in keras_private.layers_of(given):
+                if each.built and not each.variables:
+                    continue
                 other, owner = owners.setdefault(id(each), (name, given))
                 if owner is not given:
                     raise Unpicklable(
@@ -204,7 +213,8 @@ def _compiled_with(model: Any, name: str) -> Any:
 
 def compile_anew(model: Any, arguments: Arguments) -> None:
     """Call the own `compile` of a model; raises `ValueError` if it keeps something otherwise than it was given it."""
-    model.compile(**arguments)
+    with keras_private.taking_state(model):
+        model.compile(**arguments)
     for name, given in arguments.items():
         if not _is_kept(_compiled_with(model, name), given):
             raise ValueError(

@@ -31,10 +31,8 @@ def keras_object(saved: Any) -> Any:
 
     import keras
 
-    state = None
-    if isinstance(saved, keras.optimizers.Optimizer) and (state := keras_private.state_of(saved)):
-        # Keras gives its state to none that does not know its variables yet.
-        saved = type(saved).from_config(saved.get_config())
+    is_optimizer = isinstance(saved, keras.optimizers.Optimizer)
+    state = keras_private.state_of(saved) if is_optimizer else None
     own: dict[str, Any] = {}
     registered: dict[str, Any] = {}
     compiled = keras_arguments.of_own_compile(saved)
@@ -42,6 +40,8 @@ def keras_object(saved: Any) -> Any:
         keras_private.naming_objects(own, registered),
         keras_arguments.written_by_number(saved) as given,
         _compiled_with(saved, compiled),
+        # Keras gives state to no optimizer that does not know its variables yet.
+        keras_private.without_state([saved] if is_optimizer else []),
     ):
         make, (archive,) = saved.__reduce__()
     dateless = io.BytesIO()
@@ -97,7 +97,11 @@ def _make_keras(
         else:
             type(model).compile_from_config(model, config)
 
-    with keras_private.compiled_by(compiles) as tell:
+    is_apart = state is not None or compiled is not None
+    with (
+        keras_private.compiled_by(compiles) as tell,
+        keras_private.silent_on_state() if is_apart else nullcontext(),
+    ):
         makers = {
             name: _Maker(each, given, tell)
             if isinstance(each, type) and hasattr(each, "from_config")
@@ -114,7 +118,7 @@ def _make_keras(
                 layer.trainable = trains
             if layer.name != name:
                 layer.name = name
-    if state:
+    if state is not None:
         keras_private.restore_once_built(made, state)
     return made
 

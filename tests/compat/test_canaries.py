@@ -270,6 +270,9 @@ PARTS: dict[str, tuple[Part, ...]] = {
         ),
         Part("keras.src.saving.object_registration:GLOBAL_CUSTOM_NAMES", "what a notebook has registered"),
         Part("keras.src.layers.layer:Layer._flatten_layers", "layers that stay frozen", "include_self"),
+        Part("keras.src.layers.layer:Layer._lock_state", "a model's own compile"),
+        Part("keras.src.utils.tracking:Tracker.unlock", "a model's own compile"),
+        Part("keras.src.models.functional:functional_like_constructor", "networks of a notebook's class", "cls"),
         Part("keras.src.random.seed_generator:python_random", _SEEDS),
         Part("keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR|global_seed_generator", _SEEDS),
         Part("keras.src.utils.rng_utils:get_random_seed|set_random_seed", _SEEDS),
@@ -394,7 +397,13 @@ ELSEWHERE = {
         "_torchdynamo_wrapper_id",
         "_wrapped_by_lr_sched",
     },
-    "keras": {"_use_cached_eval_dataset", "_auto_config", "_compile_config", "_skyward_nb_state"},
+    "keras": {
+        "_use_cached_eval_dataset",
+        "_auto_config",
+        "_compile_config",
+        "_skyward_nb_state",
+        "_tracker",
+    },
     "tqdm": {"_wrapped"},
 }
 """Names that are no definitions: keys, parameters, ends of names, what torch had before. Tried beside, or below."""

@@ -183,6 +183,7 @@ class Pair(keras.Model):
     def call(self, x): return self.decoder(self.sampling(self.encoder(x))) * self.beta
     def compile(self, first, second, loss_of, metrics=None, rate=1.0):
         super().compile(metrics=metrics)
+        self.of_compile = keras.metrics.Mean("of_compile")
         self.first, self.second, self.loss_of, self.rate = first, second, loss_of, rate
 
 def far(y, p): return keras.ops.mean(keras.ops.abs(y - p))
@@ -301,6 +302,35 @@ def test_what_is_passed_on_and_lists_in_lists_are_no_hindrance(keras_here, ns, r
     assert back.parts[0][0] is back.parts[1]["last"][0]
 
 
+@pytest.mark.parametrize(
+    "gives",
+    [
+        "**kwargs); kwargs.setdefault('name', 'a'",
+        "name=kwargs.pop('name', 'x'), **kwargs",
+        "); keras.Model.__init__(self, **kwargs",
+        "**kwargs)\n        if kwargs: print(end=''",
+    ],
+)
+def test_usual_ways_to_pass_arguments_on_are_known(gives, keras_here, ns, rank):
+    keeps = "self.encoder = encoder"
+    net = net_of(ns, "net = Net(encoder)", takes=", encoder, **kwargs", gives=gives, keeps=keeps)
+    assert said(rank.take("net", net), ns) == said(net, ns)
+
+
+def test_networks_of_a_class_of_the_notebook_travel_as_keras_makes_them(keras_here, ns, rank):
+    for takes in ("pass", "def __init__(self, inputs, outputs, name=None, **kwargs):\n"
+                  "        super().__init__(inputs, outputs, name=name, **kwargs)"):  # fmt: skip
+        exec(
+            f"{BEGIN}class Net(keras.Model):\n    {takes}\n"
+            "inputs = keras.Input((2,))\nnet = Net(inputs, keras.layers.Dense(1)(inputs))\n"
+            "net.compile('adam', 'mse')\nnet.fit(ones, ones[:, :1], verbose=0)",
+            ns,
+        )
+        back = rank.take("net", ns["net"])
+        assert said(back, ns) == said(ns["net"], ns)
+        assert int(back.optimizer.iterations) == 1
+
+
 def test_networks_of_layers_with_arguments_of_their_own_say_so(keras_here, ns):
     exec(
         BEGIN + "class Net(keras.Sequential):\n    def __init__(self, size):\n"
@@ -308,7 +338,7 @@ def test_networks_of_layers_with_arguments_of_their_own_say_so(keras_here, ns):
         "        self.size = size\nnet = Net(3)",
         ns,
     )
-    with pytest.raises(PayloadError, match="Net has none that says its size: give it one"):
+    with pytest.raises(PayloadError, match="Net has none that says its size: give it one, or make"):
         payload.pack("net", ns["net"])
 
 
@@ -321,6 +351,17 @@ def test_arguments_that_share_a_layer_are_told_of(keras_here, ns):
     )
     with pytest.raises(PayloadError, match="encoder and both of Net share the layer 'sequential"):
         payload.pack("net", ns["net"])
+    # Where there is nothing in it, it does not matter.
+    net_of(
+        ns,
+        "flat = keras.layers.Flatten()\n"
+        "net = Net(keras.Sequential([flat, encoder]), keras.Sequential([flat]))",
+        takes=", encoder, both",
+        keeps="self.encoder, self.both = encoder, both",
+    )
+    ns["net"].both(ns["ones"])
+    ns["net"].encoder(ns["ones"])
+    assert payload.pack("net", ns["net"])
 
 
 COMPILES = "def compile(self, {}):\n        {}"
@@ -354,31 +395,89 @@ def test_a_compile_has_what_it_was_given_also_of_keras_s_own(keras_here, ns, ran
     assert int(back.optimizer.iterations) == 2
 
 
-def test_an_optimizer_by_itself_goes_on_with_what_it_has_trained(keras_here, ns, rank):
+OPTIMIZERS = {
+    "plain": "keras.optimizers.Adam(0.5)",
+    "a schedule of the notebook": "keras.optimizers.Adam(Halves())",
+    "a function": "keras.optimizers.SGD(rate, momentum=0.5)",
+    "of the notebook": "Bare(0.5)",
+    "scaled": "keras.optimizers.LossScaleOptimizer(Bare(0.5))",
+    "averaged": "keras.optimizers.SGD(0.5, momentum=0.5, gradient_accumulation_steps=2)",
+}
+OF_OPTIMIZERS = """
+class Halves(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step): return 0.5 / (1 + keras.ops.cast(step, "float32"))
+    def get_config(self): return {}
+class Bare(keras.optimizers.SGD):
+    def __init__(self, learning_rate=0.1): super().__init__(learning_rate, momentum=0.5)
+    def get_config(self): return {"learning_rate": float(self.learning_rate)}
+def rate(): return 0.25
+def train(net, optimizer):
+    optimizer.apply([keras.ops.ones(each.shape) for each in net.trainable_variables], net.trainable_variables)
+"""
+
+
+@pytest.mark.parametrize("what", OPTIMIZERS)
+def test_an_optimizer_by_itself_goes_on_with_what_it_has_trained(what, keras_here, ns, rank):
     exec(
         BEGIN
+        + OF_OPTIMIZERS
         + OF.format("keras.layers.Dense(1)")
-        + "adam = keras.optimizers.Adam(0.5)\nof(ones)\nadam.build(of.trainable_variables)\n"
-        "adam.apply([keras.ops.ones(each.shape) for each in of.trainable_variables])\n",
+        + f"of(ones)\noptimizer = {OPTIMIZERS[what]}\n"
+        "optimizer.build(of.trainable_variables)\ntrain(of, optimizer)",
         ns,
     )
-    of, adam = ns["of"], ns["adam"]
+    of, optimizer, train = ns["of"], ns["optimizer"], ns["train"]
     there = rank.take("of", of)
+    digests = {payload.pack("optimizer", optimizer, to_ranks=True).digest for _ in range(3)}
+    assert len(digests) == 1
     # Also from a process to which it came, and where it was not used.
-    back = rank.take("adam", rank.take("adam", adam))
-    assert int(back.iterations) == 1
-    assert payload.pack("adam", adam).digest == payload.pack("adam", adam).digest
-    for net, optimizer in ((of, adam), (there, back)):
-        ones = [keras_here.ops.ones(each.shape) for each in net.trainable_variables]
-        optimizer.apply(ones, net.trainable_variables)
-    assert int(back.iterations) == 2
-    assert said(there, ns) == said(of, ns)
-    other = rank.take("adam", adam)
+    back = rank.take("optimizer", rank.take("optimizer", optimizer))
+    if "scaled" not in what:
+        assert int(back.iterations) == int(optimizer.iterations)
+    for _ in range(2):
+        train(of, optimizer)
+        train(there, back)
+        assert said(there, ns) == said(of, ns)
+    assert int(back.iterations) == int(optimizer.iterations)
+
+
+def test_what_is_set_of_an_optimizer_before_its_first_step_stays(keras_here, ns, rank):
+    exec(
+        BEGIN + OF_OPTIMIZERS + OF.format("keras.layers.Dense(1)") + "of(ones)\n"
+        "adam = keras.optimizers.Adam(0.5)\nadam.build(of.trainable_variables)\ntrain(of, adam)",
+        ns,
+    )
+    back = rank.take("adam", ns["adam"])
+    back.learning_rate = 0.125
+    back = rank.take("adam", back)
+    assert float(back.learning_rate) == 0.125
+    back.learning_rate = 0.25
+    ns["train"](rank.take("of", ns["of"]), back)
+    assert (float(back.learning_rate), int(back.iterations)) == (0.25, 2)
+    other = rank.take("adam", ns["adam"])
     with pytest.warns(
         UserWarning, match=r"'adam\w*' begins anew: what it trains is not what it has"
     ):
-        other.build(of.trainable_variables[:1])
-    assert int(other.iterations) == 0
+        other.build(ns["of"].trainable_variables[:1])
+    assert (int(other.iterations), float(other.learning_rate)) == (0, 0.5)
+
+
+def test_weights_that_are_loaded_of_a_file_bring_the_state_of_an_optimizer(
+    keras_here, ns, rank, tmp_path
+):
+    made = "net = Net()\nnet.compile(keras.optimizers.Adam(0.5))\nfor _ in range(2): net.fit(ones, ones[:, :1], verbose=0)"
+    net_of(ns, made, more=COMPILES.format("optimizer", "super().compile(optimizer, 'mse')"))
+    net = ns["net"]
+    net.save_weights(tmp_path / "two.weights.h5")
+    net.fit(ns["ones"], ns["ones"][:, :1], verbose=0)
+    back = rank.take("net", net)
+    assert int(back.optimizer.iterations) == 3
+    back.load_weights(tmp_path / "two.weights.h5")
+    net.load_weights(tmp_path / "two.weights.h5")
+    assert int(back.optimizer.iterations) == int(net.optimizer.iterations) == 2
+    for each in (net, back):
+        each.fit(ns["ones"], ns["ones"][:, :1], verbose=0)
+    assert said(back, ns) == pytest.approx(said(net, ns))
 
 
 def test_a_compile_that_keeps_something_otherwise_says_so(keras_here, ns, rank):
