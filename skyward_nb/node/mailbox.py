@@ -125,6 +125,10 @@ class Mailbox:
         meant = any(isinstance(each, Interrupt) and each.run == run for each in waiting)
         return meant or self._interrupted == run
 
+    def has_raised(self, run: int) -> bool:
+        """Whether an interrupt of this run has raised already; code of modules that are imported may have swallowed it."""
+        return self._interrupted == run
+
     def _on_signal(self, _number: int, frame: FrameType | None) -> None:
         run = self._running
         if run is not None and not self._put_off.put_off(frame, lambda: self._look(run)):

@@ -295,6 +295,8 @@ class Rank:
                 if is_told := size > _TOLD_FROM or not command.call:
                     self._tell_phase(f"taking in {spell_size(size)}", command)
             call = self._namespace.install(command)
+            if self._mailbox.has_raised(command.run):
+                raise KeyboardInterrupt
             if is_told:
                 self._tell_phase("", command)
             self._mailbox.close()

@@ -4,9 +4,11 @@ import asyncio
 import os
 import signal
 import time
+from concurrent.futures import CancelledError
 
 import pytest
 from functions.examples import same, total
+from waiting import until
 
 import skyward_nb as sky
 
@@ -44,6 +46,41 @@ def test_an_interrupt_that_comes_once_a_call_has_begun_leaves_its_rank_free(pool
             next(call)
     monkeypatch.undo()
     assert (same(2) @ pool) == [2, 2]
+
+
+SWALLOWS = """
+import os, pathlib, time
+import skyward_nb as sky
+if "COMPUTE_POOL" in os.environ:
+    try:
+        pathlib.Path({begun!r}).touch()
+        time.sleep(60)
+    except BaseException:
+        pass
+
+@sky.function
+def rest(): time.sleep(600)
+"""
+
+
+def test_an_interrupt_that_an_import_swallows_is_not_lost(pool, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    begun = tmp_path / "begun"
+    (tmp_path / "swallows_it.py").write_text(SWALLOWS.format(begun=str(begun)))
+    import swallows_it  # pyright: ignore[reportMissingImports]
+
+    before = process() @ pool
+    future = swallows_it.rest() > pool.head
+    until(begun.exists)
+    future.cancel()
+    with pytest.raises(CancelledError):
+        future.result()
+    assert process() @ pool == before, "none had to be killed"
+
+
+@sky.function
+def process():
+    return os.getpid()
 
 
 def test_arguments_of_calls_that_are_over_leave_the_store(pool, monkeypatch):
