@@ -2,7 +2,8 @@
 
 JAX keeps its context (mesh, tracing) in variables of the thread that it sets and resets: an exception
 between the two leaves them set, and later cells are computed in a wrong context. A signal during native
-code is handled exactly there, after a collective. torch's `no_grad` is of the same kind.
+code is handled exactly there, after a collective. torch's `no_grad` is of the same kind. A package of which an
+import was torn cannot be imported again: asyncio then lacks names for as long as the process lives.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from skyward_nb.compat.known_frames import UNTORN
 _OF_EITHER = ("/contextlib.py", "/functools.py", "/weakref.py")
 _HANDLERS = ("/node/mailbox.py", "/node/deferred_interrupt.py")
 """Handlers of signals: a signal within a handler finds these frames above the code in question."""
+_IMPORTS = "<frozen importlib"
 _LOOKS = 10
 _BETWEEN_LOOKS = 0.05
 """Seconds; a long trace of a large model is interrupted rather than killed.
@@ -33,6 +35,8 @@ def user_of(frame: FrameType | None) -> FrameType | None:
     untorn = False
     while frame is not None and frame.f_code.co_filename.endswith(_HANDLERS):
         frame = frame.f_back
+    if (importer := _importer(frame)) is not None:
+        return importer
     while frame is not None:
         file = frame.f_code.co_filename
         if any(part in file for part in UNTORN):
@@ -41,6 +45,16 @@ def user_of(frame: FrameType | None) -> FrameType | None:
             return frame if untorn else None
         frame = frame.f_back
     return None
+
+
+def _importer(frame: FrameType | None) -> FrameType | None:
+    """The frame that imports what this one belongs to, with all that this imports; None where nothing is imported."""
+    found = None
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_IMPORTS):
+            found = frame.f_back
+        frame = frame.f_back
+    return found
 
 
 class DeferredInterrupt:

@@ -1,6 +1,7 @@
 """Interrupts wait until code that must not be torn has returned: unit, on frames of made-up files."""
 
 import ctypes
+import importlib
 import signal
 import sys
 import threading
@@ -82,6 +83,20 @@ def test_in_code_of_the_user_it_comes_at_once(library):
     with pytest.raises(KeyboardInterrupt):
         library["collective"](then)
     assert library["state"] == []
+
+
+def test_an_import_is_not_torn(library, tmp_path, monkeypatch):
+    """Else the package could not be imported again: its part is there, and not as an attribute of it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "untorn").mkdir()
+    (tmp_path / "untorn/__init__.py").write_text("from .part import *\nname = part.__name__\n")
+    comes = "import signal\nsignal.raise_signal(signal.SIGUSR2)\n"
+    (tmp_path / "untorn/part.py").write_text(comes)
+    with pytest.raises(KeyboardInterrupt):
+        importlib.import_module("untorn")
+        pytest.fail("it comes first")
+    assert sys.modules["untorn"].name == "untorn.part"
+    assert library["handled"] == [1]
 
 
 def test_code_that_does_not_return_is_torn_after_a_while(library):

@@ -216,6 +216,8 @@ def test_another_machine_goes_on_where_the_one_was_that_was_taken_back(elsewhere
     ran(pool, "import skyward_nb as sky\nx = [sky.rank()]")
     notice()
     until(lambda: len(list(Path(place).rglob("rank-1.json"))) == 1)
+    # The word of it is on its way, perhaps still in an agent that waits for a processor.
+    until(lambda: pool.look(lambda _: None) or pool.context.lines.links[1].noticed)
     machine.take_back()
     until(lambda: pool.look(lambda _: None))
     outcome = ran(pool, "x.append(sky.rank())")
