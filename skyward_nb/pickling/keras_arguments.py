@@ -27,8 +27,9 @@ _COMPARED = (int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
 _SEVERAL = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
-def _parameters(made: Callable[..., Any]) -> list[inspect.Parameter]:
-    return list(inspect.signature(made).parameters.values())
+def parameters(method: Callable[..., Any]) -> list[inspect.Parameter]:
+    """What a method takes, but for itself. The signature of a class may be that of Keras's `__new__`."""
+    return list(inspect.signature(method).parameters.values())[1:]
 
 
 @contextmanager
@@ -68,11 +69,10 @@ def _forgotten(layer: Any) -> Arguments | None:
     is_model = isinstance(layer, keras.Model)
     if not is_model and not keras_private.lacks_arguments(layer):
         return None
-    several = [each for each in _parameters(kind) if each.kind in _SEVERAL]
+    taken = parameters(kind.__init__)
+    several = [each for each in taken if each.kind in _SEVERAL]
     names = [
-        each.name
-        for each in _parameters(kind)
-        if each.kind not in _SEVERAL and each.name not in OF_EVERY_LAYER
+        each.name for each in taken if each.kind not in _SEVERAL and each.name not in OF_EVERY_LAYER
     ]
     # What Keras itself means by a name, such as `layers`, is no argument.
     lost = [name for name in names if hasattr(keras.Model, name) or not hasattr(layer, name)]
@@ -189,7 +189,7 @@ def of_own_compile(model: Any) -> Arguments | None:
     compiles = kind.compile
     if keras_private.is_kerass(compiles) or not keras_private.is_kerass(kind.compile_from_config):
         return None
-    own = _parameters(compiles)[1:]
+    own = parameters(compiles)
     found = {each.name: _compiled_with(model, each.name) for each in own}
     if any(each.kind in _SEVERAL for each in own) or any(
         each is _UNKNOWN for each in found.values()

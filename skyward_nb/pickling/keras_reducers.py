@@ -147,8 +147,8 @@ class _Maker:
         kind = self._kind
         left = frozenset[str]()
         if keras_private.is_kerass(kind.from_config) and not issubclass(kind, keras.Sequential):
-            takes = inspect.signature(kind).parameters
-            if all(each.kind is not each.VAR_KEYWORD for each in takes.values()):
+            takes = {each.name: each.kind for each in keras_arguments.parameters(kind.__init__)}
+            if inspect.Parameter.VAR_KEYWORD not in takes.values():
                 left = keras_arguments.OF_EVERY_LAYER - takes.keys()
         config = {**config}
         number = config.pop(keras_arguments.NUMBER, None)

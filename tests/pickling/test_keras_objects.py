@@ -317,6 +317,14 @@ def test_usual_ways_to_pass_arguments_on_are_known(gives, keras_here, ns, rank):
     assert said(rank.take("net", net), ns) == said(net, ns)
 
 
+def test_a_class_of_a_class_has_the_arguments_of_its_parent(keras_here, ns, rank):
+    made = "class Own(Net): pass\nnet = Own(encoder, 2)"
+    keeps = "self.encoder, self.size = encoder, size"
+    net_of(ns, made, takes=", encoder, size=1", keeps=keeps)
+    back = rank.take("net", ns["net"])
+    assert (back.size, said(back, ns)) == (2, said(ns["net"], ns))
+
+
 def test_networks_of_a_class_of_the_notebook_travel_as_keras_makes_them(keras_here, ns, rank):
     for takes in ("pass", "def __init__(self, inputs, outputs, name=None, **kwargs):\n"
                   "        super().__init__(inputs, outputs, name=name, **kwargs)"):  # fmt: skip
