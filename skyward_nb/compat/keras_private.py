@@ -202,7 +202,7 @@ class _Waiting:
 
     def state(self) -> list[Any]:
         known = _values(self._fresh) if self._is_plain else []
-        return [*known, *(_own_copy(each) for each in self._state[len(known) :])]
+        return [*known, *self._state[len(known) :]]
 
     def build(self, variables: Any) -> None:
         optimizer, now = self._optimizer, _values(self._fresh)
@@ -240,17 +240,12 @@ def _shapes(values: Iterable[Any]) -> list[tuple[int, ...]]:
 
 
 def _values(variables: list[Any]) -> list[Any]:
+    """Copies: an array of torch's would change with its variable."""
     import keras
-
-    with _at_once():
-        return [_own_copy(keras.ops.convert_to_numpy(each)) for each in variables]
-
-
-def _own_copy(value: Any) -> Any:
-    """An array of which equal ones are equal bytes: one that may not be written, or whose type has come, is pickled otherwise."""
     import numpy as np
 
-    return np.array(value, dtype=value.dtype.type)
+    with _at_once():
+        return [np.array(keras.ops.convert_to_numpy(each)) for each in variables]
 
 
 def _assign(variables: list[Any], values: list[Any]) -> None:
@@ -275,7 +270,8 @@ def _at_once() -> AbstractContextManager[object]:
 def without_state(optimizers: Iterable[Any]) -> Generator[None]:
     """Meanwhile Keras writes nothing of the state of these: it travels with each."""
     wrapped = [getattr(each, "inner_optimizer", None) for each in optimizers]
-    quiet = [each for each in (*optimizers, *wrapped) if each is not None and state_of(each)]
+    known = [each for each in (*optimizers, *wrapped) if each is not None]
+    quiet = [each for each in known if each.built or _WAITING in vars(each)]
     before = [vars(each).get(_SAVES) for each in quiet]
     for each in quiet:
         vars(each)[_SAVES] = lambda store: None

@@ -123,7 +123,7 @@ class Mailbox:
             self._take_in(socket.MSG_DONTWAIT)
         waiting = tuple(self._waiting)
         meant = any(isinstance(each, Interrupt) and each.run == run for each in waiting)
-        return meant or self._interrupted == run
+        return meant or self.has_raised(run)
 
     def has_raised(self, run: int) -> bool:
         """Whether an interrupt of this run has raised already; code of modules that are imported may have swallowed it."""

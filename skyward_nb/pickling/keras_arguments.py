@@ -190,7 +190,7 @@ def of_own_compile(model: Any) -> Arguments | None:
     if keras_private.is_kerass(compiles) or not keras_private.is_kerass(kind.compile_from_config):
         return None
     own = parameters(compiles)
-    found = {each.name: _compiled_with(model, each.name) for each in own}
+    found = {each.name: _given_to_compile(model, each.name) for each in own}
     if any(each.kind in _SEVERAL for each in own) or any(
         each is _UNKNOWN for each in found.values()
     ):
@@ -201,7 +201,7 @@ def of_own_compile(model: Any) -> Arguments | None:
 _UNKNOWN = object()
 
 
-def _compiled_with(model: Any, name: str) -> Any:
+def _given_to_compile(model: Any, name: str) -> Any:
     """One argument of a model's own `compile`, as it is in an attribute, or was given to that of Keras; or `_UNKNOWN`."""
     import keras
 
@@ -216,7 +216,7 @@ def compile_anew(model: Any, arguments: Arguments) -> None:
     with keras_private.taking_state(model):
         model.compile(**arguments)
     for name, given in arguments.items():
-        if not _is_kept(_compiled_with(model, name), given):
+        if not _is_kept(_given_to_compile(model, name), given):
             raise ValueError(
                 f"{type(model).__name__} keeps its {name} otherwise than compile() is given it: give it "
                 "get_compile_config() and compile_from_config(), or compile it on the ranks"

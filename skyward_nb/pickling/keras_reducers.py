@@ -39,7 +39,7 @@ def keras_object(saved: Any) -> Any:
     with (
         keras_private.naming_objects(own, registered),
         keras_arguments.written_by_number(saved) as given,
-        _compiled_with(saved, compiled),
+        _compiled_apart(saved, compiled),
         # Keras gives state to no optimizer that does not know its variables yet.
         keras_private.without_state([saved] if is_optimizer else []),
     ):
@@ -57,7 +57,7 @@ def keras_object(saved: Any) -> Any:
 
 
 @contextmanager
-def _compiled_with(model: Any, arguments: keras_arguments.Arguments | None) -> Generator[None]:
+def _compiled_apart(model: Any, arguments: keras_arguments.Arguments | None) -> Generator[None]:
     """Meanwhile Keras writes that a model was compiled with these, which travel beside it; None: what it knows itself."""
     import keras
 

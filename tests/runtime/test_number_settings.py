@@ -21,7 +21,6 @@ LIBRARIES = [each for each in CHANGES if importlib.util.find_spec(each)]
 TOLD_AND_TAKEN = """
 import importlib, os, sys
 os.environ.setdefault("KERAS_BACKEND", "torch")
-from skyward_nb.names.rank_versions import RankVersions
 from skyward_nb.runtime import hooks, number_settings
 
 for name, changes in {changes}.items():
