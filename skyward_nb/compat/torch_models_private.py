@@ -1,4 +1,4 @@
-"""torch's private names of models: tables of modules, what DDP and FSDP keep of a pass.
+"""torch's private names of models, of what trains them, and of what DDP and FSDP keep of a pass.
 
 The caller imports torch. Where a name is missing AttributeError says which: nothing is made good.
 
@@ -19,6 +19,11 @@ COMPILED = "_orig_mod"
 PARAMETRIZED = "torch.nn.utils.parametrize"
 """The module that says it has the classes of modules with parametrizations; each such module has a class of its own."""
 
+
+_WRAPPED_STEP = "_wrapped_by_lr_sched"
+"""What a schedule marks the `step` by that it wraps in an optimizer."""
+_WORKERS = "_iterator"
+"""What a loader keeps of one pass for the next, where its workers go on."""
 
 _COMPILED = "_torchdynamo_orig_callable"
 _OF_COMPILED = ("_torchdynamo_", "get_compiler_config", "aot_compile", "_is_torch_compile")
@@ -55,6 +60,29 @@ def make_parametrized(kind: Any, names: tuple[str, ...]) -> Any:
     for name in names:
         parametrize._inject_property(module, name)
     return module
+
+
+def attributes_of_optimizer(optimizer: Any) -> dict[str, Any] | None:
+    """All that an optimizer can go on with elsewhere; None for one of a class that says itself what that is."""
+    from torch.optim import Optimizer
+
+    kind: Any = type(optimizer)
+    ways = (kind.__getstate__, kind.__reduce__, kind.__reduce_ex__)
+    if ways != (Optimizer.__getstate__, Optimizer.__reduce__, Optimizer.__reduce_ex__):
+        return None
+    return {
+        name: value
+        for name, value in vars(optimizer).items()
+        if not hasattr(value, _WRAPPED_STEP) and (value or not holds_hooks(name))
+    }
+
+
+def without_workers(loader: dict[str, Any]) -> dict[str, Any]:
+    """Attributes of a `DataLoader` as it was before its first pass; its `persistent_workers` are of its process."""
+    from torch.utils.data import dataloader
+
+    is_torchs = type(loader.get(_WORKERS)).__module__ == dataloader.__name__
+    return {**loader, _WORKERS: None} if is_torchs else loader
 
 
 def drop_unreduced_gradients(module: Any) -> None:

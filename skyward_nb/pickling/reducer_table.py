@@ -18,6 +18,7 @@ from skyward_nb.pickling import (
     huggingface_reducers,
     keras_reducers,
     reducers,
+    torch_reducers,
     typing_reducers,
 )
 from skyward_nb.pickling.process_bound import OPEN_FILE, Unpicklable, families, refusal
@@ -32,7 +33,7 @@ def reducer_of(kind: type) -> Reducer | None:
     if (way := _EXACT.get((kind.__module__, kind.__name__))) is not None:
         return way
     if is_of_one_object(kind):
-        return reducers.parametrized
+        return torch_reducers.parametrized
     ways = (
         table[family]
         for table in (_REDUCERS, _AFTER)
@@ -115,7 +116,9 @@ _REDUCERS: dict[tuple[str, str], Reducer] = {
     ("torch", "TypedStorage"): reducers.torch_typed_storage,
     ("torch", "Generator"): reducers.torch_generator,
     ("torch", "DTensor"): reducers.spread,
-    ("torch", "LRScheduler"): reducers.schedule,
+    ("torch", "LRScheduler"): torch_reducers.schedule,
+    ("torch", "Optimizer"): torch_reducers.optimizer,
+    ("torch", "DataLoader"): torch_reducers.loader,
     ("jaxlib", "ArrayImpl"): reducers.jax_array,
     ("jax", "PRNGKeyArray"): reducers.jax_array,
     ("pyarrow", "Array"): reducers.arrow_array,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
@@ -90,6 +91,7 @@ class TorchPlugin(PlainPlugin):
         info = place.info
         check_people(info, options, MAY_CHANGE)
         torch.set_num_threads(place.threads)
+        _number_hooks_apart()
         backend = device_and_backend(info, options.get("backend", "auto"))
         timeout = options.get("timeout")
         _wires.forget(info.head_port)
@@ -261,6 +263,16 @@ def _form(forming: Forming, kept: KeptGroups) -> None:
         forming.form()
     else:
         forming.adopt()
+
+
+def _number_hooks_apart() -> None:
+    """Have hooks of this rank be numbered as those of no other process.
+
+    One that came with a model has kept its number, and another with the same one would take its place.
+    """
+    from torch.utils.hooks import RemovableHandle
+
+    RemovableHandle.next_id = max(RemovableHandle.next_id, time.time_ns())
 
 
 def _world() -> Any:

@@ -212,6 +212,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("torch.distributed.fsdp._fully_shard._fsdp_param:FSDPParam.unsharded_accumulated_grad", _FSDP),
         Part("torch.nn.utils.parametrize:_inject_new_class", _PARAMETRIZED, "module"),
         Part("torch.nn.utils.parametrize:_inject_property", _PARAMETRIZED, "module tensor_name"),
+        Part("torch.utils.data.dataloader:DataLoader._iterator", "loaders whose workers go on"),
         Part("torch._utils:_rebuild_tensor_v3", _TENSORS, "storage storage_offset size stride"),
         Part("torch.storage:TypedStorage", _TENSORS, "*args device dtype wrap_storage _internal"),
         Part("torch.storage:TypedStorage._untyped_storage", _TENSORS),

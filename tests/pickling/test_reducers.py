@@ -370,6 +370,58 @@ def test_an_optimizer_that_has_stepped_has_there_too(travel):
     schedule.step()
 
 
+def test_an_optimizer_has_all_its_attributes(travel):
+    """`torch.optim.LBFGS` itself keeps one that no pickle of torch has."""
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    optimizer.trust = 0.5
+    steps = []
+    optimizer.register_step_post_hook(steps_in(steps))
+    model, optimizer, steps = travel((model, optimizer, steps))
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (model(torch.ones(1, 2)) - 1).square().sum()
+        loss.backward()
+        return loss
+
+    before = closure().item()
+    optimizer.step(closure)
+    assert closure().item() < before
+    assert (optimizer.trust, steps) == (0.5, [optimizer])
+
+
+def steps_in(steps):
+    """A hook that notes who stepped."""
+    return functools.partial(lambda steps, optimizer, *_: steps.append(optimizer), steps)
+
+
+def test_an_optimizer_that_says_itself_what_it_keeps(travel):
+    torch = pytest.importorskip("torch")
+    kind = type("Own", (KeepsLess, torch.optim.SGD), {})
+    optimizer = kind([torch.zeros(1, requires_grad=True)], lr=1.0)
+    optimizer.trust = 0.5
+    assert not hasattr(travel(optimizer), "trust")
+
+
+def test_a_loader_whose_workers_go_on_starts_others_there(travel, no_leaks):
+    data = pytest.importorskip("torch.utils.data")
+    loader = data.DataLoader([1, 2, 3, 4], batch_size=2, num_workers=1, persistent_workers=True)
+    assert [each.tolist() for each in loader] == [[1, 2], [3, 4]]
+    there = travel(loader)
+    assert [each.tolist() for each in there] == [[1, 2], [3, 4]]
+    assert [each.tolist() for each in loader] == [[1, 2], [3, 4]]
+
+
+class KeepsLess:
+    """An optimizer's own way to be taken apart."""
+
+    def __getstate__(self):
+        own = vars(self)
+        return {name: own[name] for name in ("defaults", "state", "param_groups")}
+
+
 class Halving:
     """A schedule of one's own, with a state of its own."""
 

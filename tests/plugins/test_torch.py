@@ -80,6 +80,20 @@ def test_a_notebook_model_trains_and_comes_home(notebook):
     assert notebook.run(check).result == "(True, True, False)"
 
 
+def test_hooks_of_the_notebook_and_of_ranks_do_not_take_each_others_place(notebook):
+    """torch numbers those of each process from 0, and one that travels keeps its number."""
+    notebook.run(
+        "import torch\nhooked, called = torch.nn.Linear(1, 1), []\n"
+        "for _ in range(9): hooked.register_forward_hook(lambda *_: called.append('notebook'))"
+    )
+    ran = notebook.run(
+        "%%sky_remote\n"
+        "for _ in range(9): hooked.register_forward_hook(lambda *_: called.append('rank'))\n"
+        "hooked(torch.ones(1)); called.count('notebook'), called.count('rank')"
+    )
+    assert ran.result == "[0-1] (9, 9)"
+
+
 def test_a_function_that_is_compiled_is_compiled_on_the_ranks_once(notebook):
     notebook.run(
         "import torch\ndef backend(graph, inputs):\n    compiled.append(len(inputs))\n    return graph.forward\n"
