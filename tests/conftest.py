@@ -99,6 +99,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [each for each in items if each in kept]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """The garbage is looked through once: pytest does so five times, a second each beside TensorFlow and JAX."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Pools of these tests live below a folder of their own, short enough for sockets."""
