@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from skyward_nb.compat import tensorflow_private
+from skyward_nb.pickling.reducers import name_of
 
 
 def compile_again(compiler: Callable[[Any], Any], function: Any) -> Any:
@@ -54,9 +55,33 @@ def tf_function(made: Any) -> Any:
     return tensorflow_private.untraced(made).__reduce_ex__(5)
 
 
+def jitted(function: Any) -> Any:
+    """What `jax.jit` made of a function, with the attributes that JAX itself leaves: its name, what `lower` goes by."""
+    if (name := _name_of(function)) is not None:
+        return name
+    made = function.__reduce_ex__(5)
+    return *made[:2], (made[2], dict(vars(function))), None, None, _restore_jitted
+
+
+def _restore_jitted(function: Any, given: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    state, attributes = given
+    function.__setstate__(state)
+    _fill(function, attributes)
+
+
 def custom_vjp(made: Any) -> Any:
     """A function of JAX with a derivative of its own, which cannot be made without the function."""
-    return object.__new__, (type(made),), dict(vars(made)), None, None, _fill
+    return _name_of(made) or (object.__new__, (type(made),), dict(vars(made)), None, None, _fill)
+
+
+def custom_jvp(made: Any) -> Any:
+    """A function of JAX with a derivative of its own, such as `jax.nn.relu`."""
+    return _name_of(made) or NotImplemented
+
+
+def _name_of(made: Any) -> str | None:
+    """The name that a package has this under: ranks have the package's own."""
+    return name_of(made, getattr(made, "__qualname__", ""))
 
 
 def _fill(made: Any, state: dict[str, Any]) -> None:

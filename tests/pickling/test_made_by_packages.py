@@ -160,6 +160,27 @@ def test_functions_of_jax_have_their_derivatives_there(how, ns, rank):
     assert jax.grad(back)(3.0) == 6.0
 
 
+@needs("jax")
+def test_what_jax_has_compiled_is_known_and_lowered_there(ns, rank):
+    import jax
+
+    exec(
+        "import functools, jax\n@functools.partial(jax.jit, static_argnames='n')\n"
+        "def times(x, n=2):\n    'So many times.'\n    return x * n",
+        ns,
+    )
+    back = rank.take("times", ns["times"])
+    assert back is not ns["times"]
+    assert (back.__name__, back.__doc__, back.__wrapped__(2)) == ("times", "So many times.", 4)
+    assert back(2.0, n=3) == 6.0
+    assert back.lower(2.0, n=3).compile()(2.0) == 6.0
+    assert back.eval_shape(2.0).shape == ()
+    unnamed = rank.take("unnamed", jax.jit(functools.partial(pow, 2)))
+    assert unnamed(3) == 8
+    for name in ("relu", "silu", "logsumexp"):
+        assert rank.take(name, getattr(jax.nn, name)) is getattr(jax.nn, name)
+
+
 OF_A_PROCESS = {
     "jax.devices()[0]": "jax.devices",
     "jax.make_mesh((1,), ('x',))": "jax.devices",
