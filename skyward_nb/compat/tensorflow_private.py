@@ -1,4 +1,4 @@
-"""TensorFlow's private names: the context of a process, a cluster's collectives, aborted and begun anew; `tf.function`.
+"""TensorFlow's private names: the context of a process, a cluster's collectives, aborted and begun anew; `tf.function`, `tf.data`.
 
 TensorFlow joins a cluster once, and has no public way to begin collectives anew. Where a name is
 missing, AttributeError or ImportError: the pool's generation is not formed. Without those of
@@ -25,6 +25,27 @@ TF_FUNCTION = ("tensorflow.python.eager.polymorphic_function.polymorphic_functio
 def untraced(function: Any) -> Any:
     """What `tf.function` made, as it was before its first call."""
     return function._clone(None)
+
+
+def graph_of(dataset: Any) -> Any:
+    """A `tf.data.Dataset` as the graph that makes it; variables and tables in it are as they are now."""
+    import tensorflow as tf
+    from tensorflow.python.data.ops import options
+
+    # Where random numbers go on is not kept: each process has its own.
+    written = dataset._as_serialized_graph(
+        strip_device_assignment=True, external_state_policy=options.ExternalStatePolicy.IGNORE
+    )
+    return tf.compat.v1.GraphDef.FromString(written.numpy())
+
+
+def dataset_of(graph: bytes, element_spec: Any) -> Any:
+    """The `tf.data.Dataset` that a graph makes."""
+    from tensorflow.python.data.ops import dataset_ops
+    from tensorflow.python.ops import gen_experimental_dataset_ops
+
+    made = gen_experimental_dataset_ops.dataset_from_graph(graph)
+    return dataset_ops._VariantDataset(made, element_spec)
 
 
 # ── the context ─────────────────────────────────────────────────────────────────────────

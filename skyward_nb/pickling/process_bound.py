@@ -66,6 +66,10 @@ _LIVE_ELSEWHERE = {
         "_BaseDataLoaderIter",
     ): "it is halfway through its data; send the loader, and begin there",
     (
+        "tensorflow",
+        "IteratorBase",
+    ): "it is halfway through its data; send the data set, and begin there",
+    (
         "torch",
         "CustomOpDef",
     ): "an operator is registered in each process; define it in the cell that uses it",

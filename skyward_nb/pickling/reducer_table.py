@@ -15,6 +15,7 @@ from typing import Any
 from skyward_nb.compat import tensorflow_private, torch_models_private
 from skyward_nb.pickling import (
     compiled_reducers,
+    dataset_reducers,
     huggingface_reducers,
     keras_reducers,
     reducers,
@@ -120,7 +121,8 @@ _REDUCERS: dict[tuple[str, str], Reducer] = {
     ("torch", "DTensor"): reducers.spread,
     ("torch", "LRScheduler"): torch_reducers.schedule,
     ("torch", "Optimizer"): torch_reducers.optimizer,
-    ("torch", "DataLoader"): torch_reducers.loader,
+    ("torch", "DataLoader"): dataset_reducers.loader,
+    ("tensorflow", "DatasetV2"): dataset_reducers.pipeline,
     ("jaxlib", "ArrayImpl"): reducers.jax_array,
     ("jax", "PRNGKeyArray"): reducers.jax_array,
     ("pyarrow", "Array"): reducers.arrow_array,

@@ -1,4 +1,4 @@
-"""Reducers for what a torch model is trained with: its modules, optimizers, schedules and loaders of data."""
+"""Reducers for what a torch model is trained with: modules, optimizers and schedules."""
 
 from __future__ import annotations
 
@@ -45,12 +45,3 @@ def optimizer(optimizer: Any) -> Any:
     """
     kept = torch_models_private.attributes_of_optimizer(optimizer)
     return NotImplemented if kept is None else (*optimizer.__reduce_ex__(5)[:2], kept)
-
-
-def loader(loader: Any) -> Any:
-    """A loader of data without the processes that it keeps from one pass to the next; it starts others."""
-    reduced = loader.__reduce_ex__(5)
-    state = reduced[2] if isinstance(reduced, tuple) and len(reduced) > 2 else None
-    if not isinstance(state, dict):
-        return reduced
-    return *reduced[:2], torch_models_private.without_workers(state), *reduced[3:]

@@ -55,6 +55,7 @@ _MADE_ANEW = "an Accelerator of a notebook on ranks"
 _ARGUMENTS = "a Trainer and its arguments of a notebook on ranks"
 _JOINING = "a worker of the pool's cluster"
 _REJOINING = "collectives begun anew after a cut"
+_PIPELINES = "data sets of a notebook on ranks"
 _KNOWING = "an Accelerator that sees the group there is"
 
 _HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler:SubprocessHandler"
@@ -326,6 +327,10 @@ PARTS: dict[str, tuple[Part, ...]] = {
         ),
         Part("tensorflow.python.distribute.cross_device_utils:INSTANCE_KEY_START_NUMBER", _REJOINING),
         Part("tensorflow.python.distribute.cross_device_utils:CollectiveKeys._instance_key_table", _REJOINING),
+        Part("tensorflow.python.data.ops.dataset_ops:DatasetV2._as_serialized_graph", _PIPELINES, "*"),
+        Part("tensorflow.python.data.ops.dataset_ops:_VariantDataset.__init__", _PIPELINES, "dataset_variant element_spec"),
+        Part("tensorflow.python.ops.gen_experimental_dataset_ops:dataset_from_graph", _PIPELINES, "graph_def"),
+        Part("tensorflow.python.data.ops.options:ExternalStatePolicy.IGNORE", _PIPELINES),
         Part("tensorflow.python.autograph.pyct.loader:tempfile", "generated code that goes with its pool"),
         Part("tensorflow.python.ops.collective_ops:all_reduce_v2", "a barrier", "t group_size group_key instance_key"),
     ),

@@ -328,6 +328,75 @@ def test_a_bar_stays_with_its_process_but_for_one_that_draws_nothing(rank):
     assert list(rank.take("bar", tqdm(range(3), disable=True))) == [0, 1, 2]
 
 
+# ── TensorFlow ──────────────────────────────────────────────────────────────────────────
+
+PIPELINES = {
+    "steps": "data.Dataset.from_tensor_slices([1, 2, 3, 4]).map(lambda x: x * 2).batch(3).prefetch(1)",
+    "names": "data.Dataset.from_tensor_slices({'a': [1, 2], 'b': [3, 4]}).cache()",
+    "a table": "data.Dataset.from_tensor_slices([0, 1]).map(table.lookup)",
+    "ragged": "data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]]))",
+    "a length that is told": "data.Dataset.range(9).filter(lambda x: x > 3).apply("
+    "data.experimental.assert_cardinality(5))",
+}
+
+
+@pytest.fixture
+def tf(ns):
+    """TensorFlow under its name in the notebook, with a table."""
+    module = pytest.importorskip("tensorflow")
+    words = module.lookup.KeyValueTensorInitializer([0, 1], [5, 6])
+    ns.update(tf=module, data=module.data, table=module.lookup.StaticHashTable(words, -1))
+    return module
+
+
+def elements(dataset):
+    return [str(each) for each in dataset]
+
+
+@needs("tensorflow")
+@pytest.mark.parametrize("how", PIPELINES)
+def test_a_pipeline_of_data_is_gone_through_there(how, tf, ns, rank):
+    dataset = eval(PIPELINES[how], ns)
+    back = rank.take("dataset", dataset)
+    assert elements(back) == elements(dataset) == elements(back)
+    assert back.element_spec == dataset.element_spec
+    assert int(back.cardinality()) == int(dataset.cardinality())
+
+
+@needs("tensorflow")
+def test_a_pipeline_has_its_options_what_keras_notes_of_it_and_variables_as_they_are(tf, rank):
+    options, added = tf.data.Options(), tf.Variable(3, dtype="int64")
+    options.deterministic = True
+    dataset = tf.data.Dataset.range(2).map(lambda x: x + added).with_options(options)
+    dataset.class_names = ["cat", "dog"]
+    added.assign(5)
+    back = rank.take("dataset", dataset)
+    assert [int(each) for each in back] == [5, 6]
+    assert back.options().deterministic
+    assert back.class_names == ["cat", "dog"]
+
+
+@needs("tensorflow")
+def test_a_pipeline_that_is_there_is_known_by_its_bytes(tf):
+    dataset = tf.data.Dataset.range(9).map(lambda x: x * 2).shuffle(3).batch(2)
+    assert payload.pack("x", dataset).digest == payload.pack("x", dataset).digest
+
+
+@needs("tensorflow")
+def test_a_pipeline_that_is_bound_to_its_process_says_why(tf):
+    data, number = tf.data.Dataset, tf.TensorSpec((), "int32")
+    bound = {
+        "calls Python": data.from_generator(lambda: iter([1]), output_signature=number),
+        "from_generator, py_function": data.range(2).map(
+            lambda x: tf.py_function(lambda x: x, [x], "int64")
+        ),
+        "halfway through its data; send the data set": iter(data.range(2)),
+    }
+    for why, value in bound.items():
+        with pytest.raises(PayloadError, match=why):
+            payload.pack("x", value)
+
+
 # ── classes ─────────────────────────────────────────────────────────────────────────────
 
 
