@@ -13,18 +13,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from skyward_nb.compat.known_frames import UNTORN
+from skyward_nb.words.source_code import is_library
 
 _OF_EITHER = ("/contextlib.py", "/functools.py", "/weakref.py")
 _HANDLERS = ("/node/mailbox.py", "/node/deferred_interrupt.py")
 """Handlers of signals: a signal within a handler finds these frames above the code in question."""
 _IMPORTS = "<frozen importlib"
-_LOOKS = 10
+_OWN = str(Path(__file__).parents[1])
+_LOOKS, _LOOKS_AT_IMPORTS = 10, 30
 _BETWEEN_LOOKS = 0.05
-"""Seconds; a long trace of a large model is interrupted rather than killed.
+"""Seconds; a long trace of a large model is interrupted rather than killed, and so is an import.
 
 Looks are counted, not time: a process that was stopped has had no time to return.
 """
@@ -48,11 +51,17 @@ def user_of(frame: FrameType | None) -> FrameType | None:
 
 
 def _importer(frame: FrameType | None) -> FrameType | None:
-    """The frame that imports what this one belongs to, with all that this imports; None where nothing is imported."""
+    """The frame that imports the library of which this one is being imported; None where none is.
+
+    A module of the user's own may train as it is imported: that is code as in a cell.
+    """
     found = None
     while frame is not None:
-        if frame.f_code.co_filename.startswith(_IMPORTS):
+        file = frame.f_code.co_filename
+        if file.startswith(_IMPORTS):
             found = frame.f_back
+        elif not file.startswith(_OWN) and not is_library(file):
+            break
         frame = frame.f_back
     return found
 
@@ -96,8 +105,12 @@ class DeferredInterrupt:
         self._before = sys.gettrace()
         user.f_trace = self._at_user
         sys.settrace(self._nowhere)
+        looks = _LOOKS if _importer(frame) is None else _LOOKS_AT_IMPORTS
         threading.Thread(
-            target=self._see_that_it_returns, args=(call,), name="skyward-put-off", daemon=True
+            target=self._see_that_it_returns,
+            args=(call, looks),
+            name="skyward-put-off",
+            daemon=True,
         ).start()
         return True
 
@@ -111,8 +124,8 @@ class DeferredInterrupt:
         self._frame = None
         sys.settrace(self._before)
 
-    def _see_that_it_returns(self, call: Callable[[], None]) -> None:
-        for _ in range(_LOOKS):
+    def _see_that_it_returns(self, call: Callable[[], None], looks: int) -> None:
+        for _ in range(looks):
             time.sleep(_BETWEEN_LOOKS)
             if self._call is not call:
                 return

@@ -87,15 +87,29 @@ def test_in_code_of_the_user_it_comes_at_once(library):
 
 def test_an_import_is_not_torn(library, tmp_path, monkeypatch):
     """Else the package could not be imported again: its part is there, and not as an attribute of it."""
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "untorn").mkdir()
-    (tmp_path / "untorn/__init__.py").write_text("from .part import *\nname = part.__name__\n")
+    packages = tmp_path / "site-packages"
+    monkeypatch.syspath_prepend(packages)
+    (packages / "untorn").mkdir(parents=True)
+    (packages / "untorn/__init__.py").write_text("from .part import *\nname = part.__name__\n")
     comes = "import signal\nsignal.raise_signal(signal.SIGUSR2)\n"
-    (tmp_path / "untorn/part.py").write_text(comes)
+    (packages / "untorn/part.py").write_text(comes)
     with pytest.raises(KeyboardInterrupt):
         importlib.import_module("untorn")
         pytest.fail("it comes first")
     assert sys.modules["untorn"].name == "untorn.part"
+    assert library["handled"] == [1]
+
+
+def test_a_module_that_computes_as_it_is_imported_is_as_a_cell(library, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "trains.py").write_text(
+        "import builtins\nreached = []\nwhile len(reached) < 3:\n"
+        "    builtins.collective()\n    reached.append(1)\n"
+    )
+    monkeypatch.setattr("builtins.collective", library["collective"], raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        importlib.import_module("trains")
+    assert library["state"] == []
     assert library["handled"] == [1]
 
 
