@@ -92,17 +92,45 @@ def lacks_arguments(layer: Any) -> bool:
 
 
 @contextmanager
-def configured(configs: list[tuple[Any, dict[str, Any]]]) -> Generator[None]:
-    """Meanwhile these are in the configs of these layers, which have no `get_config` of their own."""
-    before = [(vars(layer), vars(layer).get("_auto_config")) for layer, _ in configs]
-    for layer, config in configs:
-        # Past what Keras does when an attribute is set.
-        vars(layer)["_auto_config"] = SimpleNamespace(config=config)
+def asked_by(way: Callable[[Any, Callable[[Any], Any]], Any]) -> Generator[None]:
+    """Meanwhile Keras writes of each object what this gives, called with the object and how Keras itself would ask it."""
+    from keras.src.saving import serialization_lib
+
+    module: Any = serialization_lib
+    with _naming:
+        ask = module._get_class_or_fn_config
+        module._get_class_or_fn_config = lambda each: way(each, ask)
+        try:
+            yield
+        finally:
+            module._get_class_or_fn_config = ask
+
+
+@contextmanager
+def configured(made: Any, config: dict[str, Any]) -> Generator[None]:
+    """Meanwhile this is in the config of a layer that has no `get_config` of its own."""
+    own = vars(made)
+    before = own.get("_auto_config")
+    # Past what Keras does when an attribute is set.
+    own["_auto_config"] = SimpleNamespace(config=config)
     try:
         yield
     finally:
-        for own, noted in before:
-            own["_auto_config"] = noted
+        own["_auto_config"] = before
+
+
+@contextmanager
+def weights_apart(layers: list[Any]) -> Generator[None]:
+    """Meanwhile Keras neither writes nor reads variables of these layers."""
+    for each in layers:
+        # Past what Keras does when an attribute is set.
+        vars(each).update({_SAVES: lambda store: None, _LOADS: lambda store: None})
+    try:
+        yield
+    finally:
+        for each in layers:
+            vars(each).pop(_SAVES, None)
+            vars(each).pop(_LOADS, None)
 
 
 @contextmanager
@@ -150,13 +178,14 @@ def compiled_with(model: Any) -> dict[str, Any]:
     return getattr(getattr(model, "_compile_config", None), "config", {})
 
 
-def is_plain_network(layer: Any) -> bool:
-    """Whether a layer is a network of layers that Keras makes anew of them, as its class takes inputs and outputs."""
-    from keras.src.models import functional
+def optimizer_of(model: Any) -> Any:
+    """The optimizer of a compiled model, None without."""
+    return getattr(model, "optimizer", None)
 
-    return isinstance(layer, functional.Functional) and functional.functional_like_constructor(
-        type(layer)
-    )
+
+def with_inner(optimizer: Any) -> tuple[Any, ...]:
+    """An optimizer, and the one that it wraps, if any."""
+    return optimizer, getattr(optimizer, "inner_optimizer", None)
 
 
 def state_of(optimizer: Any) -> list[Any] | None:
@@ -269,8 +298,7 @@ def _at_once() -> AbstractContextManager[object]:
 @contextmanager
 def without_state(optimizers: Iterable[Any]) -> Generator[None]:
     """Meanwhile Keras writes nothing of the state of these: it travels with each."""
-    wrapped = [getattr(each, "inner_optimizer", None) for each in optimizers]
-    known = [each for each in (*optimizers, *wrapped) if each is not None]
+    known = [part for each in optimizers for part in with_inner(each) if part is not None]
     quiet = [each for each in known if each.built or _WAITING in vars(each)]
     before = [vars(each).get(_SAVES) for each in quiet]
     for each in quiet:

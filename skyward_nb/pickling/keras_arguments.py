@@ -7,18 +7,21 @@ call a `compile` of a class's own again, for two optimizers, say.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import inspect
-import textwrap
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from skyward_nb.compat import keras_private
+from skyward_nb.pickling.argument_flow import (
+    OF_EVERY_LAYER,
+    given_to_base,
+    is_given_on,
+    is_passed_on,
+)
 from skyward_nb.pickling.process_bound import Unpicklable
 
-OF_EVERY_LAYER = frozenset(("name", "trainable", "dtype", "reduction"))
 NUMBER = "skyward_nb arguments"
 """In a config, the number of the arguments that belong there."""
 
@@ -33,90 +36,134 @@ def parameters(method: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 @contextmanager
-def written_by_number(saved: Any) -> Generator[list[Arguments]]:
-    """Meanwhile Keras writes, in the place of arguments that it has not kept, the number of these in the list.
+def written_by_number() -> Generator[list[Any]]:
+    """Meanwhile Keras writes, in the place of what it has not kept of an object, the number of that in the list.
 
-    Raises `Unpicklable` for a model of which one is in no attribute of its name: it would be made with another one.
+    Of models, layers, metrics and optimizers these are the arguments; what has no variables goes along itself. Raises
+    `Unpicklable` for one with an argument in no attribute of its name: it would be made with another one.
     """
-    found = [(each, _forgotten(each)) for each in keras_private.layers_of(saved)]
-    forgetful = [(each, arguments) for each, arguments in found if arguments is not None]
-    configs = [(each, {NUMBER: number}) for number, (each, _) in enumerate(forgetful)]
-    with keras_private.configured(configs):
-        for layer, arguments in forgetful:
-            config = layer.get_config()
-            # A network of layers, and what is derived from a layer of Keras's own, says other things of itself.
-            if NUMBER not in config and (lost := arguments.keys() - config.keys()):
-                raise _unknown(layer, sorted(lost), "give it one, or make it on the ranks")
-        yield [arguments for _, arguments in forgetful]
+    given: list[Any] = []
+
+    def config_of(each: Any, ask: Callable[[Any], Any]) -> Any:
+        if not _is_made_in_own_way(type(each)):
+            return ask(each)
+        if is_itself_enough(each):
+            given.append(each)
+            return {NUMBER: len(given) - 1}
+        if _is_noted_by_keras(each):
+            return ask(each)
+        number = len(given)
+        given.append({})
+        with keras_private.configured(each, {NUMBER: number}):
+            config = ask(each)
+        given[number] = _forgotten(each, config)
+        apart.enter_context(keras_private.weights_apart(layers_in(given[number])))
+        return {**config, NUMBER: number}
+
+    with ExitStack() as apart, keras_private.asked_by(config_of):
+        yield given
 
 
-def _unknown(layer: Any, lost: list[str], advice: str) -> Unpicklable:
+def layers_in(arguments: Any) -> list[Any]:
+    """All layers within what was given: their weights come with them."""
+    return [part for each in _given_layers(arguments) for part in keras_private.layers_of(each)]
+
+
+def _is_made_in_own_way(kind: Any) -> bool:
+    """Whether a class of the notebook has an `__init__`, and nothing that says what it was given."""
+    if any(keras_private.is_kerass(each) for each in (kind, kind.__init__)):
+        return False
+    return keras_private.is_kerass(getattr(kind, "get_config", None))
+
+
+def is_itself_enough(made: Any) -> bool:
+    """Whether this is of a class of the notebook's own that has no variables, such as a loss: all it has are attributes."""
+    import keras
+
+    with_variables = keras.layers.Layer, keras.metrics.Metric, keras.optimizers.Optimizer
+    return _is_made_in_own_way(type(made)) and not isinstance(made, with_variables)
+
+
+def _is_noted_by_keras(layer: Any) -> bool:
+    """Whether Keras has noted how a layer was made, as it does where arguments are numbers and text."""
+    import keras
+
+    is_layer = isinstance(layer, keras.layers.Layer) and not isinstance(layer, keras.Model)
+    says_so = type(layer).get_config is keras.layers.Layer.get_config
+    return is_layer and says_so and not keras_private.lacks_arguments(layer)
+
+
+def _unknown(made: Any, lost: list[str], advice: str) -> Unpicklable:
     return Unpicklable(
-        f"Keras makes models and layers anew by their get_config(), and {type(layer).__name__} has none that says its "
+        f"Keras makes such objects anew by their get_config(), and {type(made).__name__} has none that says its "
         f"{', '.join(lost)}: {advice}"
     )
 
 
-def _forgotten(layer: Any) -> Arguments | None:
-    """The arguments of a model or layer that Keras has not kept; None where it knows how to make it."""
+def _forgotten(made: Any, config: Mapping[str, Any]) -> Arguments:
+    """The arguments of an object that are not in the config that Keras writes of it."""
     import keras
 
-    kind = type(layer)
-    if any(keras_private.is_kerass(each) for each in (kind, kind.__init__)):
-        return None
-    if not keras_private.is_kerass(kind.get_config) or keras_private.is_plain_network(layer):
-        return None
-    is_model = isinstance(layer, keras.Model)
-    if not is_model and not keras_private.lacks_arguments(layer):
-        return None
-    taken = parameters(kind.__init__)
-    several = [each for each in taken if each.kind in _SEVERAL]
-    names = [
-        each.name for each in taken if each.kind not in _SEVERAL and each.name not in OF_EVERY_LAYER
-    ]
-    # What Keras itself means by a name, such as `layers`, is no argument.
-    lost = [name for name in names if hasattr(keras.Model, name) or not hasattr(layer, name)]
-    lost += [_starred(each) for each in several if not _is_passed_on(kind.__init__, each.name)]
-    if lost and is_model:
+    taken, lost = _taken(type(made))
+    names = [each.name for each in taken if each.name not in {*OF_EVERY_LAYER, *config}]
+    if "input_layers" in config:
+        names = [each for each in names if each not in ("inputs", "outputs")]
+    defaults = {each.name: each.default for each in taken}
+    lost = [each for each in names if not _is_in_attribute(made, each, defaults[each])] + lost
+    if lost:
         advice = "give it one, keep each as an attribute of its name, or make it on the ranks"
-        raise _unknown(layer, lost, advice)
-    if not names or lost:
-        return None
-    arguments = {name: _plain(getattr(layer, name)) for name in names}
-    _forbid_shared_layers(layer, arguments)
+        raise _unknown(made, lost, advice)
+    if names and isinstance(made, keras.Sequential) and NUMBER not in config:
+        raise _unknown(made, names, "give it one, or make it on the ranks")
+    arguments = {name: _plain(getattr(made, _attribute(made, name))) for name in names}
+    if isinstance(made, keras.layers.Layer):
+        _forbid_shared_layers(made, arguments)
     return arguments
+
+
+def _taken(kind: type) -> tuple[list[inspect.Parameter], list[str]]:
+    """What a class takes by name, also for classes that it passes `*args` and `**kwargs` on to; and what is lost of these."""
+    named: dict[str, inspect.Parameter] = {}
+    given: set[str] = set()
+    for made in (vars(each).get("__init__") for each in kind.__mro__):
+        if made is None:
+            continue
+        if keras_private.is_kerass(made):
+            break
+        own = parameters(made)
+        several = [each for each in own if each.kind in _SEVERAL]
+        alone = [each for each in own if each.kind not in _SEVERAL and each.name not in given]
+        named = {**{each.name: each for each in alone}, **named}
+        if lost := [_starred(each) for each in several if not is_passed_on(made, each.name)]:
+            return list(named.values()), lost
+        if not several:
+            break
+        given = given_to_base(made)
+    return list(named.values()), []
+
+
+def _attribute(made: Any, name: str) -> str:
+    """The attribute that an argument is kept in."""
+    return name if hasattr(made, name) else f"_{name}"
+
+
+def _is_in_attribute(made: Any, name: str, default: Any) -> bool:
+    """Whether an argument is in an attribute of its name, as far as that can be told."""
+    bases: list[Any] = [each for each in type(made).__mro__ if keras_private.is_kerass(each)]
+    # What Keras itself means by a name, such as `layers`, is no argument; nor is what torch means by one.
+    if (
+        name == "training"
+        or any(hasattr(each, name) for each in bases)
+        or not hasattr(made, _attribute(made, name))
+    ):
+        return False
+    # `self.dropout = Dropout(dropout)` is what was made of it.
+    value = getattr(made, _attribute(made, name))
+    return not (isinstance(default, (int, float, str, bytes)) and _given_layers(value))
 
 
 def _starred(parameter: inspect.Parameter) -> str:
     return f"{'*' if parameter.kind is parameter.VAR_POSITIONAL else '**'}{parameter.name}"
-
-
-def _is_passed_on(made: Callable[..., Any], several: str) -> bool:
-    """Whether an `__init__` gives its `*args` or `**kwargs` to that of its base, and keeps nothing of them itself.
-
-    Where its source is not to be had, it is taken to: most do.
-    """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(made)))
-    except (OSError, TypeError, SyntaxError):
-        return True
-    harmless: list[ast.expr] = []
-    for each in ast.walk(tree):
-        match each:
-            case ast.Call(func=ast.Attribute(attr="__init__")):
-                harmless += [arg.value for arg in each.args if isinstance(arg, ast.Starred)]
-                harmless += [keyword.value for keyword in each.keywords if keyword.arg is None]
-            case ast.Call(
-                func=ast.Attribute(value=asked, attr="setdefault" | "pop" | "get"),
-                args=[ast.Constant(value=name), *_],
-            ) if name in OF_EVERY_LAYER:
-                harmless.append(asked)
-            case ast.If(test=asked):
-                harmless.append(asked)
-            case _:
-                pass
-    uses = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id == several]
-    return all(any(each is one for one in harmless) for each in uses)
 
 
 def _forbid_shared_layers(layer: Any, arguments: Arguments) -> None:
@@ -162,10 +209,26 @@ def _plain(value: Any) -> Any:
     return set(value) if isinstance(value, set) else value
 
 
+def make(kind: Any, config: Mapping[str, Any], arguments: Arguments) -> Any:
+    """An object of its config and these arguments; raises `ValueError` where one of them is not what it was given."""
+    try:
+        made = kind.from_config({**config, **arguments})
+    except Exception as error:
+        if not arguments:
+            raise
+        names = ", ".join(arguments)
+        raise ValueError(
+            f"{kind.__name__} cannot be made again of its attributes {names}: give it a get_config() that says what "
+            f"it was given ({type(error).__name__}: {error})"
+        ) from error
+    check(made, arguments)
+    return made
+
+
 def check(made: Any, arguments: Arguments) -> None:
     """Raise `ValueError` if an object keeps an argument otherwise than it was given it: it is another one then."""
     for name, given in arguments.items():
-        if not _is_kept(_plain(getattr(made, name, None)), given):
+        if not _is_kept(_plain(getattr(made, _attribute(made, name), None)), given):
             raise ValueError(
                 f"{type(made).__name__} keeps its {name} otherwise than it is given it: give it a get_config() that "
                 "says what it was given"
@@ -205,10 +268,15 @@ def _given_to_compile(model: Any, name: str) -> Any:
     """One argument of a model's own `compile`, as it is in an attribute, or was given to that of Keras; or `_UNKNOWN`."""
     import keras
 
+    known = keras_private.compiled_with(model)
     # Of Keras's own, such as `metrics`, what is in an attribute is made of what was given.
-    if hasattr(model, name) and not hasattr(keras.Model, name):
-        return _plain(getattr(model, name))
-    return keras_private.compiled_with(model).get(name, _UNKNOWN)
+    kept = _UNKNOWN if hasattr(keras.Model, name) else _plain(getattr(model, name, _UNKNOWN))
+    if name not in known:
+        return kept
+    if is_given_on(type(model).compile, name):
+        return known[name]
+    # Keras says of what it was not given that it was given nothing.
+    return _UNKNOWN if kept is None else kept
 
 
 def compile_anew(model: Any, arguments: Arguments) -> None:

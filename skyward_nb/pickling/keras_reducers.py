@@ -15,8 +15,11 @@ from typing import Any
 
 from skyward_nb.compat import keras_private
 from skyward_nb.pickling import keras_arguments
+from skyward_nb.pickling.argument_flow import OF_EVERY_LAYER
 
 _METADATA = "metadata.json"
+_HAS_BEGUN = "skyward_nb: its optimizer has begun"
+"""In the config of a compiled model: whether the optimizer that its own `compile` makes has state in the archive."""
 _registered: dict[str, Any] = {}
 """What was registered with Keras here for having come."""
 
@@ -31,6 +34,8 @@ def keras_object(saved: Any) -> Any:
 
     import keras
 
+    if keras_arguments.is_itself_enough(saved):
+        return object.__new__, (type(saved),), dict(vars(saved))
     is_optimizer = isinstance(saved, keras.optimizers.Optimizer)
     state = keras_private.state_of(saved) if is_optimizer else None
     own: dict[str, Any] = {}
@@ -38,7 +43,7 @@ def keras_object(saved: Any) -> Any:
     compiled = keras_arguments.of_own_compile(saved)
     with (
         keras_private.naming_objects(own, registered),
-        keras_arguments.written_by_number(saved) as given,
+        keras_arguments.written_by_number() as given,
         _compiled_apart(saved, compiled),
         # Keras gives state to no optimizer that does not know its variables yet.
         keras_private.without_state([saved] if is_optimizer else []),
@@ -67,7 +72,12 @@ def _compiled_apart(model: Any, arguments: keras_arguments.Arguments | None) -> 
     optimizers = [
         each for each in arguments.values() if isinstance(each, keras.optimizers.Optimizer)
     ]
-    config = {keras_arguments.NUMBER: 0}
+    made = keras_private.optimizer_of(model)
+    is_given = any(each is one for each in optimizers for one in keras_private.with_inner(made))
+    config = {
+        keras_arguments.NUMBER: 0,
+        _HAS_BEGUN: made is not None and made.built and not is_given,
+    }
     with keras_private.compile_config_of(model, config), keras_private.without_state(optimizers):
         yield
 
@@ -79,7 +89,7 @@ def _make_keras(
     own: Mapping[str, Any],
     registered: Mapping[str, Any],
     known: tuple[tuple[str, bool], ...],
-    given: list[keras_arguments.Arguments],
+    given: list[Any],
     compiled: keras_arguments.Arguments | None,
     state: list[Any] | None,
 ) -> Any:
@@ -91,16 +101,9 @@ def _make_keras(
             package, _, rest = name.partition(">")
             _registered[name] = keras.saving.register_keras_serializable(package, rest)(each)
 
-    def compiles(model: Any, config: Any) -> None:
-        if compiled is not None and keras_arguments.NUMBER in config:
-            keras_arguments.compile_anew(model, compiled)
-        else:
-            type(model).compile_from_config(model, config)
-
-    is_apart = state is not None or compiled is not None
     with (
-        keras_private.compiled_by(compiles) as tell,
-        keras_private.silent_on_state() if is_apart else nullcontext(),
+        keras_private.compiled_by(_as_compiled_with(compiled)) as tell,
+        keras_private.silent_on_state() if state is not None else nullcontext(),
     ):
         makers = {
             name: _Maker(each, given, tell)
@@ -108,7 +111,8 @@ def _make_keras(
             else each
             for name, each in own.items()
         }
-        with keras.saving.custom_object_scope(makers):
+        parts = keras_arguments.layers_in([each for each in given if isinstance(each, dict)])
+        with keras.saving.custom_object_scope(makers), keras_private.weights_apart(parts):
             made = getattr(kind, maker)(io.BytesIO(archive))
     # Keras keeps that of its own layers, but not of all that a class of the notebook makes.
     layers = keras_private.layers_of(made)
@@ -123,15 +127,30 @@ def _make_keras(
     return made
 
 
+def _as_compiled_with(
+    arguments: keras_arguments.Arguments | None,
+) -> Callable[[Any, Any], None]:
+    """The way to compile a model, given it and its config: by its own `compile` with these arguments, or as Keras does."""
+
+    def compiles(model: Any, config: Any) -> None:
+        if arguments is None or keras_arguments.NUMBER not in config:
+            type(model).compile_from_config(model, config)
+            return
+        keras_arguments.compile_anew(model, arguments)
+        if config[_HAS_BEGUN]:
+            # It takes its state of the archive: a `compile` of one's own has made it.
+            keras_private.optimizer_of(model).build(model.trainable_variables)
+
+    return compiles
+
+
 class _Maker:
     """Stands for a class of the notebook: leaves out what Keras notes of every layer and the class does not take.
 
     Most classes do not: Keras asks for `**kwargs` only once a model is loaded.
     """
 
-    def __init__(
-        self, kind: Any, given: list[keras_arguments.Arguments], tell: Callable[[Any], None]
-    ) -> None:
+    def __init__(self, kind: Any, given: list[Any], tell: Callable[[Any], None]) -> None:
         self._kind = kind
         self._given = given
         self._tell = tell
@@ -149,15 +168,16 @@ class _Maker:
         if keras_private.is_kerass(kind.from_config) and not issubclass(kind, keras.Sequential):
             takes = {each.name: each.kind for each in keras_arguments.parameters(kind.__init__)}
             if inspect.Parameter.VAR_KEYWORD not in takes.values():
-                left = keras_arguments.OF_EVERY_LAYER - takes.keys()
+                left = OF_EVERY_LAYER - takes.keys()
         config = {**config}
         number = config.pop(keras_arguments.NUMBER, None)
         arguments = {} if number is None else self._given[number]
+        if not isinstance(arguments, dict):
+            return arguments
         policy = config.get("dtype") if "dtype" in left else None
         with keras_private.policy_meanwhile(policy) if policy else nullcontext():
             kept = {key: config[key] for key in config if key not in left}
-            made = kind.from_config({**kept, **arguments})
-        keras_arguments.check(made, arguments)
+            made = keras_arguments.make(kind, kept, arguments)
         if isinstance(made, keras.Model):
             self._tell(made)
         return made

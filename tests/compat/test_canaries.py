@@ -274,7 +274,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("keras.src.layers.layer:Layer._flatten_layers", "layers that stay frozen", "include_self"),
         Part("keras.src.layers.layer:Layer._lock_state", "a model's own compile"),
         Part("keras.src.utils.tracking:Tracker.unlock", "a model's own compile"),
-        Part("keras.src.models.functional:functional_like_constructor", "networks of a notebook's class"),
+        Part("keras.src.saving.serialization_lib:_get_class_or_fn_config", "arguments that Keras has not kept", "obj"),
         Part("keras.src.random.seed_generator:python_random", _SEEDS),
         Part("keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR|global_seed_generator", _SEEDS),
         Part("keras.src.utils.rng_utils:get_random_seed|set_random_seed", _SEEDS),

@@ -339,6 +339,160 @@ def test_networks_of_a_class_of_the_notebook_travel_as_keras_makes_them(keras_he
         assert int(back.optimizer.iterations) == 1
 
 
+DERIVED = {
+    "a layer of Keras's": (
+        "class Of(keras.layers.Dense):\n    def __init__(self, units, scale=1.0, **kwargs):\n"
+        "        super().__init__(units, **kwargs); self.scale = scale\n"
+        "    def call(self, x): return super().call(x) * self.scale\n"
+        "it = Of(1, scale=10.0)",
+        "it.scale",
+    ),
+    "an optimizer": (
+        "class Of(keras.optimizers.SGD):\n    def __init__(self, learning_rate=0.1, boost=1.0, **kwargs):\n"
+        "        super().__init__(learning_rate, **kwargs); self._boost = boost\n"
+        "it = Of(0.5, boost=5.0)",
+        "(it._boost, float(it.learning_rate))",
+    ),
+    "a metric": (
+        "class Of(keras.metrics.Mean):\n    def __init__(self, boost=1.0, **kwargs):\n"
+        "        super().__init__(**kwargs); self.boost = boost\n"
+        "it = Of(boost=5.0, name='mine')",
+        "(it.boost, it.name)",
+    ),
+    "a loss, whose argument is in no attribute of its name": (
+        "class Of(keras.losses.Loss):\n    def __init__(self, factor=0.1, name='of'):\n"
+        "        super().__init__(name=name); self.parts = [factor]\n"
+        "    def call(self, y, p): return (y - p) ** 2 * self.parts[0]\n"
+        "it = Of(100.0)",
+        "(it.parts, it.name, it.reduction)",
+    ),
+    "an initializer": (
+        "class Of(keras.initializers.Initializer):\n    def __init__(self, value=1.0): self.value = value\n"
+        "    def __call__(self, shape, dtype=None): return keras.ops.full(shape, self.value)\n"
+        "it = keras.layers.Dense(1, kernel_initializer=Of(5.0))",
+        "it.kernel_initializer.value",
+    ),
+    "a regularizer": (
+        "class Of(keras.regularizers.Regularizer):\n    def __init__(self, strength): self.strength = strength\n"
+        "    def __call__(self, x): return self.strength * keras.ops.sum(x)\n"
+        "it = keras.layers.Dense(1, kernel_regularizer=Of(5.0))",
+        "it.kernel_regularizer.strength",
+    ),
+    "a schedule": (
+        "class Of(keras.optimizers.schedules.LearningRateSchedule):\n"
+        "    def __init__(self, first): self.rate = first\n"
+        "    def __call__(self, step): return self.rate\n"
+        "it = keras.optimizers.SGD(Of(0.25))",
+        "it._learning_rate.rate",
+    ),
+    "a network with an argument of its own": (
+        "class Of(keras.Model):\n    def __init__(self, *args, steps=1, **kwargs):\n"
+        "        super().__init__(*args, **kwargs); self.steps = steps\n"
+        "inputs = keras.Input((2,))\nit = Of(inputs, keras.layers.Dense(1)(inputs), steps=4)",
+        "it.steps",
+    ),
+    "a model of a model that passes its arguments on": (
+        "class Base(keras.Model):\n    def __init__(self, rate=0.5, **kwargs):\n"
+        "        super().__init__(**kwargs); self.rate = rate\n"
+        "class Of(Base):\n    def __init__(self, encoder, **kwargs):\n"
+        "        super().__init__(**kwargs); self.encoder = encoder\n"
+        "    def call(self, x): return self.encoder(x) * self.rate\n"
+        "it = Of(keras.layers.Dense(1), rate=100.0)",
+        "it.rate",
+    ),
+    "a model of a model that gives it one argument": (
+        "class Base(keras.Model):\n    def __init__(self, rate=0.5, size=1, **kwargs):\n"
+        "        super().__init__(**kwargs); self.rate, self.size = rate, size\n"
+        "class Of(Base):\n    def __init__(self, encoder, **kwargs):\n"
+        "        super().__init__(rate=7.0, **kwargs); self.encoder = encoder\n"
+        "    def call(self, x): return self.encoder(x) * self.rate\n"
+        "it = Of(keras.layers.Dense(1), size=3)",
+        "(it.rate, it.size)",
+    ),
+    "a model within one that makes it": (
+        "class Part(keras.Model):\n    def __init__(self, units):\n"
+        "        super().__init__(); self.last = keras.layers.Dense(units)\n"
+        "    def call(self, x): return self.last(x)\n"
+        "class Of(keras.Model):\n    def __init__(self):\n        super().__init__(); self.part = Part(3)\n"
+        "    def call(self, x): return self.part(x)\n"
+        "it = Of()\nit(ones)",
+        "it.part.last.units",
+    ),
+    "an optimizer that a compile of its own makes": (
+        "class Of(keras.Model):\n    def __init__(self): super().__init__(); self.last = keras.layers.Dense(1)\n"
+        "    def call(self, x): return self.last(x)\n"
+        "    def compile(self, rate=0.1):\n"
+        "        super().compile(optimizer=keras.optimizers.Adam(rate), loss='mse'); self.rate = rate\n"
+        "it = Of()\nit.compile(0.25)\nit.fit(ones, ones[:, :1], epochs=3, verbose=0)",
+        "(int(it.optimizer.iterations), float(it.optimizer.learning_rate))",
+    ),
+}
+
+
+def run(ns, source, name="<derived>"):
+    """Run source that is to be had, as a cell's is."""
+    source = BEGIN + source
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec"), ns)
+
+
+@pytest.mark.parametrize("what", DERIVED)
+def test_what_is_derived_of_keras_s_has_what_it_was_given(what, keras_here, ns, rank):
+    source, tells = DERIVED[what]
+    run(ns, source)
+    back = rank.take("it", ns["it"])
+    assert back is not ns["it"]
+    assert eval(tells, {"it": back}) == eval(tells, {"it": ns["it"]})
+
+
+@pytest.mark.parametrize(
+    ("takes", "keeps", "what"),
+    [
+        ("dropout=0.1", "self.dropout = keras.layers.Dropout(dropout)", "dropout"),
+        ("blocks=2", "self.blocks = [keras.layers.Dense(2) for _ in range(blocks)]", "blocks"),
+        ("training=True", "self.trains = training", "training"),
+    ],
+)
+def test_what_is_made_of_an_argument_is_not_the_argument(takes, keeps, what, keras_here, ns):
+    net_of(ns, "net = Net()", takes=f", {takes}", keeps=keeps)
+    with pytest.raises(PayloadError, match=f"Net has none that says its {what}: give it one"):
+        payload.pack("net", ns["net"])
+
+
+def test_a_class_that_cannot_be_made_of_its_attributes_says_so(keras_here, ns, rank):
+    net_of(ns, "net = Net(3)", takes=", size", keeps="self.size = keras.layers.Dense(size)")
+    with pytest.raises(
+        ValueError, match="Net cannot be made again of its attributes size: give it"
+    ):
+        rank.take("net", ns["net"])
+
+
+def test_weights_of_arguments_travel_once(keras_here, ns, rank):
+    run(
+        ns,
+        "class Net(keras.Model):\n    def __init__(self, encoder):\n"
+        "        super().__init__(); self.encoder = encoder\n"
+        "    def call(self, x): return self.encoder(x)\n"
+        "encoder = keras.Sequential([keras.layers.Dense(100_000)])\nnet = Net(encoder)\nnet(ones)",
+    )
+    assert payload.pack("net", ns["net"]).size < 2 * 4 * 300_000
+    back = rank.take("net", ns["net"])
+    assert said(back.encoder, ns) == said(ns["encoder"], ns)
+    assert vars(ns["encoder"].layers[0]).keys().isdisjoint({"save_own_variables"})
+    assert vars(back.encoder.layers[0]).keys().isdisjoint({"load_own_variables"})
+
+
+def test_what_a_compile_keeps_to_itself_is_left_to_keras(keras_here, ns, rank):
+    """Keras notes of it that it was given nothing, and the model would train with another loss."""
+    compiles = (
+        "def compile(self, optimizer, loss=None):\n        super().compile(optimizer=optimizer)\n"
+        "        self.loss_fn = loss or keras.losses.MeanSquaredError()"
+    )
+    net_of(ns, "net = Net()\nnet.compile('sgd', keras.losses.MeanAbsoluteError())", more=compiles)
+    with pytest.warns(UserWarning, match=r"`compile\(\)` was not called"):
+        assert not hasattr(rank.take("net", ns["net"]), "loss_fn")
+
+
 def test_networks_of_layers_with_arguments_of_their_own_say_so(keras_here, ns):
     exec(
         BEGIN + "class Net(keras.Sequential):\n    def __init__(self, size):\n"

@@ -1,0 +1,74 @@
+"""What an `__init__` or a `compile` does with what it is given, as far as its source says so."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+OF_EVERY_LAYER = frozenset(("name", "trainable", "dtype", "reduction"))
+"""What Keras takes of each layer, metric or loss, and keeps itself."""
+
+
+def _tree_of(function: Callable[..., Any]) -> ast.AST | None:
+    """The source of a function, where it is to be had."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+
+
+def given_to_base(made: Callable[..., Any]) -> set[str]:
+    """What an `__init__` itself gives to that of its base, by name."""
+    tree = _tree_of(made)
+    calls = [] if tree is None else [*_calls(tree, "__init__")]
+    return {keyword.arg for each in calls for keyword in each.keywords if keyword.arg is not None}
+
+
+def _calls(tree: ast.AST, method: str) -> Iterator[ast.Call]:
+    for each in ast.walk(tree):
+        match each:
+            case ast.Call(func=ast.Attribute(attr=called)) if called == method:
+                yield each
+            case _:
+                pass
+
+
+def is_passed_on(made: Callable[..., Any], several: str) -> bool:
+    """Whether an `__init__` gives its `*args` or `**kwargs` to that of its base, and keeps nothing of them itself.
+
+    Where its source is not to be had, it is taken to: most do.
+    """
+    if (tree := _tree_of(made)) is None:
+        return True
+    harmless: list[ast.expr] = []
+    for each in ast.walk(tree):
+        match each:
+            case ast.Call(func=ast.Attribute(attr="__init__")):
+                harmless += [arg.value for arg in each.args if isinstance(arg, ast.Starred)]
+                harmless += [keyword.value for keyword in each.keywords if keyword.arg is None]
+            case ast.Call(
+                func=ast.Attribute(value=asked, attr="setdefault" | "pop" | "get"),
+                args=[ast.Constant(value=name), *_],
+            ) if name in OF_EVERY_LAYER:
+                harmless.append(asked)
+            case ast.If(test=asked):
+                harmless.append(asked)
+            case _:
+                pass
+    uses = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id == several]
+    return all(any(each is one for one in harmless) for each in uses)
+
+
+def is_given_on(compiles: Callable[..., Any], name: str) -> bool:
+    """Whether a `compile` gives an argument on to that of its base, as it came; where that is not to be seen, yes."""
+    if (tree := _tree_of(compiles)) is None:
+        return True
+    given = [
+        value
+        for each in _calls(tree, "compile")
+        for value in (*each.args, *(keyword.value for keyword in each.keywords))
+    ]
+    return any(isinstance(each, ast.Name) and each.id == name for each in given)
