@@ -21,6 +21,8 @@ def pipeline(dataset: Any) -> Any:
     except (tf.errors.OpError, ValueError) as error:
         why = str(error).strip().partition("\n")[0].rstrip(".")
         raise Unpicklable(f"TensorFlow cannot write it down ({why})") from error
+    if not graph.node:  # TensorFlow has logged that, and given nothing
+        raise Unpicklable("it has more than 2 GB, which TensorFlow cannot write down")
     if any(node.op in _CALLS_PYTHON for node in _nodes_of(graph)):
         raise Unpicklable(
             "it calls Python of its process (from_generator, py_function, numpy_function)"

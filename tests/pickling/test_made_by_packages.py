@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from later import needs
 
+from skyward_nb.compat import tensorflow_private
 from skyward_nb.pickling import definitions, payload
 from skyward_nb.words.errors import PayloadError
 
@@ -395,6 +396,13 @@ def test_a_pipeline_that_is_bound_to_its_process_says_why(tf):
     for why, value in bound.items():
         with pytest.raises(PayloadError, match=why):
             payload.pack("x", value)
+
+
+@needs("tensorflow")
+def test_a_pipeline_of_more_than_tensorflow_can_write_down_says_so(tf, monkeypatch):
+    monkeypatch.setattr(tensorflow_private, "graph_of", lambda dataset: tf.compat.v1.GraphDef())
+    with pytest.raises(PayloadError, match="it has more than 2 GB"):
+        payload.pack("x", tf.data.Dataset.range(2))
 
 
 # ── classes ─────────────────────────────────────────────────────────────────────────────
