@@ -73,7 +73,7 @@ def attributes_of_optimizer(optimizer: Any) -> dict[str, Any] | None:
     return {
         name: value
         for name, value in vars(optimizer).items()
-        if not hasattr(value, _WRAPPED_STEP) and (value or not holds_hooks(name))
+        if not hasattr(value, _WRAPPED_STEP) and (not holds_hooks(name) or value)
     }
 
 

@@ -8,8 +8,10 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
-OF_EVERY_LAYER = frozenset(("name", "trainable", "dtype", "reduction"))
-"""What Keras takes of each layer, metric or loss, and keeps itself."""
+OF_EVERY = frozenset(("name", "trainable", "dtype"))
+"""What Keras takes of each layer or metric, and keeps itself."""
+OF_EVERY_LAYER = OF_EVERY | {"reduction"}
+"""Also of each loss."""
 
 
 def _tree_of(function: Callable[..., Any]) -> ast.AST | None:

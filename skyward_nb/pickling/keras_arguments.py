@@ -13,8 +13,9 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from skyward_nb.compat import keras_private
+from skyward_nb.compat import keras_private, keras_states_private
 from skyward_nb.pickling.argument_flow import (
+    OF_EVERY,
     OF_EVERY_LAYER,
     given_to_base,
     is_given_on,
@@ -36,13 +37,14 @@ def parameters(method: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 @contextmanager
-def written_by_number() -> Generator[list[Any]]:
+def written_by_number(saved: Any) -> Generator[list[Any]]:
     """Meanwhile Keras writes, in the place of what it has not kept of an object, the number of that in the list.
 
     Of models, layers, metrics and optimizers these are the arguments; what has no variables goes along itself. Raises
     `Unpicklable` for one with an argument in no attribute of its name: it would be made with another one.
     """
     given: list[Any] = []
+    owners: list[tuple[Any, Arguments]] = []
 
     def config_of(each: Any, ask: Callable[[Any], Any]) -> Any:
         if not _is_made_in_own_way(type(each)):
@@ -50,18 +52,23 @@ def written_by_number() -> Generator[list[Any]]:
         if is_itself_enough(each):
             given.append(each)
             return {NUMBER: len(given) - 1}
-        if _is_noted_by_keras(each):
-            return ask(each)
         number = len(given)
+        if (noted := _noted_by_keras(each)) is not None:
+            given.append(_changed(each, noted))
+            return {**ask(each), NUMBER: number}
         given.append({})
         with keras_private.configured(each, {NUMBER: number}):
             config = ask(each)
         given[number] = _forgotten(each, config)
-        apart.enter_context(keras_private.weights_apart(layers_in(given[number])))
+        owners.append((each, given[number]))
+        config = _without_fixed(type(each), config)
+        apart.enter_context(keras_states_private.weights_apart(layers_in(given[number])))
         return {**config, NUMBER: number}
 
     with ExitStack() as apart, keras_private.asked_by(config_of):
         yield given
+    for owner, arguments in owners:
+        _forbid_layers_in_two_places(saved, owner, arguments)
 
 
 def layers_in(arguments: Any) -> list[Any]:
@@ -70,10 +77,17 @@ def layers_in(arguments: Any) -> list[Any]:
 
 
 def _is_made_in_own_way(kind: Any) -> bool:
-    """Whether a class of the notebook has an `__init__`, and nothing that says what it was given."""
+    """Whether a class of the notebook has an `__init__`, and nothing as new that says what it was given."""
     if any(keras_private.is_kerass(each) for each in (kind, kind.__init__)):
         return False
-    return keras_private.is_kerass(getattr(kind, "get_config", None))
+    owners = [_owner(kind, name) for name in ("__init__", "get_config")]
+    is_kerass_way = keras_private.is_kerass(getattr(kind, "get_config", None))
+    return is_kerass_way or (hasattr(kind, "get_config") and owners[0] < owners[1])
+
+
+def _owner(kind: type, name: str) -> int:
+    """How far up the class is that has this."""
+    return next((at for at, each in enumerate(kind.__mro__) if name in vars(each)), -1)
 
 
 def is_itself_enough(made: Any) -> bool:
@@ -84,13 +98,26 @@ def is_itself_enough(made: Any) -> bool:
     return _is_made_in_own_way(type(made)) and not isinstance(made, with_variables)
 
 
-def _is_noted_by_keras(layer: Any) -> bool:
-    """Whether Keras has noted how a layer was made, as it does where arguments are numbers and text."""
+def _noted_by_keras(layer: Any) -> Mapping[str, Any] | None:
+    """How a layer was made, as Keras notes it where arguments are numbers and text."""
     import keras
 
     is_layer = isinstance(layer, keras.layers.Layer) and not isinstance(layer, keras.Model)
-    says_so = type(layer).get_config is keras.layers.Layer.get_config
-    return is_layer and says_so and not keras_private.lacks_arguments(layer)
+    if not is_layer or type(layer).get_config is not keras.layers.Layer.get_config:
+        return None
+    return keras_private.noted_of(layer)
+
+
+def _changed(layer: Any, noted: Mapping[str, Any]) -> Arguments:
+    """What code has set since of the arguments that are attributes."""
+    plain = (int, float, str, bool, type(None))
+    now = {name: getattr(layer, name, value) for name, value in noted.items()}
+    changed = {name: value for name, value in now.items() if value != noted[name]}
+    return {
+        name: value
+        for name, value in changed.items()
+        if isinstance(value, plain) and name not in OF_EVERY_LAYER
+    }
 
 
 def _unknown(made: Any, lost: list[str], advice: str) -> Unpicklable:
@@ -105,7 +132,7 @@ def _forgotten(made: Any, config: Mapping[str, Any]) -> Arguments:
     import keras
 
     taken, lost = _taken(type(made))
-    names = [each.name for each in taken if each.name not in {*OF_EVERY_LAYER, *config}]
+    names = [each.name for each in taken if each.name not in {*OF_EVERY, *config}]
     if "input_layers" in config:
         names = [each for each in names if each not in ("inputs", "outputs")]
     defaults = {each.name: each.default for each in taken}
@@ -113,12 +140,23 @@ def _forgotten(made: Any, config: Mapping[str, Any]) -> Arguments:
     if lost:
         advice = "give it one, keep each as an attribute of its name, or make it on the ranks"
         raise _unknown(made, lost, advice)
-    if names and isinstance(made, keras.Sequential) and NUMBER not in config:
-        raise _unknown(made, names, "give it one, or make it on the ranks")
+    if isinstance(made, keras.Sequential) and NUMBER not in config:
+        takes = {each.name: each.kind for each in parameters(type(made).__init__)}
+        if names or not ("name" in takes or inspect.Parameter.VAR_KEYWORD in takes.values()):
+            advice = "give it one, or make it on the ranks"
+            raise _unknown(made, names or ["layers"], advice)
     arguments = {name: _plain(getattr(made, _attribute(made, name))) for name in names}
     if isinstance(made, keras.layers.Layer):
         _forbid_shared_layers(made, arguments)
     return arguments
+
+
+def _without_fixed(kind: Any, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A config without what the class itself gives to Keras's: `super().__init__(units, activation="relu", **kwargs)`."""
+    if "layers" in config:
+        return config
+    fixed = given_to_base(kind.__init__) - {each.name for each in parameters(kind.__init__)}
+    return {name: value for name, value in config.items() if name not in fixed}
 
 
 def _taken(kind: type) -> tuple[list[inspect.Parameter], list[str]]:
@@ -182,6 +220,23 @@ def _forbid_shared_layers(layer: Any, arguments: Arguments) -> None:
                     )
 
 
+def _forbid_layers_in_two_places(saved: Any, owner: Any, arguments: Arguments) -> None:
+    """Raise `Unpicklable` where a layer that was given to one part of a model is in another one, too."""
+    outside: set[int] = set()
+    left = [] if owner is saved else [saved]
+    while left:
+        each = left.pop()
+        if each is not owner and id(each) not in outside:
+            outside.add(id(each))
+            left += keras_private.parts_of(each)
+    for each in layers_in(arguments):
+        if id(each) in outside and not (each.built and not each.variables):
+            raise Unpicklable(
+                f"the layer {each.name!r} was given to {type(owner).__name__} and is elsewhere in "
+                f"{type(saved).__name__}, too, and would come twice: make the model on the ranks"
+            )
+
+
 def _given_layers(value: Any) -> list[Any]:
     import keras
 
@@ -212,7 +267,9 @@ def _plain(value: Any) -> Any:
 def make(kind: Any, config: Mapping[str, Any], arguments: Arguments) -> Any:
     """An object of its config and these arguments; raises `ValueError` where one of them is not what it was given."""
     try:
-        made = kind.from_config({**config, **arguments})
+        # What an `__init__` does to the layers that it is given, such as to set their weights, is done.
+        with keras_states_private.values_kept(_given_layers(arguments)):
+            made = kind.from_config({**config, **arguments})
     except Exception as error:
         if not arguments:
             raise
@@ -223,6 +280,25 @@ def make(kind: Any, config: Mapping[str, Any], arguments: Arguments) -> Any:
         ) from error
     check(made, arguments)
     return made
+
+
+def says_what_it_is(made: Any) -> bool:
+    """Whether an object is derived from one of Keras's that has a config of its own, such as a `Dense`."""
+    import keras
+
+    return type(made).get_config not in (keras.layers.Layer.get_config, keras.Model.get_config)
+
+
+def check_passed_on(made: Any, config: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if Keras's own class below has been given other numbers and texts than there are in the config."""
+    now = made.get_config()
+    plain = {name: value for name, value in config.items() if isinstance(value, (int, float, str))}
+    for name in plain.keys() - OF_EVERY_LAYER:
+        if now.get(name, plain[name]) != plain[name]:
+            raise ValueError(
+                f"{type(made).__name__} gives its {name} on otherwise than it is given it: give it a get_config() "
+                "that says what it was given"
+            )
 
 
 def check(made: Any, arguments: Arguments) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from skyward_nb.compat import keras_private
+from skyward_nb.compat import keras_private, keras_states_private
 from skyward_nb.pickling import keras_arguments
 from skyward_nb.pickling.argument_flow import OF_EVERY_LAYER
 
@@ -35,18 +35,20 @@ def keras_object(saved: Any) -> Any:
     import keras
 
     if keras_arguments.is_itself_enough(saved):
-        return object.__new__, (type(saved),), dict(vars(saved))
+        return object.__new__, (type(saved),), saved.__getstate__()
     is_optimizer = isinstance(saved, keras.optimizers.Optimizer)
-    state = keras_private.state_of(saved) if is_optimizer else None
+    state = keras_states_private.state_of(saved) if is_optimizer else None
+    if isinstance(saved, keras.metrics.Metric):
+        state = keras_states_private.counted_by(saved)
     own: dict[str, Any] = {}
     registered: dict[str, Any] = {}
     compiled = keras_arguments.of_own_compile(saved)
     with (
         keras_private.naming_objects(own, registered),
-        keras_arguments.written_by_number() as given,
+        keras_arguments.written_by_number(saved) as given,
         _compiled_apart(saved, compiled),
         # Keras gives state to no optimizer that does not know its variables yet.
-        keras_private.without_state([saved] if is_optimizer else []),
+        keras_states_private.without_state([saved] if is_optimizer else []),
     ):
         make, (archive,) = saved.__reduce__()
     dateless = io.BytesIO()
@@ -72,13 +74,18 @@ def _compiled_apart(model: Any, arguments: keras_arguments.Arguments | None) -> 
     optimizers = [
         each for each in arguments.values() if isinstance(each, keras.optimizers.Optimizer)
     ]
-    made = keras_private.optimizer_of(model)
-    is_given = any(each is one for each in optimizers for one in keras_private.with_inner(made))
+    made = keras_states_private.optimizer_of(model)
+    is_given = any(
+        each is one for each in optimizers for one in keras_states_private.with_inner(made)
+    )
     config = {
         keras_arguments.NUMBER: 0,
         _HAS_BEGUN: made is not None and made.built and not is_given,
     }
-    with keras_private.compile_config_of(model, config), keras_private.without_state(optimizers):
+    with (
+        keras_private.compile_config_of(model, config),
+        keras_states_private.without_state(optimizers),
+    ):
         yield
 
 
@@ -103,7 +110,7 @@ def _make_keras(
 
     with (
         keras_private.compiled_by(_as_compiled_with(compiled)) as tell,
-        keras_private.silent_on_state() if state is not None else nullcontext(),
+        keras_states_private.silent_on_state() if state is not None else nullcontext(),
     ):
         makers = {
             name: _Maker(each, given, tell)
@@ -112,7 +119,7 @@ def _make_keras(
             for name, each in own.items()
         }
         parts = keras_arguments.layers_in([each for each in given if isinstance(each, dict)])
-        with keras.saving.custom_object_scope(makers), keras_private.weights_apart(parts):
+        with keras.saving.custom_object_scope(makers), keras_states_private.weights_apart(parts):
             made = getattr(kind, maker)(io.BytesIO(archive))
     # Keras keeps that of its own layers, but not of all that a class of the notebook makes.
     layers = keras_private.layers_of(made)
@@ -122,8 +129,10 @@ def _make_keras(
                 layer.trainable = trains
             if layer.name != name:
                 layer.name = name
-    if state is not None:
-        keras_private.restore_once_built(made, state)
+    if isinstance(made, keras.metrics.Metric):
+        keras_states_private.count_on(made, state or [])
+    elif state is not None:
+        keras_states_private.restore_once_built(made, state)
     return made
 
 
@@ -139,7 +148,7 @@ def _as_compiled_with(
         keras_arguments.compile_anew(model, arguments)
         if config[_HAS_BEGUN]:
             # It takes its state of the archive: a `compile` of one's own has made it.
-            keras_private.optimizer_of(model).build(model.trainable_variables)
+            keras_states_private.optimizer_of(model).build(model.trainable_variables)
 
     return compiles
 
@@ -169,6 +178,8 @@ class _Maker:
             takes = {each.name: each.kind for each in keras_arguments.parameters(kind.__init__)}
             if inspect.Parameter.VAR_KEYWORD not in takes.values():
                 left = OF_EVERY_LAYER - takes.keys()
+                if keras_arguments.NUMBER in config and "layers" not in config:
+                    left = config.keys() - takes.keys()  # they are compared below
         config = {**config}
         number = config.pop(keras_arguments.NUMBER, None)
         arguments = {} if number is None else self._given[number]
@@ -178,6 +189,8 @@ class _Maker:
         with keras_private.policy_meanwhile(policy) if policy else nullcontext():
             kept = {key: config[key] for key in config if key not in left}
             made = keras_arguments.make(kind, kept, arguments)
+        if number is not None and keras_arguments.says_what_it_is(made):
+            keras_arguments.check_passed_on(made, config)
         if isinstance(made, keras.Model):
             self._tell(made)
         return made

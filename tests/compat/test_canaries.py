@@ -407,6 +407,7 @@ ELSEWHERE = {
         "_use_cached_eval_dataset",
         "_auto_config",
         "_compile_config",
+        "_layers",
         "_skyward_nb_state",
         "_tracker",
     },
@@ -414,7 +415,11 @@ ELSEWHERE = {
 }
 """Names that are no definitions: keys, parameters, ends of names, what torch had before. Tried beside, or below."""
 FILES = {"tf_keras": "keras_private.py"}
-BESIDE = {"torch_elastic_private.py": "torch", "torch_models_private.py": "torch"}
+BESIDE = {
+    "keras_states_private.py": "keras",
+    "torch_elastic_private.py": "torch",
+    "torch_models_private.py": "torch",
+}
 """Second modules of packages with more than one module has room for."""
 CASES = [pytest.param(package, part, id=f"{package}-{part}") for package, parts in PARTS.items() for part in parts]  # fmt: skip
 

@@ -418,6 +418,40 @@ DERIVED = {
         "it = Of()\nit(ones)",
         "it.part.last.units",
     ),
+    "a layer of Keras's of which it fixes something": (
+        "class Of(keras.layers.Dense):\n    def __init__(self, units, **kwargs):\n"
+        "        super().__init__(units, activation='relu', **kwargs)\n"
+        "it = Of(3)",
+        "(it.units, it.activation.__name__)",
+    ),
+    "an argument by a name that Keras has for losses": (
+        "class Of(keras.layers.Layer):\n    def __init__(self, by, reduction='mean'):\n"
+        "        super().__init__(); self.by, self.reduction = by, reduction\n"
+        "it = Of(abs, reduction='sum')",
+        "it.reduction",
+    ),
+    "a class of a class that says what it was given": (
+        "class Base(keras.layers.Layer):\n    def __init__(self, units): super().__init__(); self.units = units\n"
+        "    def get_config(self): return {'units': self.units}\n"
+        "class Of(Base):\n    def __init__(self, units, rate=0.5): super().__init__(units); self.rate = rate\n"
+        "it = Of(3, rate=7.0)",
+        "(it.units, it.rate)",
+    ),
+    "an argument that was set since": (
+        "class Of(keras.layers.Layer):\n    def __init__(self, rate=1.0): super().__init__(); self.rate = rate\n"
+        "it = Of()\nit.rate = 5.0",
+        "it.rate",
+    ),
+    "what a metric has summed up": (
+        "class Of(keras.metrics.Mean):\n    def __init__(self, by): super().__init__(); self.by = by\n"
+        "it = Of(2)\nit.update_state([1.0, 2.0])",
+        "float(it.result())",
+    ),
+    "a loss of Keras's that is a function": (
+        "it = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])\n"
+        "it.compile('sgd', keras.losses.mean_squared_error, [keras.metrics.mean_absolute_error])",
+        "it.loss.__name__",
+    ),
     "an optimizer that a compile of its own makes": (
         "class Of(keras.Model):\n    def __init__(self): super().__init__(); self.last = keras.layers.Dense(1)\n"
         "    def call(self, x): return self.last(x)\n"
@@ -456,6 +490,58 @@ def test_what_is_derived_of_keras_s_has_what_it_was_given(what, keras_here, ns, 
 def test_what_is_made_of_an_argument_is_not_the_argument(takes, keeps, what, keras_here, ns):
     net_of(ns, "net = Net()", takes=f", {takes}", keeps=keeps)
     with pytest.raises(PayloadError, match=f"Net has none that says its {what}: give it one"):
+        payload.pack("net", ns["net"])
+
+
+def test_what_an_init_does_to_weights_of_its_arguments_is_done(keras_here, ns, rank):
+    """A network that is to follow another one begins as that one is, and has its own weights since."""
+    run(
+        ns,
+        "class Net(keras.Model):\n    def __init__(self, online, target):\n"
+        "        super().__init__(); self.online, self.target = online, target\n"
+        "        target.set_weights(online.get_weights())\n"
+        "    def call(self, x): return self.online(x) + self.target(x)\n"
+        "online, target = (keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)]) for _ in 'ab')\n"
+        "net = Net(online, target)\nonline.set_weights([2 * each + 1 for each in online.get_weights()])\nnet(ones)",
+    )
+    back = rank.take("net", ns["net"])
+    for name in ("online", "target"):
+        assert said(getattr(back, name), ns) == said(ns[name], ns)
+
+
+def test_what_is_changed_before_it_is_passed_on_is_told_of(keras_here, ns, rank):
+    run(
+        ns,
+        "class Of(keras.layers.Dropout):\n"
+        "    def __init__(self, rate): super().__init__(rate / 2)\nit = Of(0.4)",
+    )
+    with pytest.raises(
+        ValueError, match="Of gives its rate on otherwise than it is given it: give"
+    ):
+        rank.take("it", ns["it"])
+
+
+def test_a_layer_that_is_an_argument_and_elsewhere_is_told_of(keras_here, ns):
+    run(
+        ns,
+        "class Tied(keras.layers.Layer):\n    def __init__(self, first): super().__init__(); self.first = first\n"
+        "    def call(self, x): return keras.ops.matmul(x, keras.ops.transpose(self.first.kernel))\n"
+        "dense = keras.layers.Dense(3)\nnet = keras.Sequential([dense, Tied(dense)])\nnet(ones)",
+    )
+    match = "the layer 'dense.*' was given to Tied and is elsewhere in Sequential, too"
+    with pytest.raises(PayloadError, match=match):
+        payload.pack("net", ns["net"])
+
+
+def test_a_network_that_adds_its_layers_itself_is_told_of(keras_here, ns):
+    run(
+        ns,
+        "class Net(keras.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(); self.add(keras.layers.Dense(1))\nnet = Net()",
+    )
+    with pytest.raises(
+        PayloadError, match="Net has none that says its layers: give it one, or make"
+    ):
         payload.pack("net", ns["net"])
 
 

@@ -375,7 +375,7 @@ def test_an_optimizer_has_all_its_attributes(travel):
     torch = pytest.importorskip("torch")
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
-    optimizer.trust = 0.5
+    optimizer.trust, optimizer.mask = 0.5, torch.ones(3)
     steps = []
     optimizer.register_step_post_hook(steps_in(steps))
     model, optimizer, steps = travel((model, optimizer, steps))
@@ -389,7 +389,7 @@ def test_an_optimizer_has_all_its_attributes(travel):
     before = closure().item()
     optimizer.step(closure)
     assert closure().item() < before
-    assert (optimizer.trust, steps) == (0.5, [optimizer])
+    assert (optimizer.trust, optimizer.mask.tolist(), steps) == (0.5, [1, 1, 1], [optimizer])
 
 
 def steps_in(steps):
