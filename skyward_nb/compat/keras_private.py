@@ -116,13 +116,14 @@ def asked_by(way: Callable[[Any, Callable[[Any], Any]], Any]) -> Generator[None]
 def configured(made: Any, config: dict[str, Any]) -> Generator[None]:
     """Meanwhile this is in the config of a layer that has no `get_config` of its own."""
     own = vars(made)
-    before = own.get("_auto_config")
+    before = {name: own[name] for name in ("_auto_config",) if name in own}
     # Past what Keras does when an attribute is set.
     own["_auto_config"] = SimpleNamespace(config=config)
     try:
         yield
     finally:
-        own["_auto_config"] = before
+        del own["_auto_config"]
+        own.update(before)
 
 
 @contextmanager

@@ -31,6 +31,10 @@ _COMPARED = (int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
 _SEVERAL = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
+class Since(dict[str, Any]):
+    """Arguments that Keras has noted, as their attributes are now: changed since, or made of what was given."""
+
+
 def parameters(method: Callable[..., Any]) -> list[inspect.Parameter]:
     """What a method takes, but for itself. The signature of a class may be that of Keras's `__new__`."""
     return list(inspect.signature(method).parameters.values())[1:]
@@ -108,16 +112,14 @@ def _noted_by_keras(layer: Any) -> Mapping[str, Any] | None:
     return keras_private.noted_of(layer)
 
 
-def _changed(layer: Any, noted: Mapping[str, Any]) -> Arguments:
-    """What code has set since of the arguments that are attributes."""
-    plain = (int, float, str, bool, type(None))
-    now = {name: getattr(layer, name, value) for name, value in noted.items()}
-    changed = {name: value for name, value in now.items() if value != noted[name]}
-    return {
-        name: value
-        for name, value in changed.items()
-        if isinstance(value, plain) and name not in OF_EVERY_LAYER
-    }
+def _changed(layer: Any, noted: Mapping[str, Any]) -> Since:
+    """What numbers and texts are other ones in attributes than Keras has noted of the arguments of their names."""
+    own = vars(layer)
+    return Since(
+        (name, own[name])
+        for name in sorted(noted.keys() - OF_EVERY_LAYER)
+        if isinstance(own.get(name), (int, float, str)) and own[name] != noted[name]
+    )
 
 
 def _unknown(made: Any, lost: list[str], advice: str) -> Unpicklable:
@@ -266,6 +268,10 @@ def _plain(value: Any) -> Any:
 
 def make(kind: Any, config: Mapping[str, Any], arguments: Arguments) -> Any:
     """An object of its config and these arguments; raises `ValueError` where one of them is not what it was given."""
+    if isinstance(arguments, Since):
+        made = kind.from_config(config)
+        if all(_is_kept(getattr(made, name, None), value) for name, value in arguments.items()):
+            return made
     try:
         # What an `__init__` does to the layers that it is given, such as to set their weights, is done.
         with keras_states_private.values_kept(_given_layers(arguments)):
@@ -282,11 +288,14 @@ def make(kind: Any, config: Mapping[str, Any], arguments: Arguments) -> Any:
     return made
 
 
-def says_what_it_is(made: Any) -> bool:
+def says_what_it_is(made: Any, config: Mapping[str, Any]) -> bool:
     """Whether an object is derived from one of Keras's that has a config of its own, such as a `Dense`."""
     import keras
 
-    return type(made).get_config not in (keras.layers.Layer.get_config, keras.Model.get_config)
+    return "layers" not in config and type(made).get_config not in (
+        keras.layers.Layer.get_config,
+        keras.Model.get_config,
+    )
 
 
 def check_passed_on(made: Any, config: Mapping[str, Any]) -> None:

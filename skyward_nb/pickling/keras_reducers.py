@@ -189,7 +189,7 @@ class _Maker:
         with keras_private.policy_meanwhile(policy) if policy else nullcontext():
             kept = {key: config[key] for key in config if key not in left}
             made = keras_arguments.make(kind, kept, arguments)
-        if number is not None and keras_arguments.says_what_it_is(made):
+        if number is not None and keras_arguments.says_what_it_is(made, config):
             keras_arguments.check_passed_on(made, config)
         if isinstance(made, keras.Model):
             self._tell(made)

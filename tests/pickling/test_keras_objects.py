@@ -442,6 +442,12 @@ DERIVED = {
         "it = Of()\nit.rate = 5.0",
         "it.rate",
     ),
+    "an attribute that is made of the argument of its name": (
+        "class Of(keras.layers.Layer):\n    def __init__(self, size, of='a'):\n"
+        "        super().__init__(); self.size, self.of = size * 2, np.array([of, of])\n"
+        "it = Of(3)",
+        "(it.size, list(it.of))",
+    ),
     "what a metric has summed up": (
         "class Of(keras.metrics.Mean):\n    def __init__(self, by): super().__init__(); self.by = by\n"
         "it = Of(2)\nit.update_state([1.0, 2.0])",
