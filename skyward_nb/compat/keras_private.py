@@ -10,8 +10,8 @@ Seen with keras 3.15.1 and tf_keras 2.20.1.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -113,27 +113,29 @@ def asked_by(way: Callable[[Any, Callable[[Any], Any]], Any]) -> Generator[None]
 
 
 @contextmanager
-def configured(made: Any, config: dict[str, Any]) -> Generator[None]:
+def having(objects: Iterable[Any], attributes: dict[str, Any]) -> Generator[None]:
+    """Meanwhile these objects have these attributes, past what Keras does when one is set; then those that they had."""
+    owns: list[dict[str, Any]] = [vars(each) for each in objects]
+    before = [(own, {name: own[name] for name in attributes if name in own}) for own in owns]
+    for own, _ in before:
+        own.update(attributes)
+    try:
+        yield
+    finally:
+        for own, had in before:
+            for name in attributes:
+                own.pop(name, None)
+            own.update(had)
+
+
+def configured(made: Any, config: dict[str, Any]) -> AbstractContextManager[None]:
     """Meanwhile this is in the config of a layer that has no `get_config` of its own."""
-    own = vars(made)
-    before = {name: own[name] for name in ("_auto_config",) if name in own}
-    # Past what Keras does when an attribute is set.
-    own["_auto_config"] = SimpleNamespace(config=config)
-    try:
-        yield
-    finally:
-        del own["_auto_config"]
-        own.update(before)
+    return having([made], {"_auto_config": SimpleNamespace(config=config)})
 
 
-@contextmanager
-def compile_config_of(model: Any, config: dict[str, Any]) -> Generator[None]:
+def compile_config_of(model: Any, config: dict[str, Any]) -> AbstractContextManager[None]:
     """Meanwhile Keras writes this of how a model was compiled."""
-    vars(model)["get_compile_config"] = lambda: config
-    try:
-        yield
-    finally:
-        del vars(model)["get_compile_config"]
+    return having([model], {"get_compile_config": lambda: config})
 
 
 @contextmanager

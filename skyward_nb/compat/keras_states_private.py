@@ -12,19 +12,12 @@ from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
+from skyward_nb.compat.keras_private import having
 
-@contextmanager
-def weights_apart(layers: list[Any]) -> Generator[None]:
+
+def weights_apart(layers: list[Any]) -> AbstractContextManager[None]:
     """Meanwhile Keras neither writes nor reads variables of these layers."""
-    for each in layers:
-        # Past what Keras does when an attribute is set.
-        vars(each).update({_SAVES: lambda store: None, _LOADS: lambda store: None})
-    try:
-        yield
-    finally:
-        for each in layers:
-            vars(each).pop(_SAVES, None)
-            vars(each).pop(_LOADS, None)
+    return having(layers, {_SAVES: lambda store: None, _LOADS: lambda store: None})
 
 
 def optimizer_of(model: Any) -> Any:
@@ -164,21 +157,11 @@ def _at_once() -> AbstractContextManager[object]:
     return cast(AbstractContextManager[object], tensorflow.init_scope())
 
 
-@contextmanager
-def without_state(optimizers: Iterable[Any]) -> Generator[None]:
+def without_state(optimizers: Iterable[Any]) -> AbstractContextManager[None]:
     """Meanwhile Keras writes nothing of the state of these: it travels with each."""
     known = [part for each in optimizers for part in with_inner(each) if part is not None]
-    quiet = [each for each in known if each.built or _WAITING in vars(each)]
-    before = [vars(each).get(_SAVES) for each in quiet]
-    for each in quiet:
-        vars(each)[_SAVES] = lambda store: None
-    try:
-        yield
-    finally:
-        for each, saves in zip(quiet, before, strict=True):
-            del vars(each)[_SAVES]
-            if saves is not None:
-                vars(each)[_SAVES] = saves
+    begun = [each for each in known if each.built or _WAITING in vars(each)]
+    return having(begun, {_SAVES: lambda store: None})
 
 
 @contextmanager

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import textwrap
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from skyward_nb.words.source_code import parse
 
 OF_EVERY = frozenset(("name", "trainable", "dtype"))
 """What Keras takes of each layer or metric, and keeps itself."""
 OF_EVERY_LAYER = OF_EVERY | {"reduction"}
 """Also of each loss."""
+_trees: weakref.WeakKeyDictionary[Any, ast.AST | None] = weakref.WeakKeyDictionary()
+"""A model has many layers of a class, and each of these is asked for several things."""
 
 
 def _tree_of(function: Callable[..., Any]) -> ast.AST | None:
     """The source of a function, where it is to be had."""
-    try:
-        return ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
-        return None
+    if function not in _trees:
+        _trees[function] = None
+        with contextlib.suppress(OSError, TypeError, SyntaxError):
+            _trees[function] = parse(textwrap.dedent(inspect.getsource(function)))
+    return _trees[function]
 
 
 def given_to_base(made: Callable[..., Any]) -> set[str]:

@@ -258,12 +258,17 @@ class Net(keras.Model):
 """
 
 
+def run(ns, source):
+    """Run source that is to be had, as a cell's is."""
+    source, name = BEGIN + source, "<cell>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec"), ns)
+
+
 def net_of(ns, made, **parts):
     """A model of a class whose source is to be had, as a cell's is."""
     filled = {"takes": "", "gives": "", "keeps": "pass", "more": "", **parts}
-    source = f"{BEGIN}{NET.format(**filled)}"
-    linecache.cache["<net>"] = (len(source), None, source.splitlines(keepends=True), "<net>")
-    exec(compile(source, "<net>", "exec"), ns)
+    run(ns, NET.format(**filled))
     exec(f"encoder = keras.Sequential([keras.layers.Dense(2)])\n{made}\nnet(ones)", ns)
     return ns["net"]
 
@@ -467,13 +472,6 @@ DERIVED = {
         "(int(it.optimizer.iterations), float(it.optimizer.learning_rate))",
     ),
 }
-
-
-def run(ns, source, name="<derived>"):
-    """Run source that is to be had, as a cell's is."""
-    source = BEGIN + source
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    exec(compile(source, name, "exec"), ns)
 
 
 @pytest.mark.parametrize("what", DERIVED)
