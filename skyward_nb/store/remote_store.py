@@ -150,7 +150,8 @@ class RemoteStore:
                 upload = Upload(digest, source, found.spans, count, self._count_moved)
                 error = self._transfer(upload, count, tick)
                 if upload.stored is not None:
-                    return upload.stored
+                    # The stream whose answer came last may not be the one that gave it its name.
+                    return BytesStored(is_whole=True, is_new=True, on_disk=upload.stored.on_disk)
                 if error is not None:
                     patience.rest(error, tick, progress=upload.done)
         except BaseException:

@@ -153,6 +153,25 @@ def test_over_a_long_way_values_go_in_many_streams(near, far, monkeypatch):
     assert near.map(digest) == LARGE
 
 
+def test_a_value_that_was_missing_is_new_whichever_stream_is_answered_last(near, far, monkeypatch):
+    monkeypatch.setattr(ReceiveWindow, "delay", 0.05)
+    keep, answers = ValueService._keep, []
+
+    def late(self, stream, ask, room):
+        stored = keep(self, stream, ask, room)
+        if stored.is_whole:
+            # Another stream's bytes, answered before, were the last.
+            answers.append(stored)
+            stored = BytesStored(is_whole=True, on_disk=stored.on_disk)
+        return stored
+
+    monkeypatch.setattr(ValueService, "_keep", late)
+    digest = digest_of([LARGE])
+    assert near.put(digest, [LARGE])
+    assert answers
+    assert not near.put(digest, [LARGE]), "it was there"
+
+
 def test_what_is_forgotten_is_so_before_what_is_said_next(near, far):
     digest = digest_of([b"value"])
     for _ in range(200):
