@@ -10,8 +10,6 @@ import ipaddress
 import socket
 from collections.abc import Iterable
 
-import psutil
-
 from skyward_nb.protocol.message_parts import Endpoint
 from skyward_nb.runtime.reach import ProbeListener, reach
 from skyward_nb.system.addresses import is_private
@@ -52,6 +50,8 @@ def probe(endpoints: Iterable[Endpoint], word: bytes) -> list[ReachResult]:
 
 def own_addresses(*, loopback: bool) -> list[tuple[str, str]]:
     """Addresses with their interfaces, of the fastest first: those of `loopback`, or all others."""
+    import psutil
+
     states = psutil.net_if_stats()
     found: list[tuple[tuple[int, int], str, str]] = []
     for place, (interface, addresses) in enumerate(psutil.net_if_addrs().items()):

@@ -5,8 +5,8 @@ It is made once, in the forge. It prints nothing by itself: values, exceptions a
 
 from __future__ import annotations
 
-import base64
 import contextlib
+import functools
 import importlib
 import inspect
 import io
@@ -21,8 +21,6 @@ from typing import Any
 
 import IPython
 from IPython.core.async_helpers import get_asyncio_loop
-from IPython.core.displayhook import DisplayHook
-from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.profiledir import ProfileDir
 from traitlets import Type
@@ -31,15 +29,15 @@ from traitlets.config import Config
 from skyward_nb.compat import ipython_private
 from skyward_nb.compat.ipython_private import cell_number
 from skyward_nb.node.pip_once import PipOnce
+from skyward_nb.node.rank_displays import RankDisplays, ValueHook
 from skyward_nb.node.uplink import encodable, text_of
 from skyward_nb.protocol.commands import Run, SourceFile
-from skyward_nb.protocol.events import Clear, Display, Event
+from skyward_nb.protocol.events import Event
 from skyward_nb.protocol.message_parts import CodeFrame, Frame
-from skyward_nb.runtime import debugging, event_sink
+from skyward_nb.runtime import debugging
 from skyward_nb.runtime.remote_generators import send_all
 from skyward_nb.system.traceback_filter import with_words, without_frames, without_repeats
 from skyward_nb.words.bounds import bounded_lines
-from skyward_nb.words.bundles import fitting
 from skyward_nb.words.source_code import is_library
 
 _LONGEST_LINE = 500
@@ -61,59 +59,12 @@ _NOT_THE_USERS = (
 ipython_private.show_files_plainly(more_lines=2000)
 
 
-class _Values(DisplayHook):
-    """Prints nothing: the last expression's value goes home, not to the screen."""
-
-    def __call__(self, result: object = None) -> None:
-        if result is not None:
-            self.fill_exec_result(result)
-
-
-class _Displays(DisplayPublisher):
-    """Sends what is displayed as events of the rank."""
-
-    emit: Callable[[Event], None] | None = None
-    rank = 0
-
-    def publish(
-        self,
-        data: dict[str, Any],
-        metadata: dict[str, Any] | None = None,
-        source: object = None,
-        *,
-        transient: dict[str, Any] | None = None,
-        update: bool = False,
-        **_: Any,
-    ) -> None:
-        """Send one MIME bundle; binary parts as base64, parts that are no text as JSON."""
-        if self.emit is not None:
-            name = (transient or {}).get("display_id")
-            name = None if name is None else encodable(str(name))
-            bundle = fitting({encodable(str(mime)): _as_text(part) for mime, part in data.items()})
-            self.emit(Display(self.rank, bundle, name, bool(update), event_sink.run()))
-
-    def clear_output(self, wait: bool = False) -> None:
-        """Send that the rank's output so far is to be removed."""
-        if self.emit is not None:
-            self.emit(Clear(self.rank, bool(wait), event_sink.run()))
-
-
-def _as_text(part: object) -> str:
-    if isinstance(part, bytes):
-        return base64.b64encode(part).decode()
-    if isinstance(part, str):
-        return encodable(part)
-    import json
-
-    return json.dumps(part, default=str)
-
-
 class RankShell(InteractiveShell):
     """The shell of a rank; `run` executes one cell in its namespace."""
 
     execution_count: int
-    displayhook_class: Any = Type(_Values)
-    display_pub_class: Any = Type(_Displays)
+    displayhook_class: Any = Type(ValueHook)
+    display_pub_class: Any = Type(RankDisplays)
     shown: tuple[str, ...] = ()
     files: frozenset[str] = frozenset()
     """Files of the user's own, as a script is, that functions came from."""
@@ -121,6 +72,15 @@ class RankShell(InteractiveShell):
     """From now on an interrupt of this run raises."""
     calm: Callable[[], None] = staticmethod(lambda: None)
     """From now on none does: in what IPython calls before and after a cell it would be printed."""
+
+    def init_completer(self) -> None:
+        """Nobody types here: what completes is made when it is asked for, and not at each start of a pool."""
+
+    @functools.cached_property
+    def Completer(self) -> Any:  # noqa: N802 - IPython's name
+        """What completes names, for code that sets or asks it."""
+        super().init_completer()
+        return vars(self)["Completer"]
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         """Print how an exception reads that ends no cell: one of an object that cannot be shown."""
@@ -201,7 +161,7 @@ class RankShell(InteractiveShell):
 
     def connect(self, rank: int, emit: Callable[[Event], None]) -> None:
         """From now on displays are events of this rank."""
-        assert isinstance(self.display_pub, _Displays)
+        assert isinstance(self.display_pub, RankDisplays)
         self.display_pub.rank = rank
         self.display_pub.emit = emit
         # For good, where IPython sets and unsets them around each cell.

@@ -10,12 +10,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
-import psutil
 
 from skyward_nb.node.gpus import Gpus
 from skyward_nb.protocol.events import Telemetry
+
+if TYPE_CHECKING:
+    import psutil  # else by who samples: most agents have ended before
 
 _FORGOTTEN = 5.0
 _SOONEST = 0.1
@@ -114,6 +117,8 @@ class Sampler:
 
     def _families(self, ranks: set[int]) -> dict[int, list[int]]:
         """The process ids of each rank, its own first."""
+        import psutil
+
         now = self._clock()
         if ranks != self._known or now - self._known_at > _STALE:
             self._known = ranks
@@ -138,6 +143,8 @@ class Sampler:
 
     def _owner(self, session: int, pid: int) -> int | None:
         """The rank of a process and its session: its parent's, unless the session is known."""
+        import psutil
+
         climbed: set[int] = set()
         while session not in self._owners and pid > 1:
             climbed.add(session)
@@ -156,6 +163,8 @@ class Sampler:
         a forked child still shares with its parent count twice: to tell them apart takes milliseconds a
         process.
         """
+        import psutil
+
         glance = _Glance()
         for pid in family:
             try:

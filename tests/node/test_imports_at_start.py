@@ -15,7 +15,7 @@ _SLOW = ("email", "importlib.metadata", "multiprocessing", "skyward_nb.words.spe
 @pytest.mark.parametrize(
     ("modules", "without"),
     [
-        ("skyward_nb.node.agent", ("IPython", "skyward_nb.node.forge", *_SLOW)),
+        ("skyward_nb.node.agent", ("IPython", "psutil", "skyward_nb.node.forge", *_SLOW)),
         (
             "skyward_nb.node.forge, skyward_nb.node.rank, skyward_nb.node.rank_shell",
             ("asyncio", "ssl", "psutil", *_SLOW),
@@ -35,6 +35,22 @@ def test_they_import_no_more_than_they_need(modules, without):
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
     )
     assert run.stdout == "[]\n"
+
+
+def test_what_completes_names_is_made_when_it_is_asked_for(tmp_path):
+    code = (
+        "import pathlib, sys\n"
+        "from skyward_nb.node.rank_shell import make_shell\n"
+        f"shell = make_shell(pathlib.Path({str(tmp_path)!r}))\n"
+        "print('IPython.core.completer' in sys.modules)\n"
+        "shell.user_ns['history'] = shell.Completer.namespace is shell.user_ns\n"
+        "shell.run_cell('%config IPCompleter.use_jedi = False')\n"
+        "print(shell.Completer.use_jedi, 'history' in shell.complete('hist', 'hist', 4)[1])\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "False\nFalse True\n"
 
 
 def test_what_both_import_is_imported_before_the_fork():
