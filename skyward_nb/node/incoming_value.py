@@ -28,6 +28,8 @@ class IncomingValue:
         self.lock: threading.RLock = threading.RLock()
         self.is_settled = False
         self.touched: float = 0.0
+        self.trouble: OSError | None = None
+        """Why it was given up, if it was: streams that come later are told the same."""
         self.arriving: Reassembly = Reassembly(size, self._read)
         self._users = 0
         self._is_doubled = False
@@ -66,7 +68,7 @@ class IncomingValue:
     def check(self) -> None:
         """Raise OSError where it was dropped, or has its name."""
         if self._is_removed:
-            raise OSError(errno.ESTALE, "the unfinished value was dropped")
+            raise self.trouble or OSError(errno.ESTALE, "the unfinished value was dropped")
 
     def _read(self, start: int, stop: int) -> bytes:
         return os.pread(self._handle, stop - start, start)
@@ -99,11 +101,12 @@ class IncomingValue:
                 self.arriving.changed.wait(_TICK)
             tick()
 
-    def remove(self) -> None:
-        """Drop the value; safe to call twice."""
+    def remove(self, trouble: OSError | None = None) -> None:
+        """Drop the value, for this reason if there is one; safe to call twice."""
         with self.lock:
             if not self._is_removed:
                 self._is_removed = True
+                self.trouble = trouble
                 self.path.unlink(missing_ok=True)
                 self._close_if_removed()
 

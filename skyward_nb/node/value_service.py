@@ -159,11 +159,18 @@ class ValueService:
             if ask.word in self._forgotten:
                 return
             if isinstance(ask, DropValues):
-                self._store.drop([digest for digest in ask.digests if is_digest(digest)])
+                self._drop([digest for digest in ask.digests if is_digest(digest)])
             else:
                 self._store.trim(ask.needed)
             if ask.word:
                 self._forgotten.append(ask.word)
+
+    def _drop(self, digests: list[str]) -> None:
+        """Forget values, and what has come of them: the rest may come late, and shall not make them whole."""
+        for digest in digests:
+            if (arrival := self._arrivals.get(digest)) is not None:
+                self._give_up(arrival)
+        self._store.drop(digests)
 
     def _meet(self, ask: AdmitPeers) -> Answer:
         try:
@@ -243,7 +250,7 @@ class ValueService:
                     arrival.write(at, data)
                 except OSError as error:
                     trouble = error
-                    self._give_up(arrival)
+                    self._give_up(arrival, error)
         if arrival is not None and arrival.is_settled:
             # All came over another stream meanwhile: these bytes are late, and no trouble.
             return self._settle(arrival)
@@ -277,11 +284,11 @@ class ValueService:
                 del self._arrivals[digest]
                 each.remove()
 
-    def _give_up(self, arrival: IncomingValue) -> None:
+    def _give_up(self, arrival: IncomingValue, trouble: OSError | None = None) -> None:
         with self._lock:
             if self._arrivals.get(arrival.digest) is arrival:
                 del self._arrivals[arrival.digest]
-        arrival.remove()
+        arrival.remove(trouble)
 
     def _settle(self, arrival: IncomingValue) -> Answer:
         """Give a value its name once all of it is there."""
@@ -297,6 +304,9 @@ class ValueService:
                             why = "the received bytes are not those that were packed"
                             return ValueRefused(errno.EBADMSG, why)
                         arrival.finish()
+                    except OSError as error:
+                        arrival.remove(error)
+                        raise
                     finally:
                         arrival.remove()  # bytes that come late must not go into what has its name
                     on_disk = self._store.on_disk(arrival.digest)
@@ -305,6 +315,8 @@ class ValueService:
             return _refused(error)
         finally:
             self._give_up(arrival)  # takes the locks in the order of those who give up others
+        if arrival.trouble is not None:
+            return _refused(arrival.trouble)
         if not self._store.touch(arrival.digest, arrival.size):
             return ValueRefused(errno.EBADMSG, "the received bytes are not those that were packed")
         return BytesStored(is_whole=True, on_disk=self._store.on_disk(arrival.digest))

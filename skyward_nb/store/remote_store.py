@@ -148,7 +148,12 @@ class RemoteStore:
                 is_new = True
                 count = self._stream_count(sum(stop - start for start, stop in found.spans))
                 upload = Upload(digest, source, found.spans, count, self._count_moved)
-                error = self._transfer(upload, count, tick)
+                try:
+                    error = self._transfer(upload, count, tick)
+                except StoreRefused as refused:
+                    if refused.code != errno.ESTALE:
+                        raise
+                    error = OSError(refused.code, str(refused))  # dropped meanwhile: once more
                 if upload.stored is not None:
                     # The stream whose answer came last may not be the one that gave it its name.
                     return BytesStored(is_whole=True, is_new=True, on_disk=upload.stored.on_disk)

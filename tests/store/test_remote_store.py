@@ -147,6 +147,17 @@ def test_a_value_goes_and_comes_back(near, far, value):
 
 def test_over_a_long_way_values_go_in_many_streams(near, far, monkeypatch):
     monkeypatch.setattr(ReceiveWindow, "delay", 0.05)
+    several = threading.Event()
+    keep = ValueService._keep
+
+    def held(self, stream, ask, room):
+        # One that is quick sends all before the others have begun.
+        if far.opened > 1:
+            several.set()
+        assert several.wait(60)
+        return keep(self, stream, ask, room)
+
+    monkeypatch.setattr(ValueService, "_keep", held)
     digest = digest_of([LARGE])
     assert near.put(digest, [LARGE])
     assert far.opened > 1
@@ -264,6 +275,22 @@ def test_what_has_come_whole_is_not_verified_by_each_rank(near, far, monkeypatch
     near.put(digest, [LARGE])
     monkeypatch.setattr(blobs, "digest_of", lambda _: pytest.fail("verified"))
     assert BlobStore(far.store.memory).map(digest) == LARGE
+
+
+def test_a_value_that_is_forgotten_as_it_comes_comes_once_more(near, far, monkeypatch):
+    """Another thread may have had the same value, and let it go."""
+    write, dropped = IncomingValue.write, []
+
+    def forgotten(self, at, data):
+        if not dropped:
+            dropped.append(True)
+            far.values._forget(DropValues((self.digest,), "word"))
+        write(self, at, data)
+
+    monkeypatch.setattr(IncomingValue, "write", forgotten)
+    digest = digest_of([LARGE])
+    assert near.put(digest, [LARGE])
+    assert dropped and far.store.map(digest) == LARGE
 
 
 @pytest.mark.parametrize("rest", [LARGE[5:], bytes(len(LARGE) - 5)], ids=["the same", "others"])

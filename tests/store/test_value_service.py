@@ -14,7 +14,7 @@ from skyward_nb.node.incoming_value import IncomingValue
 from skyward_nb.node.value_service import ValueService
 from skyward_nb.store.blobs import BlobStore, digest_of
 from skyward_nb.store.reassembly import Reassembly
-from skyward_nb.store.value_messages import BytesStored, ValueRefused
+from skyward_nb.store.value_messages import BytesStored, DropValues, ValueRefused
 
 VALUE = os.urandom(1000)
 
@@ -106,3 +106,34 @@ def test_a_value_that_was_given_up_as_its_last_bytes_came_is_refused(service):
     assert service._settle(arrival) == ValueRefused(
         errno.ESTALE, "the unfinished value was dropped"
     )
+
+
+def test_streams_that_come_later_are_told_the_trouble_of_the_first(service):
+    """The one whose answer is read first may not be the one that found the disk full."""
+    arrival = service._arrival(digest_of([VALUE]), len(VALUE))
+    service._give_up(arrival, OSError(errno.ENOSPC, "the disk is full"))
+    with pytest.raises(OSError, match="the disk is full"):
+        arrival.write(0, memoryview(VALUE))
+
+
+def test_whoever_brings_the_last_bytes_is_told_why_they_have_no_name(service, monkeypatch):
+    def full(_arrival):
+        raise OSError(errno.EDQUOT, "quota")
+
+    monkeypatch.setattr(IncomingValue, "finish", full)
+    arrival = service._arrival(digest_of([VALUE]), len(VALUE))
+    arrival.write(0, memoryview(VALUE))
+    refused = ValueRefused(errno.EDQUOT, "quota")
+    assert [service._settle(arrival) for _ in range(2)] == [refused, refused]
+
+
+def test_a_value_that_is_forgotten_as_it_comes_is_not_there_when_the_rest_has_come(service):
+    digest = digest_of([VALUE])
+    arrival = service._arrival(digest, len(VALUE))
+    arrival.write(0, memoryview(VALUE)[:10])
+    with arrival._using():  # a thread is held up as it writes
+        service._forget(DropValues((digest,), "word"))
+        arrival.arriving.came(10, memoryview(VALUE)[10:])
+    assert isinstance(service._settle(arrival), ValueRefused)
+    assert digest not in service._store
+    assert service._arrival(digest, len(VALUE)) is not arrival
