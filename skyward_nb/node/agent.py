@@ -200,7 +200,7 @@ class Agent:
         self._leave("it was told to end", by_machine=True)
 
     def _leave(self, why: str, *, by_machine: bool = False) -> None:
-        self._outbox.tell(Leaving(why, by_machine))
+        self._outbox.leave(Leaving(why, by_machine))
         self._gone.set()
 
 

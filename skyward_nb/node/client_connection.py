@@ -34,7 +34,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._asides: list[bytes] = []
         self._buffer = memoryview(bytearray(_CHUNK))
         self._journal: Journal | None = None
-        self._is_paused = False
+        self.is_paused: bool = False
+        """Whether the peer is behind, so that what is new waits in the journal."""
         self._is_due = False
         self._is_visitor = False
         self._beat: asyncio.TimerHandle | None = None
@@ -102,11 +103,11 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: the rest waits in the journal."""
-        self._is_paused = True
+        self.is_paused = True
 
     def resume_writing(self) -> None:
         """The peer has read what was written."""
-        self._is_paused = False
+        self.is_paused = False
         self._flush()
         self._clients.caught_up()
 
@@ -148,7 +149,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         data = b"".join(self._asides)
         self._asides.clear()
-        while self._journal is not None and not self._is_paused:
+        while self._journal is not None and not self.is_paused:
             more, self.cursor = self._journal.read(self.cursor)
             if not more:
                 break

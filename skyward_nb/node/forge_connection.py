@@ -46,6 +46,8 @@ class ForgeConnection:
         """Modules that it was ordered to import."""
         self.imported: asyncio.Event = asyncio.Event()
         """Set while it has imported all of them that can be."""
+        self._answers = 1
+        """How many answers to what it was ordered to import are to come."""
         self.missing: dict[str, str] = {}
         """Modules that could not be imported, and why."""
 
@@ -67,6 +69,7 @@ class ForgeConnection:
 
     async def _close(self) -> None:
         self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
         self._socket.close()
         await self._loop.run_in_executor(None, wait_for_forge, self._pid)
 
@@ -77,11 +80,11 @@ class ForgeConnection:
         """
         async with self._changing:
             await self._close()
-            self._orders.clear()
             self._is_renewed, self._is_lost = True, False
             modules = sorted(self._ordered or ())
             self._ordered = {*modules}
             self.imported.clear()
+            self._answers = 1
             self.missing = {}
             arguments = [str(self._folder), *self._stores, *modules]
             try:
@@ -107,11 +110,14 @@ class ForgeConnection:
             self._ordered = modules  # its command line had these
         elif more := modules - self._ordered:
             self._ordered |= modules
-            self.imported.clear()
+            if self.imported.is_set():
+                self.imported.clear()
+                self.missing = {}
+            self._answers += 1
             self.send(PreloadModules(tuple(sorted(more))))
 
     def send(self, order: Order, *resources: IO[bytes] | socket.socket) -> None:
-        """Send an order and descriptors, which are closed once they are sent."""
+        """Send an order and descriptors, which are closed once they are sent, or cannot be any more."""
         self._orders.append((order, resources))
         if len(self._orders) == 1:
             self._send_waiting()
@@ -125,13 +131,12 @@ class ForgeConnection:
                 self._loop.add_writer(self._socket, self._send_waiting)
                 return
             except OSError:
-                # The forge is gone, which `_read` sees, too.
-                self._orders.clear()
-            else:
-                self._orders.popleft()
+                """The forge is gone, which `_read` sees, too, or was hung up on."""
+            self._orders.popleft()
             for each in resources:
                 each.close()
-        self._loop.remove_writer(self._socket)
+        if self._socket.fileno() >= 0:
+            self._loop.remove_writer(self._socket)
 
     def _read(self) -> None:
         try:
@@ -152,8 +157,10 @@ class ForgeConnection:
             return
         word = from_msgpack(data, Word)
         if isinstance(word, ModulesPreloaded):
-            self.missing = word.missing
-            self.imported.set()
+            self._answers -= 1
+            self.missing |= word.missing
+            if not self._answers:
+                self.imported.set()
             self._is_renewed = False  # it has begun: its end is the agent's
         elif isinstance(word, RankForked):
             processes.note(self._folder, [processes.ProcessIdentity(word.pid, word.started)])

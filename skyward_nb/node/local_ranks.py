@@ -109,9 +109,9 @@ class LocalRanks:
         """From now on, end each rank that holds more bytes; None: none."""
         self._memory.begin(limit)
 
-    def _end_for_memory(self, rank: int, held: int, limit: int) -> None:
+    def _end_for_memory(self, rank: int, pid: int, held: int, limit: int) -> None:
         connection = self.table.get(rank)
-        if connection is not None and connection.living_pid is not None:
+        if connection is not None and connection.living_pid == pid:
             self.causes.ended_for(rank, spell_excess(held, limit))
             self._signal(connection, signal.SIGKILL)
 
@@ -174,6 +174,8 @@ class LocalRanks:
         )
         if connection is None:
             return
+        connection.let_end()
+        connection.hear_rest()
         asked, said, crash = connection.asked_to_end, connection.last_words(), connection.crash()
         connection.how = self.causes.how(
             connection.rank, word.code, asked=asked, said=said, crash=crash
@@ -199,6 +201,7 @@ class LocalRanks:
         if self.table.get(connection.rank) is not connection:
             return
         del self.table[connection.rank]
+        connection.hear_rest()
         crash = connection.crash()
         connection.close()
         self._one_ended.set()

@@ -62,9 +62,21 @@ class Mailbox:
     def next(self) -> Command | None:
         """Wait for the next command; None when the agent is gone."""
         while not self._waiting:
-            if not self._take_in():
+            if not self._wait():
                 return None
         return self._waiting.popleft()
+
+    def _wait(self) -> bool:
+        """Wait until a command has come, or in a run for a moment: the handler of a signal may read it meanwhile.
+
+        False when the agent is gone.
+        """
+        if self._running is None:
+            return self._take_in()
+        if select.select([self._socket], [], [], _LOOK)[0]:
+            with contextlib.suppress(BlockingIOError):
+                return self._take_in(socket.MSG_DONTWAIT)
+        return True
 
     def _take_in(self, flags: int = 0) -> bool:
         """Read what has come, or wait for it; False when the agent is gone."""
@@ -94,8 +106,7 @@ class Mailbox:
                 if isinstance(command, kind) and command.run == run:
                     self._waiting.remove(command)
                     return command
-            # With a limit: a signal's handler may read what comes.
-            if select.select([self._socket], [], [], _LOOK)[0] and not self._take_in():
+            if not self._wait():
                 raise ConnectionError("the agent is gone")
 
     def open(self, run: int) -> None:

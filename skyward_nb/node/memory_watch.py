@@ -30,7 +30,7 @@ def held_by(family: Iterable[int], limit: float) -> int:
 
 
 class MemoryWatch:
-    """Tells of each rank that holds more than the limit: the rank, the bytes that it holds, and the limit.
+    """Tells of each rank that holds more than the limit: the rank, its process, the bytes that it holds, and the limit.
 
     `pids` are the processes of the ranks that live.
     """
@@ -38,7 +38,7 @@ class MemoryWatch:
     def __init__(
         self,
         pids: Callable[[], Mapping[int, int]],
-        tell: Callable[[int, int, int], None],
+        tell: Callable[[int, int, int, int], None],
     ) -> None:
         self._pids = pids
         self._sampler = Sampler()
@@ -62,9 +62,10 @@ class MemoryWatch:
 
     async def _look_on(self) -> None:
         while self._limit is not None:
-            limit = self._limit
-            for rank, held in (await asyncio.to_thread(self._over, limit, self._pids())).items():
-                self._tell(rank, held, limit)
+            # The rank may have another process by the time that this one's memory is known.
+            limit, pids = self._limit, dict(self._pids())
+            for rank, held in (await asyncio.to_thread(self._over, limit, pids)).items():
+                self._tell(rank, pids[rank], held, limit)
             await asyncio.sleep(_BETWEEN_LOOKS)
 
     def _over(self, limit: int, pids: Mapping[int, int]) -> dict[int, int]:

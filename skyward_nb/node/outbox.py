@@ -7,7 +7,7 @@ from collections.abc import Callable
 from skyward_nb.node.client_connection import ClientConnection
 from skyward_nb.node.journal import Journal
 from skyward_nb.node.run_record import RunRecord
-from skyward_nb.protocol.events import Event, Telemetry
+from skyward_nb.protocol.events import Event, Leaving, Telemetry
 from skyward_nb.protocol.frames import frame
 
 _MOST_BEHIND = 1 << 20
@@ -40,6 +40,12 @@ class Outbox:
             run = self._runs.unseen
             if is_behind and not self._held and not (run and run.card.detached):
                 self._hold(True)
+
+    def leave(self, event: Leaving) -> None:
+        """Tell the client why the agent ends: one that is far behind is told before what it has not heard, or never would."""
+        if self.line is not None and self.line.is_paused:
+            self.line.say(event)
+        self.tell(event)
 
     def say(self, event: Telemetry) -> None:
         """Send it to the attached client, if any; it is of no use later."""

@@ -124,6 +124,15 @@ class RankConnection(asyncio.BufferedProtocol):
         self._ranks.heard(self._drain())
         return next((each.ends for each in self._chatter.values() if each.ends), "")
 
+    def hear_rest(self) -> None:
+        """Hear all that a rank which has ended has left unread; the loop reads a part of it at a time."""
+        if self.closed or self.silent or self._transport is None:
+            return
+        with contextlib.suppress(OSError):
+            while count := os.readv(self._socket.fileno(), [self.get_buffer(0)]):
+                self.buffer_updated(count)
+        self._ranks.heard(self._drain())
+
     def crash(self) -> str:
         """The stacks that `faulthandler` wrote at a crash; "" without one."""
         return self._stacks.crash()

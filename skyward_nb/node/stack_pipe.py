@@ -18,6 +18,10 @@ _CHUNK = 1 << 16
 _SILENCE = 0.2
 _END = b" in _run_module_as_main\n"
 """The outermost frame of the main thread, which comes last: ranks are forked by a module that runs."""
+_BEGIN = b"Stack (most recent call first)"
+"""Begins the text of the main thread."""
+_THREAD = b"hread "
+"""Begins, but for one letter, the text of each other thread."""
 _CUT = b"  ...\n"
 """The mark in its place if there are too many frames."""
 OTHERS_END = b"\0"
@@ -41,6 +45,7 @@ class StackPipe:
         self._timer: asyncio.TimerHandle | None = None
         self._main: Callable[[], None] | None = None
         """Has the main thread signalled, which is yet to be."""
+        self._request: tuple[Callable[[], None], Callable[[], None]] | None = None
 
     def open(self) -> int:
         """Begin to listen; gives the descriptor that the rank shall write to."""
@@ -55,16 +60,25 @@ class StackPipe:
         """Have the rank write the stacks of its other threads, then signal `main`; answer with the whole text.
 
         A second request meanwhile gets the same answer. The main thread is signalled when the others are
-        written, lest both write at once, or after a moment, as native code may hold the interpreter. The
-        text ends with both, or with silence; it is empty if the rank is stopped, or gone.
+        written, lest both write at once, or after a moment, as native code may hold the interpreter: if both
+        have written at once then, both are asked once more. The text ends with both, or with silence; it is
+        empty if the rank is stopped, or gone.
         """
         self._asking.append(answer)
         if len(self._asking) > 1:
             return
+        self._request = others, main
+        self._begin(others, main)
+
+    def _begin(self, others: Callable[[], None], main: Callable[[], None]) -> None:
         self._found.clear()
         self._main = main
-        self._timer = self._loop.call_later(_OTHERS_TAKE, self._ask_main)
+        self._wait_for_others()
         others()
+
+    def _wait_for_others(self) -> None:
+        self._stop_waiting()
+        self._timer = self._loop.call_later(_OTHERS_TAKE, self._ask_main)
 
     def _ask_main(self) -> None:
         main, self._main = self._main, None
@@ -109,12 +123,12 @@ class StackPipe:
         has_others = OTHERS_END in self._found
         has_main = _END in self._found or self._found.endswith(_CUT)
         if self._main is not None:
-            if has_others:
-                self._ask_main()
+            self._ask_main() if has_others else self._wait_for_others()
         elif has_others and has_main:
-            self._over()
+            self._end()
         else:
-            self._wait(_SILENCE if has_main else _PATIENCE)
+            is_torn = has_others and _is_torn(bytes(self._found))
+            self._wait(_SILENCE if has_main or is_torn else _PATIENCE)
 
     def _wait(self, seconds: float) -> None:
         """It is over when nothing comes for so long."""
@@ -124,6 +138,14 @@ class StackPipe:
     def _is_silent(self) -> None:
         # If the agent was stopped, the time is over although there is text to read.
         if not self._on_text():
+            self._end()
+
+    def _end(self) -> None:
+        """Answer, or ask once more where both have written at once."""
+        request, self._request = self._request, None
+        if request and OTHERS_END in self._found and _is_torn(bytes(self._found)):
+            self._begin(*request)
+        else:
             self._over()
 
     def _stop_waiting(self) -> None:
@@ -138,3 +160,12 @@ class StackPipe:
         text = self._found.replace(OTHERS_END, b"").decode("utf-8", "replace")
         for answer in asking:
             answer(text)
+
+
+def _is_torn(text: bytes) -> bool:
+    """Whether the main thread wrote before the others, which have ended, and these before it had ended."""
+    others, others_end = text.find(_THREAD), text.find(OTHERS_END)
+    main = text.find(_BEGIN)
+    ends = [at for each in (_END, _CUT) if (at := text.find(each, main)) >= 0]
+    main_end = min(ends, default=len(text))
+    return 0 <= main < others_end and 0 <= others < main_end

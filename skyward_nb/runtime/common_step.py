@@ -111,7 +111,8 @@ class CommonStep:
         self._run: int | None = None
         self._usual = 0.0
         """The pace of the last run that had one."""
-        self._beginning = threading.Lock()
+        self._turn = threading.Lock()
+        """Held where a run begins or ends, and where other threads change its phase: one may come back late."""
         self._early: tuple[int, float, Callable[[], None]] | None = None
         """An interrupt of a run that has not begun here."""
         self._reset()
@@ -145,20 +146,22 @@ class CommonStep:
 
     def begin(self, run: int) -> None:
         """A run begins; called by the thread that executes it."""
-        self._usual = self._pace or self._usual
-        is_used = self.begun or self._cut_since is not None
-        if is_used or self._phase is not _Phase.OPEN or self._raise is not None:
-            self._reset()
-        self._main = threading.get_ident()
-        self._at = time.monotonic()
-        self._run = self.run = run
+        with self._turn:
+            self._usual = self._pace or self._usual
+            is_used = self.begun or self._cut_since is not None
+            if is_used or self._phase is not _Phase.OPEN or self._raise is not None:
+                self._reset()
+            self._main = threading.get_ident()
+            self._at = time.monotonic()
+            self._run = self.run = run
         if self._early is not None and self._early[0] == run:
             self.interrupted(*self._early)
 
     def end(self, left_in: str = "") -> None:
         """The run is over; it was stopped in this collective, if in any."""
-        self._run, self.left_in = None, left_in
-        self._raise = None
+        with self._turn:
+            self._run, self.left_in = None, left_in
+            self._raise = None
         if self._phase is not _Phase.OPEN:
             self._watch_backward(False)
             self._decided.set()
@@ -262,7 +265,7 @@ class CommonStep:
         `wake` has the main thread look at its interrupt again. Called by the control thread.
         """
         self._early = run, patience, wake
-        with self._beginning:
+        with self._turn:
             if run != self._run or self._phase is not _Phase.OPEN:
                 return
             self._until = time.monotonic() + patience
@@ -281,14 +284,14 @@ class CommonStep:
 
     def _see_it_end(self, run: int, patience: float, wake: Callable[[], None]) -> None:
         try:
-            if self._phase is _Phase.MEETING and (last := self._agreed(run, patience)) is not None:
-                self._last, self._phase = last, _Phase.AGREED
-                self._decided.set()
+            if (
+                self._phase is _Phase.MEETING
+                and (last := self._agreed(run, patience)) is not None
+                and self._advances(run, _Phase.AGREED, last)
+            ):
                 self._reached.wait(max(0.0, self._until - time.monotonic()))
         finally:
-            if self._run == run and not self._reached.is_set():
-                self._phase = _Phase.RELEASED
-                self._decided.set()
+            if self._advances(run, _Phase.RELEASED):
                 wake()
         begun = self.begun
         if self._has_begun_step(begun):
@@ -296,6 +299,15 @@ class CommonStep:
             if self._run == run and self._has_begun_step(begun):
                 self._is_late = True
                 wake()
+
+    def _advances(self, run: int, phase: _Phase, last: int = 0) -> bool:
+        """Whether this run goes on, and is in this phase from now on; `last` is the step that all make."""
+        with self._turn:
+            if self._run != run or self._reached.is_set():
+                return False
+            self._last, self._phase = last, phase
+            self._decided.set()
+            return True
 
     def _has_begun_step(self, number: int) -> bool:
         return self._step is not None and self.begun == number

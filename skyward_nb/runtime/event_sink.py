@@ -12,8 +12,8 @@ from skyward_nb.protocol.events import Event
 
 _emit: Callable[[Event], None] | None = None
 _current = 0
-_hidden: dict[str, int] = {}
-"""The number of running functions that hide this stream."""
+_hidden: dict[object, tuple[str, ...]] = {}
+"""The streams that each function hides which runs now, by its token."""
 _MAIN = threading.main_thread()
 _MARK = "_skyward_run"
 
@@ -35,22 +35,21 @@ def emit(event: Event) -> None:
         _emit(event)
 
 
-def hide(streams: Iterable[str]) -> None:
-    """Hide output on these streams from now on, until `show`."""
-    for stream in streams:
-        _hidden[stream] = _hidden.get(stream, 0) + 1
+def hide(streams: Iterable[str]) -> object:
+    """Hide output on these streams from now on, in this run, until `show` gets what this returns."""
+    token = object()
+    _hidden[token] = tuple(streams)
+    return token
 
 
-def show(streams: Iterable[str]) -> None:
-    """Take back one `hide`."""
-    for stream in streams:
-        if stream in _hidden:  # else a new run has begun
-            _hidden[stream] -= 1
+def show(token: object) -> None:
+    """Take back one `hide`; in a later run it is taken back already."""
+    _hidden.pop(token, None)
 
 
 def is_hidden(stream: str) -> bool:
     """Whether what is written to a stream is not shown now."""
-    return bool(_hidden) and _hidden.get(stream, 0) > 0
+    return bool(_hidden) and any(stream in each for each in tuple(_hidden.values()))
 
 
 def begin(run: int) -> None:

@@ -69,8 +69,12 @@ class KeptState:
 
     def entries(self) -> list[KeptEntry]:
         """What nobody has taken yet, in the order in which it was kept."""
-        texts = [each.read_bytes() for each in self._folder.glob("*.json")]
-        found = [from_json(each, KeptEntry) for each in texts]
+        found: list[KeptEntry] = []
+        for each in self._folder.glob("*.json"):
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # another rank of the machine has just taken it
+                found.append(from_json(each.read_bytes(), KeptEntry))
         return sorted(found, key=lambda each: (each.origin, each.number))
 
     def read(self, entry: KeptEntry) -> KeptModel:

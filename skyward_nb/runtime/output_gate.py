@@ -12,6 +12,7 @@ import ctypes
 import functools
 import inspect
 import os
+import threading
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar, cast
 
@@ -25,6 +26,11 @@ Only = str | int | Iterable[int] | Callable[[InstanceInfo], bool]
 """`all`, `head` or `none`, ranks, or a function that says it of a rank's place."""
 
 _DESCRIPTORS = {"stdout": 1, "stderr": 2}
+_turn = threading.Lock()
+_dropped: dict[str, int] = {}
+"""By stream, how many functions that run now have what is written to its descriptor dropped."""
+_leads_to: dict[str, int] = {}
+"""By stream, a copy of its descriptor from before the first of them."""
 
 
 def showing(fn: F, streams: tuple[str, ...], only: Only) -> F:
@@ -86,19 +92,33 @@ def _names(only: Only, here: InstanceInfo) -> bool:
 
 @contextlib.contextmanager
 def _hidden(streams: tuple[str, ...]) -> Generator[None]:
-    libc = ctypes.CDLL(None)
-    libc.fflush(None)
-    nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    kept = {stream: os.dup(_DESCRIPTORS[stream]) for stream in streams}
-    event_sink.hide(streams)
-    for stream in streams:
-        os.dup2(nothing, _DESCRIPTORS[stream])
-    try:
+    with contextlib.ExitStack() as stack:
+        for stream in streams:
+            _drop(stream)
+            stack.callback(_restore, stream)
+        token = event_sink.hide(streams)
+        stack.callback(event_sink.show, token)
         yield
-    finally:
-        libc.fflush(None)
-        for stream, descriptor in kept.items():
-            os.dup2(descriptor, _DESCRIPTORS[stream])
-            os.close(descriptor)
-        os.close(nothing)
-        event_sink.show(streams)
+
+
+def _drop(stream: str) -> None:
+    """Have what C code and other processes write to a stream dropped, until each such call is taken back."""
+    ctypes.CDLL(None).fflush(None)
+    with _turn:
+        if not _dropped.get(stream):
+            _leads_to[stream] = os.dup(_DESCRIPTORS[stream])
+            nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            os.dup2(nothing, _DESCRIPTORS[stream])
+            os.close(nothing)
+        _dropped[stream] = _dropped.get(stream, 0) + 1
+
+
+def _restore(stream: str) -> None:
+    """Take back one `_drop`."""
+    ctypes.CDLL(None).fflush(None)
+    with _turn:
+        _dropped[stream] -= 1
+        if not _dropped[stream]:
+            before = _leads_to.pop(stream)
+            os.dup2(before, _DESCRIPTORS[stream])
+            os.close(before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from skyward_nb.compat.torch_models_private import COMPILED
@@ -35,13 +35,11 @@ def rejoin(model: Any, *others: Any) -> bool:
     here = kept_state.here
     if here is None or not _is_group_there(here):
         return False
-    import torch.distributed as dist
-
     module = _checked(model, others)
     told: list[list[KeptEntry]] = _of_all(here.entries())
     entries = {(each.origin, each.number): each for found in told for each in found}
     if _of_checkpoint(model, others):
-        here.remove(each for each in entries.values() if each.why)
+        _remove(here, (each for each in entries.values() if each.why))
         return True
     if not entries:
         return False
@@ -52,15 +50,22 @@ def rejoin(model: Any, *others: Any) -> bool:
         )
     chosen, over = kept_state.choose([entries[key] for key in sorted(entries)], shapes, names)
     if isinstance(chosen, Exception):
-        here.remove(over)
+        _remove(here, over)
         raise chosen
     readers = [rank for rank, found in enumerate(told) if chosen in found]
     found = _state(here, chosen, readers)
     _together(lambda: _load(module, others, found()), "the state that was kept cannot be taken")
     here.taken.add(module)
-    here.remove(over)
-    dist.barrier()  # it is there no more on any machine
+    _remove(here, over)
     return True
+
+
+def _remove(here: KeptState, entries: Iterable[KeptEntry]) -> None:
+    """Remove what is over; it is there no more on any machine afterwards."""
+    import torch.distributed as dist
+
+    here.remove(entries)
+    dist.barrier()
 
 
 def _of_checkpoint(model: Any, others: tuple[Any, ...]) -> bool:

@@ -31,7 +31,7 @@ _STEP = 64 << 20
 _SECOND = 10**9
 _RESERVE = 64 << 20
 _SPARE_SHARE = 8
-_UNUSED_AFTER = 60.0
+_UNUSED_AFTER = 60 * _SECOND
 _MOST_UNUSED = 256_000_000
 _MOST_VERIFIED = 1000
 _DIGEST = re.compile(r"[0-9a-f]{16,128}")
@@ -201,15 +201,16 @@ class BlobStore:
         Only what is large is mapped, the rest is read. A large file that nobody has written to since it was
         sealed, or verified here, is not verified again.
         """
+        written: tuple[int, int, int] | None = None
         try:
             with self.open(digest) as file:
                 info = os.fstat(file.fileno())
+                written = _identity(info)
                 is_large = info.st_size >= MAPPED_FROM
                 if is_large:
                     data = map_privately(file.fileno(), info.st_size)
                 else:
                     data = memoryview(bytearray(file.read()))
-            written = info.st_ino, info.st_size, info.st_mtime_ns
             if is_large and (
                 info.st_mtime_ns % _SECOND == _note_of(digest)
                 or self._verified.get(digest) == written
@@ -221,7 +222,7 @@ class BlobStore:
                 return data
         except FileNotFoundError:
             """Another rank found it damaged, and took it away."""
-        self.drop([digest])
+        self._drop_damaged(digest, written)
         raise CorruptValue("its bytes in the store are not those that were packed")
 
     def _note_verified(self, digest: str, written: tuple[int, int, int]) -> None:
@@ -235,12 +236,19 @@ class BlobStore:
             for folder in self._folders():
                 (folder / digest).unlink(missing_ok=True)
 
+    def _drop_damaged(self, digest: str, written: tuple[int, int, int] | None) -> None:
+        """Forget a blob, unless it was put anew since."""
+        with contextlib.suppress(FileNotFoundError):
+            path = self._find(digest)
+            if path is not None and _identity(path.stat()) == written:
+                path.unlink()
+
     def trim(self, needed: Collection[str]) -> list[str]:
         """Forget the least recently used of the blobs not `needed`, beyond the spare room.
 
         Returns the digests of what went.
         """
-        spare: list[tuple[float, int, Path]] = []
+        spare: list[tuple[int, int, Path]] = []
         for folder in self._folders():
             with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
                 for entry in entries:
@@ -248,18 +256,26 @@ class BlobStore:
                         continue
                     with contextlib.suppress(FileNotFoundError):
                         info = entry.stat()
-                        spare.append((info.st_atime, info.st_size, Path(entry.path)))
+                        spare.append((info.st_atime_ns, info.st_size, Path(entry.path)))
         if not spare:
             return []
         if self._spare is None:
             self._spare = memory_room(self.memory) // _SPARE_SHARE
-        kept, gone, unused_since = 0, list[str](), time.time() - _UNUSED_AFTER
+        kept, gone, unused_since = 0, list[str](), time.time_ns() - _UNUSED_AFTER
         for used, size, path in sorted(spare, reverse=True):
             kept += size
             if kept > (self._spare if used > unused_since else min(self._spare, _MOST_UNUSED)):
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_atime_ns != used:
+                        continue  # just now
+                    path.unlink()
                 gone.append(path.name)
         return gone
+
+
+def _identity(info: os.stat_result) -> tuple[int, int, int]:
+    """Which file it is, as it was written last."""
+    return info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def _write_whole(file: FileIO, data: Buffer) -> None:

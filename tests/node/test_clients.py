@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from types import SimpleNamespace
 
+from skyward_nb.node.client_connection import ClientConnection
 from skyward_nb.node.clients import Clients
+from skyward_nb.node.journal import Journal
+from skyward_nb.node.outbox import Outbox
+from skyward_nb.node.run_record import RunRecord
+from skyward_nb.protocol.events import Leaving, Output
+from skyward_nb.protocol.frames import event_frames
 
 
 def test_a_client_that_is_held_up_finds_the_agent_that_it_has_started(tmp_path):
@@ -28,3 +35,47 @@ def test_a_client_that_is_held_up_finds_the_agent_that_it_has_started(tmp_path):
 
     asyncio.run(scene())
     assert left == ["no client for 20 s"]
+
+
+class Reader(asyncio.Protocol):
+    """A client, which may stop reading for a while."""
+
+    def __init__(self):
+        self.events, self.frames, self.ended = [], event_frames(), asyncio.Event()
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.events += self.frames.feed(data)
+
+    def connection_lost(self, error):
+        self.ended.set()
+
+
+def test_a_client_that_is_far_behind_hears_why_its_agent_ends(tmp_path):
+    async def scene():
+        journal = Journal(tmp_path / "events")
+        outbox = Outbox(journal, RunRecord(journal))
+        clients = SimpleNamespace(caught_up=lambda: None, hung_up_on=lambda line: None)
+        line = ClientConnection(clients)
+        loop = asyncio.get_running_loop()
+        here, there = socket.socketpair()
+        async with asyncio.timeout(60):
+            await loop.create_connection(lambda: line, sock=here)
+            _, client = await loop.create_connection(Reader, sock=there)
+            client.transport.pause_reading()
+            outbox.follow(line, 0)
+            while not line.is_paused:
+                outbox.tell(Output(0, "stdout", "x" * 100_000, 1))
+                await asyncio.sleep(0)
+            outbox.leave(Leaving("the machine ends", by_machine=True))
+            client.transport.resume_reading()
+            await line.finish()
+            await client.ended.wait()
+        journal.close()
+        return client.events
+
+    heard = asyncio.run(scene())
+    assert Leaving("the machine ends", by_machine=True) in heard
+    assert {type(each) for each in heard} == {Output, Leaving}

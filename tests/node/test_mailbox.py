@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import socket
 import sys
@@ -83,6 +84,29 @@ def test_what_else_cannot_be_raised_is_told_as_python_does(mailbox):
         del broken
     mailbox.close()
     assert told == [LookupError, KeyboardInterrupt], "nobody interrupted it"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_what_a_signal_finds_is_not_waited_for(mailbox, monkeypatch, is_seen):
+    """A second signal of the run before comes late: just after the rank saw that there is a command, or that there is none."""
+    mailbox.open(7)
+    look, looks = select.select, []
+
+    def signalled(*args):
+        if looks:
+            return look(*args)
+        looks.append(args)
+        found = ([], [], [])
+        mailbox.send(Gather(7, (0,)))
+        if is_seen:
+            found = look(*args)
+        signal.raise_signal(signal.SIGURG)
+        return found
+
+    monkeypatch.setattr(select, "select", signalled)
+    assert mailbox.next_gather(7) == Gather(7, (0,))
+    mailbox.close()
 
 
 def test_names_are_kept_after_a_result_that_is_gathered(mailbox):

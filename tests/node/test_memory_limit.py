@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 
@@ -11,7 +12,7 @@ from pools import request, values
 
 from skyward_nb.node import memory_limit
 from skyward_nb.node.memory_limit import MemoryLimit
-from skyward_nb.node.memory_watch import held_by
+from skyward_nb.node.memory_watch import MemoryWatch, held_by
 from skyward_nb.reports.run_notes import of_a_memory_limit
 from skyward_nb.system.memory import own_memory
 from skyward_nb.words.errors import StartError
@@ -146,3 +147,27 @@ def test_frameworks_start_within_a_gigabyte_and_raise_beyond_it(make, framework,
     said, more = of_a_memory_limit(outcome.failed, {}, 1000 * MB)
     assert said.startswith("ranks 0-1 reached memory_limit=1GB")
     assert more.startswith("for more: memory_limit=2GB replace")
+
+
+def test_a_rank_that_came_meanwhile_is_not_ended_for_the_one_before_it(monkeypatch):
+    """Its memory is read in another thread, which takes its time."""
+    pids, told = {0: 11}, asyncio.Event()
+    said = []
+
+    def tell(rank, pid, held, limit):
+        said.append((rank, pid, held, limit))
+        told.set()
+
+    def over(_watch, limit, looked_at):
+        pids[0] = 12
+        return dict.fromkeys(looked_at, limit + 1)
+
+    async def watch():
+        monkeypatch.setattr(MemoryWatch, "_over", over)
+        watching = MemoryWatch(lambda: pids, tell)
+        watching.begin(LIMIT)
+        await told.wait()
+        watching.end()
+
+    asyncio.run(watch())
+    assert said == [(0, 11, LIMIT + 1, LIMIT)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 
@@ -12,7 +13,7 @@ from node import speaker
 
 from skyward_nb.node.rank_connection import RankConnection
 from skyward_nb.protocol.events import Output
-from skyward_nb.protocol.frames import event_frames
+from skyward_nb.protocol.frames import event_frames, frame
 from skyward_nb.words.info import InstanceInfo
 
 
@@ -74,3 +75,26 @@ def test_what_is_said_and_what_is_written_keep_their_order(way, times):
         lines = asyncio.run(spoken(way, times)).split("\n")
     told = [f"{letter} {i}" for i in range(times) for letter in "AB"]
     assert [line.rstrip() for line in lines] == [*told, "end", ""]
+
+
+async def what_a_dead_rank_has_left() -> list[str]:
+    ear = Ear()
+    line = RankConnection(asyncio.get_running_loop(), InstanceInfo(generation=1), ear)
+    rank, stdout, *others = await line.open()
+    line.hold(True)  # the client is far behind
+    os.write(stdout.fileno(), b"x" * 100_000 + b"\n")
+    for number in range(200):
+        rank.sendall(frame(Output(0, "stderr", f"line {number}\n", 1)))
+    for each in (rank, stdout, *others):
+        each.close()
+    line.let_end()
+    line.hear_rest()
+    line.close()
+    return ear.text.split("\n")
+
+
+def test_what_a_rank_said_before_it_died_is_heard_however_far_its_client_is_behind():
+    with leaves_nothing():
+        first, *lines = asyncio.run(what_a_dead_rank_has_left())
+    assert len(first) == 100_000
+    assert lines == [*(f"line {number}" for number in range(200)), ""]

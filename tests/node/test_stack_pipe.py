@@ -22,6 +22,11 @@ BOTH = (OTHERS[:-1] + MAIN).decode()
 
 async def looked(*, at_others=(), at_main=()) -> tuple[str, list[str]]:
     """What is answered where these are written then, each so many seconds later; and in which order."""
+    return await looked_again([at_others], [at_main])
+
+
+async def looked_again(at_others, at_main) -> tuple[str, list[str]]:
+    """The same where each may be asked several times."""
     loop = asyncio.get_running_loop()
     pipe, steps = StackPipe(loop), []
     write = pipe.open()
@@ -32,8 +37,11 @@ async def looked(*, at_others=(), at_main=()) -> tuple[str, list[str]]:
             loop.call_later(later, os.write, write, text)
 
     answered = loop.create_future()
+    others, main = iter(at_others), iter(at_main)
     pipe.ask(
-        lambda: asked("others", at_others), lambda: asked("main", at_main), answered.set_result
+        lambda: asked("others", next(others)),
+        lambda: asked("main", next(main)),
+        answered.set_result,
     )
     try:
         return await asyncio.wait_for(answered, 60), steps
@@ -57,6 +65,30 @@ def test_others_that_are_told_in_parts_are_not_mixed_with_the_main_thread():
 def test_others_that_come_after_the_main_thread_are_waited_for():
     text, _ = asyncio.run(looked(at_main=[(0, MAIN), (0.1, OTHERS)]))
     assert text == (MAIN + OTHERS[:-1]).decode()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (OTHERS[:20], MAIN[:50], OTHERS[20:], MAIN[50:]),
+        (MAIN[:50], OTHERS[:20], MAIN[50:], OTHERS[20:]),
+        (OTHERS[:50], MAIN, OTHERS[50:]),
+        (MAIN[:50], OTHERS, MAIN[50:]),
+        (MAIN[:-9], OTHERS[:50], MAIN[-9:], OTHERS[50:]),
+    ],
+    ids=["others first", "main first", "main within", "others within", "at the end"],
+)
+def test_of_a_rank_that_is_held_up_as_it_is_asked_both_are_asked_once_more(parts):
+    """The main thread was signalled by the time that it goes on, and both write at once."""
+    told = [[], [(0, OTHERS)]], [[(0, b"".join(parts))], [(0, MAIN)]]
+    text, steps = asyncio.run(looked_again(*told))
+    assert text == BOTH and steps == ["others", "main"] * 2
+
+
+def test_whatever_comes_the_second_time_is_the_answer():
+    torn = MAIN[:50] + OTHERS + MAIN[50:]
+    text, steps = asyncio.run(looked_again([[], []], [[(0, torn)]] * 2))
+    assert text == torn.replace(OTHERS_END, b"").decode() and len(steps) == 4
 
 
 def test_of_a_rank_that_holds_the_interpreter_the_main_thread_is_told():

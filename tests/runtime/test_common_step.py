@@ -139,6 +139,31 @@ def test_where_one_does_not_answer_the_others_are_released():
     assert not any(each.is_agreeing(1) for each in training.commons)
 
 
+def test_what_is_agreed_on_once_a_run_is_over_is_not_of_the_next_one():
+    common, agreed, woken = CommonStep(), threading.Event(), threading.Event()
+    helpers = set(threading.enumerate())
+
+    def exchange(key, own, seconds):
+        agreed.wait(60)
+        return [own, own]
+
+    common.connect(exchange)
+    common.begin(1)
+    for _ in range(3):
+        common.step_begins()
+        common.step_ended()
+    common.interrupted(1, 60.0, lambda: None)
+    common.end()
+    common.begin(2)
+    (helper,) = set(threading.enumerate()) - helpers
+    agreed.set()
+    helper.join(60)
+    assert not common.is_agreeing(2)
+    common.interrupted(2, 0.1, woken.set)
+    assert woken.wait(60), "the next interrupt is heard"
+    common.end()
+
+
 def test_an_interrupt_that_came_before_its_run_is_of_it():
     common, woken = CommonStep(), threading.Event()
     common.connect(Meeting(1).of(0))

@@ -103,3 +103,48 @@ def test_outside_a_pool_and_within_one_another(at):
     assert hidden() == [False, False]
     event_sink.connect(None)
     assert outer() == [False] * 4
+
+
+def test_of_functions_that_overlap_the_last_one_lets_output_go_on(at, tmp_path):
+    at(1)
+    path = tmp_path / "out"
+    kept = os.dup(1)
+    with path.open("wb", buffering=0) as out:
+        os.dup2(out.fileno(), 1)
+    try:
+
+        async def first():
+            both.set()
+            await over.wait()
+
+        async def second():
+            await both.wait()
+            over.set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            seen.append(hidden())
+            os.write(1, b"dropped")
+
+        async def run():
+            quiet = [showing(each, ("stdout",), "none") for each in (first, second)]
+            await asyncio.gather(*(each() for each in quiet))
+
+        both, over, seen = asyncio.Event(), asyncio.Event(), []
+        asyncio.run(run())
+        os.write(1, b"shown")
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+    assert path.read_bytes() == b"shown"
+    assert seen == [[True, False]] and hidden() == [False, False]
+
+
+def test_a_function_that_outlives_its_run_shows_nothing_that_a_later_one_hides(monkeypatch):
+    monkeypatch.setattr(event_sink, "_hidden", {})
+    earlier = event_sink.hide(("stdout",))
+    event_sink.begin(2)
+    later = event_sink.hide(("stdout",))
+    event_sink.show(earlier)
+    assert event_sink.is_hidden("stdout")
+    event_sink.show(later)
+    assert not event_sink.is_hidden("stdout")

@@ -105,6 +105,19 @@ def test_an_agent_hands_on_what_nobody_took_and_removes_the_rest(tmp_path):
     assert not list(folder.iterdir())
 
 
+def test_what_another_rank_takes_meanwhile_is_not_listed(tmp_path, monkeypatch):
+    kept = KeptState(tmp_path)
+    kept.write(entry(number=0), entry(number=1))
+    read = Path.read_bytes
+
+    def late(path):
+        kept.remove([entry(number=1)])
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", late)
+    assert [each.number for each in kept.entries()] == [0]
+
+
 def test_all_agents_hand_on_though_one_rank_is_asked():
     told = []
     lines = SimpleNamespace(

@@ -195,6 +195,37 @@ def test_what_was_not_used_for_a_minute_has_a_smaller_share(tmp_path, monkeypatc
     assert store.trim(needed=()) == fresh[1:]
 
 
+def test_what_is_used_while_others_are_trimmed_stays(tmp_path, monkeypatch):
+    store = BlobStore(tmp_path, spare=0)
+    digest = put(store, b"a" * 600)
+    clock = time.time_ns
+
+    def meanwhile():
+        monkeypatch.setattr(time, "time_ns", clock)
+        os.utime(tmp_path / digest, (time.time() + 1, 1))
+        return clock()
+
+    monkeypatch.setattr(time, "time_ns", meanwhile)  # asked once all were looked at
+    assert store.trim(needed=()) == []
+    assert there_in(tmp_path) == {digest}
+
+
+def test_whoever_found_a_blob_damaged_leaves_the_one_that_was_put_anew(store, monkeypatch):
+    digest = put(store, b"value")
+    (store.memory / digest).write_bytes(b"other")
+
+    def verified(parts):
+        monkeypatch.setattr(blobs, "digest_of", digest_of)
+        store.drop([digest])
+        put(store, b"value")
+        return digest_of(parts)
+
+    monkeypatch.setattr(blobs, "digest_of", verified)
+    with pytest.raises(CorruptValue):
+        store.map(digest)
+    assert bytes(store.map(digest)) == b"value"
+
+
 def open_files():
     found = []
     for each in Path("/proc/self/fd").iterdir():

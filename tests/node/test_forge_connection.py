@@ -1,0 +1,64 @@
+"""What an agent orders of its forge, and what it takes for its answer; the forge is played."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from contextlib import asynccontextmanager
+
+from skyward_nb.node.forge_connection import ForgeConnection
+from skyward_nb.node.forge_messages import ModulesPreloaded, SignalRank, send
+
+
+@asynccontextmanager
+async def connected(folder):
+    """A connection, and the forge's end of its socket."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        forge = ForgeConnection(folder, (), os.getpid(), ours)
+        forge.open(None, lambda: None)
+        try:
+            yield forge, theirs
+        finally:
+            if ours.fileno() >= 0:
+                asyncio.get_running_loop().remove_reader(ours)
+
+
+async def what_is_missing(folder) -> list[object]:
+    async with connected(folder) as (forge, theirs):
+        forge.preload({"a"})  # as its command line says
+        forge.preload({"a", "b"})
+        send(theirs, ModulesPreloaded(0.1), [])
+        await asyncio.sleep(0.05)
+        said = [forge.imported.is_set()]
+        send(theirs, ModulesPreloaded(0.1, {"b": "ImportError: no"}), [])
+        async with asyncio.timeout(60):
+            await forge.imported.wait()
+        said.append(dict(forge.missing))
+        forge.preload({"c"})
+        send(theirs, ModulesPreloaded(0.1), [])
+        async with asyncio.timeout(60):
+            await forge.imported.wait()
+        return [*said, forge.missing]
+
+
+def test_what_is_ordered_while_it_imports_is_waited_for_too(tmp_path):
+    """As where a new environment and a framework come at once."""
+    assert asyncio.run(what_is_missing(tmp_path)) == [False, {"b": "ImportError: no"}, {}]
+
+
+async def sent_too_late(folder) -> list[bool]:
+    async with connected(folder) as (forge, _):
+        asyncio.get_running_loop().remove_reader(forge._socket)
+        forge._socket.close()
+        here, there = socket.socketpair()
+        with there:
+            for _ in range(2):
+                forge.send(SignalRank(1, 2), here)
+        return [here.fileno() < 0, bool(forge._orders)]
+
+
+def test_an_order_to_a_forge_that_was_hung_up_on_goes_nowhere(tmp_path):
+    """A client may interrupt a run as its agent ends."""
+    assert asyncio.run(sent_too_late(tmp_path)) == [True, False]
