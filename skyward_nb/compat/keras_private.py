@@ -10,6 +10,7 @@ Seen with keras 3.15.1 and tf_keras 2.20.1.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
 from types import FunctionType, SimpleNamespace
@@ -139,20 +140,65 @@ def compile_config_of(model: Any, config: dict[str, Any]) -> AbstractContextMana
 
 
 @contextmanager
-def compiled_by(way: Callable[[Any, Any], None]) -> Generator[Callable[[Any], None]]:
-    """Meanwhile the models that are told of are compiled in this way, given each and its config, once they are made."""
-    told: list[dict[str, Any]] = []
+def lending() -> Generator[Callable[[Any, str, Callable[[Any], None]], None]]:
+    """Objects have methods that they are lent by what this gives, until its end."""
+    lent: list[tuple[dict[str, Any], str]] = []
 
-    def tell(model: Any) -> None:
+    def lend(made: Any, name: str, method: Callable[[Any], None]) -> None:
         # Past what Keras does when an attribute is set.
-        vars(model)["compile_from_config"] = lambda config: way(model, config)
-        told.append(vars(model))
+        vars(made)[name] = method
+        lent.append((vars(made), name))
 
     try:
-        yield tell
+        yield lend
     finally:
-        for own in told:
-            own.pop("compile_from_config", None)
+        for own, name in lent:
+            own.pop(name, None)
+
+
+Build = tuple[Any, list["Build"]]
+"""How a layer was built, as Keras writes it, or None; and each of those within it."""
+
+
+def build_of(layer: Any) -> Build:
+    """How a layer and those within it were built."""
+    seen: set[int] = set()
+
+    def told(each: Any) -> Build:
+        if id(each) in seen:
+            return None, []
+        seen.add(id(each))
+        build = _as_data(each.get_build_config()) if each.built else None
+        return build, list(map(told, parts_of(each)))
+
+    return told(layer)
+
+
+def _as_data(value: Any) -> Any:
+    """Lists and dictionaries that Keras watches, as plain ones."""
+    if isinstance(value, dict):
+        return {key: _as_data(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return (tuple if isinstance(value, tuple) else list)(map(_as_data, value))
+    return value
+
+
+def build_again(layer: Any, config: Any, within: list[Build]) -> None:
+    """Have Keras build a layer, as its config says, and then the layers within it that this has not built."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*had a build config")
+        type(layer).build_from_config(layer, config)
+    build_within(layer, within)
+
+
+def build_within(layer: Any, within: list[Build]) -> None:
+    """Build the layers within one that the layer itself has not built."""
+    parts = parts_of(layer)
+    for part, (build, others) in zip(parts, within, strict=False):
+        if build and not part.built:
+            part.build_from_config(build)
+            part.built = True
+        build_within(part, others)
 
 
 @contextmanager

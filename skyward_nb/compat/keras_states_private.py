@@ -35,8 +35,10 @@ def values_kept(layers: list[Any]) -> Generator[None]:
     """Afterwards the variables that these layers have now are as they are now."""
     variables = list({id(each): each for layer in layers for each in layer.variables}.values())
     values = _values(variables)
-    yield
-    _assign(variables, values)
+    try:
+        yield
+    finally:
+        _assign(variables, values)
 
 
 def counted_by(metric: Any) -> list[Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+import itertools
 import textwrap
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from skyward_nb.words.source_code import parse
@@ -23,17 +24,26 @@ _trees: weakref.WeakKeyDictionary[Any, ast.AST | None] = weakref.WeakKeyDictiona
 def _tree_of(function: Callable[..., Any]) -> ast.AST | None:
     """The source of a function, where it is to be had."""
     if function not in _trees:
-        _trees[function] = None
+        tree: ast.AST | None = None
         with contextlib.suppress(OSError, TypeError, SyntaxError):
-            _trees[function] = parse(textwrap.dedent(inspect.getsource(function)))
+            tree = parse(textwrap.dedent(inspect.getsource(function)))
+        _trees[function] = tree  # now that it is whole: other threads ask, too
     return _trees[function]
 
 
-def given_to_base(made: Callable[..., Any]) -> set[str]:
-    """What an `__init__` itself gives to that of its base, by name."""
+def given_to_base(made: Callable[..., Any], takes: Sequence[str]) -> set[str]:
+    """The names of what an `__init__` itself gives to that of its base, which takes these in turn."""
     tree = _tree_of(made)
-    calls = [] if tree is None else [*_calls(tree, "__init__")]
-    return {keyword.arg for each in calls for keyword in each.keywords if keyword.arg is not None}
+    found: set[str] = set()
+    for each in [] if tree is None else _calls(tree, "__init__"):
+        found |= {keyword.arg for keyword in each.keywords if keyword.arg is not None}
+        in_turn = itertools.takewhile(lambda arg: not isinstance(arg, ast.Starred), each.args)
+        # `Base.__init__(self, ...)` names the object first.
+        names_self = not (
+            isinstance(each.func, ast.Attribute) and isinstance(each.func.value, ast.Call)
+        )
+        found |= {name for _, name in zip([*in_turn][names_self:], takes, strict=False)}
+    return found
 
 
 def _calls(tree: ast.AST, method: str) -> Iterator[ast.Call]:
@@ -45,10 +55,11 @@ def _calls(tree: ast.AST, method: str) -> Iterator[ast.Call]:
                 pass
 
 
-def is_passed_on(made: Callable[..., Any], several: str) -> bool:
+def is_passed_on(made: Callable[..., Any], several: str, known: Collection[str]) -> bool:
     """Whether an `__init__` gives its `*args` or `**kwargs` to that of its base, and keeps nothing of them itself.
 
-    Where its source is not to be had, it is taken to: most do.
+    What it takes of them, or adds, is harmless where it is `known` otherwise. Where its source is not to be had, it is
+    taken to give them on: most do.
     """
     if (tree := _tree_of(made)) is None:
         return True
@@ -61,7 +72,7 @@ def is_passed_on(made: Callable[..., Any], several: str) -> bool:
             case ast.Call(
                 func=ast.Attribute(value=asked, attr="setdefault" | "pop" | "get"),
                 args=[ast.Constant(value=name), *_],
-            ) if name in OF_EVERY_LAYER:
+            ) if name in known:
                 harmless.append(asked)
             case ast.If(test=asked):
                 harmless.append(asked)

@@ -1,16 +1,17 @@
 """Arguments of models and layers that Keras does not keep: those that stand in attributes of their names go along.
 
 Keras makes an object anew of its `get_config()`. Where a class has none, it notes arguments that are numbers and text,
-of a model none; so a model of an encoder and a decoder, `self.encoder = encoder`, cannot be made by Keras. Nor does it
-call a `compile` of a class's own again, for two optimizers, say.
+of a model none; so a model of an encoder and a decoder, `self.encoder = encoder`, cannot be made by Keras.
 """
 
 from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from skyward_nb.compat import keras_private, keras_states_private
@@ -18,21 +19,41 @@ from skyward_nb.pickling.argument_flow import (
     OF_EVERY,
     OF_EVERY_LAYER,
     given_to_base,
-    is_given_on,
     is_passed_on,
 )
 from skyward_nb.pickling.process_bound import Unpicklable
 
 NUMBER = "skyward_nb arguments"
 """In a config, the number of the arguments that belong there."""
+FIXED = "skyward_nb fixed"
+"""In a config, what the class itself gives to Keras's: `super().__init__(units, activation="relu", **kwargs)`."""
+BUILD = "skyward_nb build"
+"""In a config, the number of what says how a layer and those within it were built."""
 
 Arguments = dict[str, Any]
 _COMPARED = (int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
-_SEVERAL = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+_RATE = "learning_rate"
+SEVERAL = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
-class Since(dict[str, Any]):
-    """Arguments that Keras has noted, as their attributes are now: changed since, or made of what was given."""
+@dataclass(frozen=True)
+class Since:
+    """Arguments that Keras has noted: containers as `given`, for Keras writes lists for tuples; attributes as they are `now`."""
+
+    given: Arguments
+    now: dict[str, Any]
+
+
+def _since(layer: Any, noted: Mapping[str, Any]) -> Since:
+    names = sorted(noted.keys() - OF_EVERY_LAYER)
+    now = {
+        each: plain(getattr(layer, each))
+        for name in names
+        for each in (name, f"_{name}")
+        if each in vars(layer) or getattr(getattr(type(layer), each, None), "fset", None)
+    }
+    given = {name: each for name, each in noted.items() if isinstance(each, (tuple, list, dict))}
+    return Since(given, {name: value for name, value in now.items() if _is_data(value)})
 
 
 def parameters(method: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -47,27 +68,37 @@ def written_by_number(saved: Any) -> Generator[list[Any]]:
     Of models, layers, metrics and optimizers these are the arguments; what has no variables goes along itself. Raises
     `Unpicklable` for one with an argument in no attribute of its name: it would be made with another one.
     """
+    import keras
+
     given: list[Any] = []
     owners: list[tuple[Any, Arguments]] = []
 
     def config_of(each: Any, ask: Callable[[Any], Any]) -> Any:
+        if keras_private.is_kerass(type(each)):
+            return ask(each)
+        config = asked(each, ask)
+        if isinstance(each, keras.layers.Layer) and keras_private.parts_of(each):
+            given.append(keras_private.build_of(each))
+            config = {**config, BUILD: len(given) - 1}
+        return config
+
+    def asked(each: Any, ask: Callable[[Any], Any]) -> Any:
         if not _is_made_in_own_way(type(each)):
             return ask(each)
+        number = len(given)
         if is_itself_enough(each):
             given.append(each)
-            return {NUMBER: len(given) - 1}
-        number = len(given)
+            return {NUMBER: number}
         if (noted := _noted_by_keras(each)) is not None:
-            given.append(_changed(each, noted))
-            return {**ask(each), NUMBER: number}
+            given.append(_since(each, noted))
+            return {**ask(each), NUMBER: number, FIXED: _fixed(type(each))}
         given.append({})
         with keras_private.configured(each, {NUMBER: number}):
             config = ask(each)
         given[number] = _forgotten(each, config)
         owners.append((each, given[number]))
-        config = _without_fixed(type(each), config)
         apart.enter_context(keras_states_private.weights_apart(layers_in(given[number])))
-        return {**config, NUMBER: number}
+        return {**config, NUMBER: number, FIXED: _fixed(type(each))}
 
     with ExitStack() as apart, keras_private.asked_by(config_of):
         yield given
@@ -112,14 +143,13 @@ def _noted_by_keras(layer: Any) -> Mapping[str, Any] | None:
     return keras_private.noted_of(layer)
 
 
-def _changed(layer: Any, noted: Mapping[str, Any]) -> Since:
-    """What numbers and texts are other ones in attributes than Keras has noted of the arguments of their names."""
-    own = vars(layer)
-    return Since(
-        (name, own[name])
-        for name in sorted(noted.keys() - OF_EVERY_LAYER)
-        if isinstance(own.get(name), (int, float, str)) and own[name] != noted[name]
-    )
+def _is_data(value: Any) -> bool:
+    """Whether this is a number, a text or None, or a list, tuple or dictionary of such."""
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_data, value))
+    return value is None or isinstance(value, (int, float, str))
 
 
 def _unknown(made: Any, lost: list[str], advice: str) -> Unpicklable:
@@ -133,7 +163,7 @@ def _forgotten(made: Any, config: Mapping[str, Any]) -> Arguments:
     """The arguments of an object that are not in the config that Keras writes of it."""
     import keras
 
-    taken, lost = _taken(type(made))
+    taken, lost = _taken(type(made), config)
     names = [each.name for each in taken if each.name not in {*OF_EVERY, *config}]
     if "input_layers" in config:
         names = [each for each in names if each not in ("inputs", "outputs")]
@@ -147,38 +177,59 @@ def _forgotten(made: Any, config: Mapping[str, Any]) -> Arguments:
         if names or not ("name" in takes or inspect.Parameter.VAR_KEYWORD in takes.values()):
             advice = "give it one, or make it on the ranks"
             raise _unknown(made, names or ["layers"], advice)
-    arguments = {name: _plain(getattr(made, _attribute(made, name))) for name in names}
+    arguments = {name: plain(getattr(made, _attribute(made, name))) for name in names}
     if isinstance(made, keras.layers.Layer):
         _forbid_shared_layers(made, arguments)
     return arguments
 
 
-def _without_fixed(kind: Any, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A config without what the class itself gives to Keras's: `super().__init__(units, activation="relu", **kwargs)`."""
-    if "layers" in config:
-        return config
-    fixed = given_to_base(kind.__init__) - {each.name for each in parameters(kind.__init__)}
-    return {name: value for name, value in config.items() if name not in fixed}
+def _is_own(init: Any) -> bool:
+    """Whether an `__init__` is of the notebook or a package, and not Keras's, nor that of `object`."""
+    return inspect.isfunction(init) and not keras_private.is_kerass(init)
 
 
-def _taken(kind: type) -> tuple[list[inspect.Parameter], list[str]]:
+def _inits(kind: type) -> list[tuple[Callable[..., Any], set[str]]]:
+    """The `__init__` of a class, and those of its bases that are not Keras's; each with what it gives to the next one."""
+    inits = [vars(each)["__init__"] for each in kind.__mro__ if "__init__" in vars(each)]
+    own = [*itertools.takewhile(_is_own, inits)]
+    takes = [[each.name for each in parameters(init)] for init in (*inits[1 : len(own) + 1], *own)]
+    return [(init, given_to_base(init, takes[at])) for at, init in enumerate(own)]
+
+
+def _fixed(kind: type) -> list[str]:
+    """What a class itself gives to its base, and does not take."""
+    if not (inits := _inits(kind)):
+        return []
+    made, given = inits[0]
+    return sorted(given - {each.name for each in parameters(made)})
+
+
+def takes_of(kind: type) -> set[str] | None:
+    """The names that a class takes, also by `**kwargs` for its bases; None where Keras's own gets what is left of these."""
+    found: set[str] = set()
+    for made, _ in _inits(kind):
+        found |= {each.name for each in parameters(made)}
+        if all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters(made)):
+            return found
+    return None
+
+
+def _taken(kind: type, config: Mapping[str, Any]) -> tuple[list[inspect.Parameter], list[str]]:
     """What a class takes by name, also for classes that it passes `*args` and `**kwargs` on to; and what is lost of these."""
     named: dict[str, inspect.Parameter] = {}
     given: set[str] = set()
-    for made in (vars(each).get("__init__") for each in kind.__mro__):
-        if made is None:
-            continue
-        if keras_private.is_kerass(made):
-            break
+    known = {*OF_EVERY_LAYER, *config}
+    for made, passed in _inits(kind):
         own = parameters(made)
-        several = [each for each in own if each.kind in _SEVERAL]
-        alone = [each for each in own if each.kind not in _SEVERAL and each.name not in given]
+        several = [each for each in own if each.kind in SEVERAL]
+        alone = [each for each in own if each.kind not in SEVERAL and each.name not in given]
         named = {**{each.name: each for each in alone}, **named}
-        if lost := [_starred(each) for each in several if not is_passed_on(made, each.name)]:
+        lost = [_starred(each) for each in several if not is_passed_on(made, each.name, known)]
+        if lost:
             return list(named.values()), lost
         if not several:
             break
-        given = given_to_base(made)
+        given = passed
     return list(named.values()), []
 
 
@@ -212,7 +263,7 @@ def _forbid_shared_layers(layer: Any, arguments: Arguments) -> None:
     for name, value in arguments.items():
         for given in _given_layers(value):
             for each in keras_private.layers_of(given):
-                if each.built and not each.variables:
+                if each.built and not each.weights:
                     continue
                 other, owner = owners.setdefault(id(each), (name, given))
                 if owner is not given:
@@ -232,7 +283,7 @@ def _forbid_layers_in_two_places(saved: Any, owner: Any, arguments: Arguments) -
             outside.add(id(each))
             left += keras_private.parts_of(each)
     for each in layers_in(arguments):
-        if id(each) in outside and not (each.built and not each.variables):
+        if id(each) in outside and not (each.built and not each.weights):
             raise Unpicklable(
                 f"the layer {each.name!r} was given to {type(owner).__name__} and is elsewhere in "
                 f"{type(saved).__name__}, too, and would come twice: make the model on the ranks"
@@ -253,39 +304,52 @@ def _given_layers(value: Any) -> list[Any]:
     )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Lists, dictionaries and sets that Keras watches, as they were given, at any depth."""
     if type(value) is tuple:
-        return tuple(_plain(each) for each in value)
+        return tuple(plain(each) for each in value)
     if not keras_private.is_kerass(type(value)):
         return value
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: plain(each) for key, each in value.items()}
     return set(value) if isinstance(value, set) else value
 
 
-def make(kind: Any, config: Mapping[str, Any], arguments: Arguments) -> Any:
+def make(kind: Any, config: Mapping[str, Any], arguments: Arguments | Since) -> Any:
     """An object of its config and these arguments; raises `ValueError` where one of them is not what it was given."""
-    if isinstance(arguments, Since):
-        made = kind.from_config(config)
-        if all(_is_kept(getattr(made, name, None), value) for name, value in arguments.items()):
-            return made
+    given = arguments.given if isinstance(arguments, Since) else arguments
     try:
         # What an `__init__` does to the layers that it is given, such as to set their weights, is done.
-        with keras_states_private.values_kept(_given_layers(arguments)):
-            made = kind.from_config({**config, **arguments})
+        with keras_states_private.values_kept(_given_layers(given)):
+            made = _made_of(kind, {**config, **given})
     except Exception as error:
-        if not arguments:
-            raise
-        names = ", ".join(arguments)
+        names = ", ".join(dict.fromkeys((*given, *config))) or "alone"
         raise ValueError(
             f"{kind.__name__} cannot be made again of its attributes {names}: give it a get_config() that says what "
             f"it was given ({type(error).__name__}: {error})"
         ) from error
-    check(made, arguments)
+    if not isinstance(arguments, Since):
+        check(made, given)
+        return made
+    for name, value in arguments.now.items():
+        if not is_kept(plain(getattr(made, name, None)), value):
+            setattr(made, name, value)
     return made
+
+
+def _made_of(kind: Any, config: Mapping[str, Any]) -> Any:
+    import keras
+
+    try:
+        return kind.from_config(config)
+    except TypeError:
+        # What Keras's own class adds there, such as a `Dense` its quantization, this one may not take.
+        plainly: Any = keras.layers.Layer.from_config
+        if not keras_private.is_kerass(kind.from_config) or kind.from_config == plainly:
+            raise
+        return plainly.__func__(kind, config)
 
 
 def says_what_it_is(made: Any, config: Mapping[str, Any]) -> bool:
@@ -299,11 +363,18 @@ def says_what_it_is(made: Any, config: Mapping[str, Any]) -> bool:
 
 
 def check_passed_on(made: Any, config: Mapping[str, Any]) -> None:
-    """Raise `ValueError` if Keras's own class below has been given other numbers and texts than there are in the config."""
+    """Raise `ValueError` if Keras's own class below has been given other numbers and texts than there are in the config.
+
+    The rate of an optimizer may have been set since.
+    """
+    import keras
+
+    if isinstance(made, keras.optimizers.Optimizer) and isinstance(config.get(_RATE), float):
+        made.learning_rate = config[_RATE]
     now = made.get_config()
-    plain = {name: value for name, value in config.items() if isinstance(value, (int, float, str))}
-    for name in plain.keys() - OF_EVERY_LAYER:
-        if now.get(name, plain[name]) != plain[name]:
+    known = {name: value for name, value in config.items() if isinstance(value, (int, float, str))}
+    for name in known.keys() - OF_EVERY_LAYER:
+        if now.get(name, known[name]) != known[name]:
             raise ValueError(
                 f"{type(made).__name__} gives its {name} on otherwise than it is given it: give it a get_config() "
                 "that says what it was given"
@@ -313,64 +384,16 @@ def check_passed_on(made: Any, config: Mapping[str, Any]) -> None:
 def check(made: Any, arguments: Arguments) -> None:
     """Raise `ValueError` if an object keeps an argument otherwise than it was given it: it is another one then."""
     for name, given in arguments.items():
-        if not _is_kept(_plain(getattr(made, _attribute(made, name), None)), given):
+        if not is_kept(plain(getattr(made, _attribute(made, name), None)), given):
             raise ValueError(
                 f"{type(made).__name__} keeps its {name} otherwise than it is given it: give it a get_config() that "
                 "says what it was given"
             )
 
 
-def _is_kept(kept: Any, given: Any) -> bool:
+def is_kept(kept: Any, given: Any) -> bool:
+    """Whether what was given is kept as it is."""
     # Arrays in a list do not say whether they are equal.
     with contextlib.suppress(Exception):
         return kept is given or (isinstance(given, _COMPARED) and bool(kept == given))
     return False
-
-
-def of_own_compile(model: Any) -> Arguments | None:
-    """What a `compile` of the model's own class was given; None if it has none, or that is not known."""
-    import keras
-
-    if not isinstance(model, keras.Model) or not model.compiled:
-        return None
-    kind: Any = type(model)
-    compiles = kind.compile
-    if keras_private.is_kerass(compiles) or not keras_private.is_kerass(kind.compile_from_config):
-        return None
-    own = parameters(compiles)
-    found = {each.name: _given_to_compile(model, each.name) for each in own}
-    if any(each.kind in _SEVERAL for each in own) or any(
-        each is _UNKNOWN for each in found.values()
-    ):
-        return None
-    return found
-
-
-_UNKNOWN = object()
-
-
-def _given_to_compile(model: Any, name: str) -> Any:
-    """One argument of a model's own `compile`, as it is in an attribute, or was given to that of Keras; or `_UNKNOWN`."""
-    import keras
-
-    known = keras_private.compiled_with(model)
-    # Of Keras's own, such as `metrics`, what is in an attribute is made of what was given.
-    kept = _UNKNOWN if hasattr(keras.Model, name) else _plain(getattr(model, name, _UNKNOWN))
-    if name not in known:
-        return kept
-    if is_given_on(type(model).compile, name):
-        return known[name]
-    # Keras says of what it was not given that it was given nothing.
-    return _UNKNOWN if kept is None else kept
-
-
-def compile_anew(model: Any, arguments: Arguments) -> None:
-    """Call the own `compile` of a model; raises `ValueError` if it keeps something otherwise than it was given it."""
-    with keras_private.taking_state(model):
-        model.compile(**arguments)
-    for name, given in arguments.items():
-        if not _is_kept(_given_to_compile(model, name), given):
-            raise ValueError(
-                f"{type(model).__name__} keeps its {name} otherwise than compile() is given it: give it "
-                "get_compile_config() and compile_from_config(), or compile it on the ranks"
-            )

@@ -6,7 +6,6 @@ in the notebook at most. So they get names for the journey, and come along.
 
 from __future__ import annotations
 
-import inspect
 import io
 import pickle
 from collections.abc import Callable, Generator, Mapping
@@ -14,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from skyward_nb.compat import keras_private, keras_states_private
-from skyward_nb.pickling import keras_arguments
+from skyward_nb.pickling import keras_arguments, keras_compile
 from skyward_nb.pickling.argument_flow import OF_EVERY_LAYER
 
 _METADATA = "metadata.json"
@@ -42,7 +41,7 @@ def keras_object(saved: Any) -> Any:
         state = keras_states_private.counted_by(saved)
     own: dict[str, Any] = {}
     registered: dict[str, Any] = {}
-    compiled = keras_arguments.of_own_compile(saved)
+    compiled = keras_compile.of_own_compile(saved)
     with (
         keras_private.naming_objects(own, registered),
         keras_arguments.written_by_number(saved) as given,
@@ -59,7 +58,19 @@ def keras_object(saved: Any) -> Any:
     data = pickle.PickleBuffer(dateless.getbuffer())
     layers = keras_private.layers_of(saved)
     known = tuple((str(each.name), bool(each.trainable)) for each in layers)
-    way = make.__self__, make.__name__, data, own, registered, known, given, compiled, state
+    weights = _shapes(saved) if layers else ()
+    way = (
+        make.__self__,
+        make.__name__,
+        data,
+        own,
+        registered,
+        known,
+        weights,
+        given,
+        compiled,
+        state,
+    )
     return _make_keras, way
 
 
@@ -96,6 +107,7 @@ def _make_keras(
     own: Mapping[str, Any],
     registered: Mapping[str, Any],
     known: tuple[tuple[str, bool], ...],
+    weights: tuple[tuple[int, ...], ...],
     given: list[Any],
     compiled: keras_arguments.Arguments | None,
     state: list[Any] | None,
@@ -109,11 +121,11 @@ def _make_keras(
             _registered[name] = keras.saving.register_keras_serializable(package, rest)(each)
 
     with (
-        keras_private.compiled_by(_as_compiled_with(compiled)) as tell,
+        keras_private.lending() as lend,
         keras_states_private.silent_on_state() if state is not None else nullcontext(),
     ):
         makers = {
-            name: _Maker(each, given, tell)
+            name: _Maker(each, given, _way_to_compile(compiled), lend)
             if isinstance(each, type) and hasattr(each, "from_config")
             else each
             for name, each in own.items()
@@ -123,6 +135,11 @@ def _make_keras(
             made = getattr(kind, maker)(io.BytesIO(archive))
     # Keras keeps that of its own layers, but not of all that a class of the notebook makes.
     layers = keras_private.layers_of(made)
+    if known and sorted(_shapes(made)) != sorted(weights):
+        raise ValueError(
+            f"{type(made).__name__} came without all of its weights, as Keras cannot build it before it is called: give "
+            "it a build() that builds the layers in it, or make it on the ranks"
+        )
     if len(layers) == len(known):
         for layer, (name, trains) in zip(layers, known, strict=True):
             if layer.trainable is not trains:
@@ -136,7 +153,11 @@ def _make_keras(
     return made
 
 
-def _as_compiled_with(
+def _shapes(layer: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(each.shape) for each in layer.weights)
+
+
+def _way_to_compile(
     arguments: keras_arguments.Arguments | None,
 ) -> Callable[[Any, Any], None]:
     """The way to compile a model, given it and its config: by its own `compile` with these arguments, or as Keras does."""
@@ -145,7 +166,7 @@ def _as_compiled_with(
         if arguments is None or keras_arguments.NUMBER not in config:
             type(model).compile_from_config(model, config)
             return
-        keras_arguments.compile_anew(model, arguments)
+        keras_compile.compile_anew(model, arguments)
         if config[_HAS_BEGUN]:
             # It takes its state of the archive: a `compile` of one's own has made it.
             keras_states_private.optimizer_of(model).build(model.trainable_variables)
@@ -159,10 +180,17 @@ class _Maker:
     Most classes do not: Keras asks for `**kwargs` only once a model is loaded.
     """
 
-    def __init__(self, kind: Any, given: list[Any], tell: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        kind: Any,
+        given: list[Any],
+        compiles: Callable[[Any, Any], None],
+        lend: Callable[[Any, str, Callable[[Any], None]], None],
+    ) -> None:
         self._kind = kind
         self._given = given
-        self._tell = tell
+        self._compiles = compiles
+        self._lend = lend
         self.__name__ = kind.__name__
 
     def __repr__(self) -> str:
@@ -175,22 +203,37 @@ class _Maker:
         kind = self._kind
         left = frozenset[str]()
         if keras_private.is_kerass(kind.from_config) and not issubclass(kind, keras.Sequential):
-            takes = {each.name: each.kind for each in keras_arguments.parameters(kind.__init__)}
-            if inspect.Parameter.VAR_KEYWORD not in takes.values():
-                left = OF_EVERY_LAYER - takes.keys()
+            takes = keras_arguments.takes_of(kind)
+            if takes is not None:
+                left = OF_EVERY_LAYER - takes
                 if keras_arguments.NUMBER in config and "layers" not in config:
-                    left = config.keys() - takes.keys()  # they are compared below
+                    left = config.keys() - takes  # they are compared below
         config = {**config}
         number = config.pop(keras_arguments.NUMBER, None)
+        fixed = config.pop(keras_arguments.FIXED, ()) if "layers" not in config else ()
+        build = config.pop(keras_arguments.BUILD, None)
         arguments = {} if number is None else self._given[number]
-        if not isinstance(arguments, dict):
+        if not isinstance(arguments, (dict, keras_arguments.Since)):
             return arguments
         policy = config.get("dtype") if "dtype" in left else None
         with keras_private.policy_meanwhile(policy) if policy else nullcontext():
-            kept = {key: config[key] for key in config if key not in left}
+            kept = {key: config[key] for key in config if key not in left and key not in fixed}
             made = keras_arguments.make(kind, kept, arguments)
         if number is not None and keras_arguments.says_what_it_is(made, config):
             keras_arguments.check_passed_on(made, config)
         if isinstance(made, keras.Model):
-            self._tell(made)
+            self._lend(made, "compile_from_config", lambda config: self._compiles(made, config))
+        if build is not None:
+            self._see_it_built(made, *self._given[build])
         return made
+
+    def _see_it_built(self, made: Any, own: Any, within: list[Any]) -> None:
+        """Have layers within an object built, once Keras has built the object itself, if it is to."""
+        if own and not made.built:
+            self._lend(
+                made,
+                "build_from_config",
+                lambda config: keras_private.build_again(made, config, within),
+            )
+        else:
+            keras_private.build_within(made, within)

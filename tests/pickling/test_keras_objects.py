@@ -471,6 +471,112 @@ DERIVED = {
         "it = Of()\nit.compile(0.25)\nit.fit(ones, ones[:, :1], epochs=3, verbose=0)",
         "(int(it.optimizer.iterations), float(it.optimizer.learning_rate))",
     ),
+    "weights of parts that a model calls in methods of its own": (
+        "class Of(keras.Model):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.e = keras.Sequential([keras.layers.Dense(3)]); self.d = keras.layers.Dense(2)\n"
+        "    def encode(self, x): return self.e(x)\n    def decode(self, x): return self.d(x)\n"
+        "it = Of()\nit.decode(it.encode(ones))",
+        "[each.tolist() for each in it.get_weights()]",
+    ),
+    "weights of a model that says it is built": (
+        "class Of(keras.Model):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.e = keras.Sequential([keras.layers.Dense(3)]); self.built = True\n"
+        "it = Of()\nit.e(ones)",
+        "[each.tolist() for each in it.get_weights()]",
+    ),
+    "weights of a model of two inputs": (
+        "class Of(keras.Model):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.d = keras.layers.Dense(3); self.e = keras.layers.Dense(3)\n"
+        "    def call(self, a, b): return self.d(a) + self.e(b)\n"
+        "it = Of()\nit(ones, ones)",
+        "[each.tolist() for each in it.get_weights()]",
+    ),
+    "weights of a layer of layers": (
+        "class Of(keras.layers.Layer):\n"
+        "    def __init__(self): super().__init__(); self.a = keras.layers.Dense(3)\n"
+        "    def call(self, x): return self.a(x)\n"
+        "it = Of()\nit(ones)",
+        "[each.tolist() for each in it.get_weights()]",
+    ),
+    "weights of a layer that builds another once": (
+        "class Of(keras.layers.Layer):\n"
+        "    def __init__(self): super().__init__(); self.a = keras.layers.Dense(3)\n"
+        "    def build(self, shape): self.a.build(shape)\n"
+        "    def call(self, x): return self.a(x)\n"
+        "it = Of()\nit({'x': ones}['x'])",
+        "[each.tolist() for each in it.get_weights()]",
+    ),
+    "tuples and dictionaries": (
+        "class Of(keras.layers.Layer):\n    def __init__(self, size, of):\n"
+        "        super().__init__(); self.pair = size if isinstance(size, tuple) else (size, size)\n"
+        "        self.of = of\n"
+        "it = keras.Sequential([keras.layers.Input((2,)), Of((2, 3), {0: 1.0, 1: 5.0})])",
+        "(it.layers[0].pair, it.layers[0].of[1])",
+    ),
+    "what was set since, and what was made before": (
+        "class Of(keras.layers.Layer):\n    def __init__(self, rate=0.1, cap=1.0, size=(1, 2)):\n"
+        "        super().__init__(); self.rate, self.drop = rate, keras.layers.Dropout(rate)\n"
+        "        self.cap, self.size = cap, size\n"
+        "it = Of(0.2, 2.0, (1, 1))\nit.rate, it.cap, it.size = 0.5, None, (3, 4)",
+        "(it.rate, it.drop.rate, it.cap, tuple(it.size))",
+    ),
+    "what a property sets": (
+        "class Of(keras.layers.Layer):\n"
+        "    def __init__(self, rate=0.1): super().__init__(); self.kept = rate\n"
+        "    @property\n    def rate(self): return self.kept\n"
+        "    @rate.setter\n    def rate(self, rate): self.kept = rate\n"
+        "it = Of(0.2)\nit.rate = 0.5",
+        "it.rate",
+    ),
+    "a type that it fixes": (
+        "class Of(keras.layers.Layer):\n    def __init__(self, by=2, **kwargs):\n"
+        "        super().__init__(dtype='float64', name=f'by_{by}', **kwargs); self.by = by\n"
+        "it = keras.Sequential([keras.layers.Input((2,)), Of(3)])",
+        "(it.layers[0].dtype, it.layers[0].name, it.layers[0].by)",
+    ),
+    "what it fixes by its place": (
+        "class Of(keras.layers.Conv2D):\n    def __init__(self, filters, **kwargs):\n"
+        "        super().__init__(filters, 3, padding='same', **kwargs)\n"
+        "it = Of(4)",
+        "(it.filters, it.kernel_size, it.padding)",
+    ),
+    "what it fixes of a class by its name": (
+        "class Of(keras.layers.Dense):\n    def __init__(self, **kwargs):\n"
+        "        keras.layers.Dense.__init__(self, 3, **kwargs)\n"
+        "it = Of(activation='relu')",
+        "(it.units, it.activation.__name__)",
+    ),
+    "what it fixes of a class of its own": (
+        "class Base(keras.Model):\n    def __init__(self, units, by=1):\n"
+        "        super().__init__(); self.units, self.by = units, by\n"
+        "class Of(Base):\n    def __init__(self, **kwargs): super().__init__(5, **kwargs)\n"
+        "it = Of(by=2)",
+        "(it.units, it.by)",
+    ),
+    "what it would rather have": (
+        "class Of(keras.layers.Conv2D):\n    def __init__(self, filters, **kwargs):\n"
+        "        kwargs.setdefault('padding', 'same')\n        super().__init__(filters, 3, **kwargs)\n"
+        "it = (Of(4), Of(4, padding='valid'))",
+        "[(each.filters, each.padding) for each in it]",
+    ),
+    "a Dense that takes no more than its units": (
+        "class Of(keras.layers.Dense):\n    def __init__(self, units): super().__init__(units)\n"
+        "it = Of(3)",
+        "it.units",
+    ),
+    "the rate of an optimizer that was set since": (
+        "class Of(keras.optimizers.Adam):\n"
+        "    def __init__(self, warm=3): super().__init__(1e-3); self.warm = warm\n"
+        "it = Of()\nit.learning_rate = 0.25",
+        "(float(it.learning_rate), it.warm)",
+    ),
+    "layers that share what drops": (
+        "class Of(keras.layers.Layer):\n    def __init__(self, a, b):\n"
+        "        super().__init__(); self.a, self.b = a, b\n"
+        "drop = keras.layers.Dropout(0.5)\nblocks = [keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(2), drop]) for _ in range(2)]\n"
+        "it = Of(*blocks)",
+        "[each.shape for each in it.get_weights()]",
+    ),
 }
 
 
@@ -522,6 +628,30 @@ def test_what_is_changed_before_it_is_passed_on_is_told_of(keras_here, ns, rank)
     with pytest.raises(
         ValueError, match="Of gives its rate on otherwise than it is given it: give"
     ):
+        rank.take("it", ns["it"])
+
+
+def test_what_a_class_fixes_and_was_set_since_is_told_of(keras_here, ns, rank):
+    run(
+        ns,
+        "class Of(keras.layers.Dense):\n    def __init__(self, units, **kwargs):\n"
+        "        super().__init__(units, activation='softmax', **kwargs)\n"
+        "it = Of(3)\nit.activation = keras.activations.linear",
+    )
+    with pytest.raises(ValueError, match="Of gives its activation on otherwise"):
+        rank.take("it", ns["it"])
+
+
+def test_a_model_whose_parts_nobody_can_build_says_so(keras_here, ns, rank):
+    run(
+        ns,
+        "class Of(keras.Model):\n    def __init__(self): super().__init__(); self.parts = []\n"
+        "    def call(self, x):\n"
+        "        if not self.parts: self.parts.append(keras.layers.Dense(3)); self.parts[0].build(x.shape)\n"
+        "        return x if isinstance(x, keras.KerasTensor) else self.parts[0](x)\n"
+        "it = Of()\nit.built = True\nit._tracker.unlock()\nit(ones)",
+    )
+    with pytest.raises(ValueError, match="Of came without all of its weights"):
         rank.take("it", ns["it"])
 
 
