@@ -240,13 +240,16 @@ class Compute(WholePool):
         open_for(self)  # here: the pool is started in another thread
         try:
             await asyncio.to_thread(self.start)
+        except asyncio.CancelledError:
+            await self._close_in_a_thread()  # else it would go on starting, and be there
+            raise
         except BaseException:
             closed(self)
             raise
         try:
             self._take_jobs()  # here: joblib keeps its backend by thread
         except BaseException:
-            await asyncio.to_thread(self.close)
+            await self._close_in_a_thread()
             raise
         return AsyncCompute(self)
 
@@ -257,8 +260,21 @@ class Compute(WholePool):
         trace: TracebackType | None,
     ) -> None:
         self._within.close()
-        await asyncio.to_thread(self.close)
+        await self._close_in_a_thread()
+
+    async def _close_in_a_thread(self) -> None:
+        """Close it, whoever cancels that; a start that goes on is waited for."""
+        closing = asyncio.ensure_future(asyncio.to_thread(self.close))
+        was_cancelled = False
+        while not closing.done():
+            try:
+                await asyncio.wait([closing])
+            except asyncio.CancelledError:
+                was_cancelled = True
         closed(self)
+        closing.result()
+        if was_cancelled:
+            raise asyncio.CancelledError
 
     def run_script(self, script: Script, options: CellOptions) -> object:
         """Run a script on the ranks, as `sky.run` asks for it."""

@@ -95,11 +95,12 @@ class Workers:
         self._given = 0
         """What is not done yet: as many threads as that are there, or all."""
         self._waiting: set[PoolFuture[Any]] = set()
+        self._is_closed = False
 
     def submit(
         self, future: PoolFuture[Any], work: Callable[[Callable[[Callable[[], None]], None]], Any]
     ) -> None:
-        """Have `work` done for a future; it gets a function that registers how to stop it."""
+        """Have `work` done for a future; it gets a function that registers how to stop it. Once closed, cancel it."""
 
         def do() -> None:
             with self._lock:
@@ -108,13 +109,17 @@ class Workers:
                 _fulfil(future, work)
 
         with self._lock:
-            self._waiting.add(future)
-            self._work.put(do)
-            self._given += 1
-            if len(self._threads) < min(self._given, self.most):
-                thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+            if not self._is_closed:
+                self._waiting.add(future)
+                self._work.put(do)
+                self._given += 1
+                if len(self._threads) < min(self._given, self.most):
+                    thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                    self._threads.append(thread)
+                    thread.start()
+                return
+        future.cancel()
+        future.set_running_or_notify_cancel()
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
@@ -131,9 +136,10 @@ class Workers:
 
     def close(self) -> None:
         """Cancel what has not begun; what has ends with the pool."""
-        self.cancel()
         with self._lock:
+            self._is_closed = True
             threads = list(self._threads)
+        self.cancel()
         for _ in threads:
             self._work.put(None)
         for thread in threads:

@@ -133,7 +133,7 @@ class Runner:
 
     def _settle(self, stuck: SlotDeadlock) -> None:
         """Have what this thread holds come to its end, if it does without its values taken."""
-        held = [run for run in self._held if stuck.ranks & set(run.ranks)]
+        held = [run for run in tuple(self._held) if stuck.ranks & set(run.ranks)]
         if not any(run.settle(_SETTLES) for run in held):
             names = ", ".join(dict.fromkeys(run.name for run in held))
             raise PoolError(

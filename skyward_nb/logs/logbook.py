@@ -7,11 +7,14 @@ A run's file is made with its first output. An error here never breaks a run: it
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Concatenate, ParamSpec
 
 from skyward_nb.logs.log_files import (
     HEADER_SIZE,
@@ -28,13 +31,27 @@ from skyward_nb.logs.log_files import (
 from skyward_nb.protocol.events import Display, Output
 from skyward_nb.protocol.frames import frame
 
+P = ParamSpec("P")
 _LATE = 1.0
 _SWEEP_FILES = 64
 _CLOSED = -1
 
 
+def _in_turn(
+    method: Callable[Concatenate[Logbook, P], None],
+) -> Callable[Concatenate[Logbook, P], None]:
+    """The method, which one thread at a time is in: a pool may be closed as calls end in others."""
+
+    @functools.wraps(method)
+    def call(book: Logbook, *args: P.args, **kwargs: P.kwargs) -> None:
+        with book.lock:
+            method(book, *args, **kwargs)
+
+    return call
+
+
 class Logbook:
-    """Writes the output of one pool's ranks; for the main thread alone.
+    """Writes the output of one pool's ranks; for any thread.
 
     `trouble` is the first error in words, or empty. The caller that shows it empties it; each reason is
     reported once.
@@ -49,7 +66,10 @@ class Logbook:
         self._told: set[str] = set()
         self._begun = 0
         self._grown = 0
+        self.lock: threading.RLock = threading.RLock()
+        """Held while it is used."""
 
+    @_in_turn
     def write(self, event: Output | Display) -> None:
         """Keep an event in the file of its run, soon; of a display, its text and its MIME types."""
         log = self._runs.get(event.run)
@@ -65,6 +85,7 @@ class Logbook:
         if log.held >= self._limits.block or time.monotonic() - log.written > _LATE:
             self._flush(log)
 
+    @_in_turn
     def begin_anew(self, run: int) -> None:
         """Remove the log of a run whose events will come again from its beginning."""
         for path in parts_of(self.pool_id, run):
@@ -72,6 +93,7 @@ class Logbook:
             with contextlib.suppress(OSError):
                 path.unlink()
 
+    @_in_turn
     def end(self, run: int) -> None:
         """Write the output of a run that is over, and close its file and those of older runs.
 
@@ -84,17 +106,20 @@ class Logbook:
             if not log.is_long:
                 self._runs.pop(number, None)
 
+    @_in_turn
     def flush(self) -> None:
         """Write the buffered output, so that it can be read."""
         for log in list(self._runs.values()):
             self._flush(log)
 
+    @_in_turn
     def flush_late(self) -> None:
         """Write what has waited for a second: who reads the log of a run that goes on has it, too."""
         for log in list(self._runs.values()):
             if log.held and time.monotonic() - log.written > _LATE:
                 self._flush(log)
 
+    @_in_turn
     def close(self) -> None:
         """Write the buffered output and close all files."""
         self.flush()

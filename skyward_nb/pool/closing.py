@@ -48,8 +48,7 @@ class Closing:
             context.lines.nudge()
             with context.lock.turn():
                 context.lock.notify()
-                for call in self.before_close:
-                    call()
+                failed = self._prepare()
                 context.lines.send(Stop())
                 with contextlib.suppress(PoolError):
                     context.lines.deliver(_STOP_LIMIT)
@@ -70,6 +69,18 @@ class Closing:
                 context.lines.close()
                 if context.known_stores is not None:
                     context.known_stores.close()
+        if failed:
+            raise failed[0]
+
+    def _prepare(self) -> list[Exception]:
+        """Tell those who want to know before it ends; what failed in that keeps nothing from its end."""
+        failed: list[Exception] = []
+        for call in self.before_close:
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - raised once all is gone
+                failed.append(error)
+        return failed
 
     def leave(self) -> None:
         """Hang up, and let the pool live on for its lease."""
@@ -77,14 +88,15 @@ class Closing:
         if context.state.has_ended:
             return
         context.state.becomes(PoolPhase.ENDED)
-        for call in self.before_close:
-            call()
+        failed = self._prepare()
         context.lines.leave()
         if context.known_stores is not None:
             context.known_stores.close()
         for machine in context.generations.machines:
             machine.leave()
         registry.left(context.entry, context.known_client)
+        if failed:
+            raise failed[0]
 
     def spell_end(self) -> str:
         """How a pool was closed, in words."""

@@ -100,7 +100,7 @@ class Driver:
     @property
     def runs_a_cell(self) -> bool:
         """Whether something runs beside which nothing else can."""
-        return any(not run.is_call for run in self._state.runs.values())
+        return any(not run.is_call for run in tuple(self._state.runs.values()))
 
     @contextlib.contextmanager
     def turn(self) -> Generator[None]:

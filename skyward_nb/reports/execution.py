@@ -200,9 +200,12 @@ class Execution:
         if bridge is not None and request.is_work:
             request = dataclasses.replace(request, debug=bridge.plan())
         number = self.pool.context.state.last_run + 1
+        is_first = not (self._among and self.display.first_run)
         self._displays.begin(self.display, request.ranks, self._title, number, among=self._among)
         try:
             self._run = self.pool.begin(request, self.watch, calm)
+            if is_first:
+                self._displays.numbered(self.display, self.run.number)
             if bridge is not None and request.debug is not None:
                 bridge.began(self.pool, self.run.number, request.ranks)
             self._hang.progressed(time.monotonic())

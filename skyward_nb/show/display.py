@@ -114,11 +114,9 @@ class RunDisplay:
         bill: Bill | None = None,
     ) -> None:
         """The pool is up, and the cell begins on these ranks as run `number`; what the pool costs."""
-        self.first_run = number
+        self.numbered(run, number)
         self.change(
             state="running",
-            run=run,
-            logs=self._logs_command.format(run=run, number=number),
             ranks={rank: RankView() for rank in ranks},
             nodes={rank: nodes.get(rank, 0) for rank in ranks},
             title=title,
@@ -126,6 +124,11 @@ class RunDisplay:
             bill=bill,
             ran_from=time.monotonic(),
         )
+
+    def numbered(self, run: str, number: int) -> None:
+        """Its run is this one."""
+        self.first_run = number
+        self.change(run=run, logs=self._logs_command.format(run=run, number=number))
 
     def show_plan(self, plan: Plan) -> None:
         """Show what the run sends."""

@@ -107,6 +107,15 @@ class PoolDisplays:
             display.progress_file = ProgressFile(pool.entry, number)
             self._displays.append(display)
 
+    def numbered(self, display: RunDisplay, number: int) -> None:
+        """The run of a display that has begun: it has another number than the next one had before, if others began meanwhile."""
+        with self.lock:
+            if display.first_run != number:
+                display.numbered(f"{self.pool.pool_id}/{number}", number)
+                if display.progress_file is not None:
+                    display.progress_file.remove()
+                display.progress_file = ProgressFile(self.pool.entry, number)
+
     def give(self, now: RunDisplay, event: Event | None) -> None:
         """Give an event to `now`, the display of a run that goes on, or to that of an earlier run."""
         with self.lock:
@@ -159,14 +168,14 @@ class PoolDisplays:
 
     def last(self) -> RunView | None:
         """The last run of a cell, as far as it is known."""
-        cells = [each for each in self._displays if not each.is_aside]
+        cells = [each for each in tuple(self._displays) if not each.is_aside]
         return cells[-1].view if cells else None
 
     def view_of(self, number: int) -> RunView | None:
         """The run of this number, or the last one, if it is still known here."""
         found = [
             each
-            for each in self._displays
+            for each in tuple(self._displays)
             if number == each.first_run or not (number or each.is_aside)
         ]
         if not found:

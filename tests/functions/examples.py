@@ -38,7 +38,10 @@ def slowly(value, seconds=0.3):
 
 
 @sky.function
-def wait_for(path, value=None):
+def wait_for(path, value=None, began=None):
+    """Wait until there is a file; `began` is one that is there from now on."""
+    if began is not None:
+        began.touch()
     while not path.exists():
         time.sleep(0.01)
     return value

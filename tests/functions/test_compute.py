@@ -15,6 +15,8 @@ from functions.examples import place, slowly, twice, wait_for
 from leaks import leaves_nothing
 
 import skyward_nb as sky
+from skyward_nb.pool.pool import Pool
+from skyward_nb.reports.execution import Execution
 
 
 @sky.function
@@ -80,10 +82,12 @@ def test_a_node_a_rank_and_the_head_are_targets(pool):
 
 
 def test_one_goes_to_the_least_busy_node(pool, tmp_path):
-    with_first = wait_for(tmp_path / "now", "first") > pool.rank(0)
-    assert _until(lambda: with_first.running())
-    assert (place() >> pool)[0] == 1
-    (tmp_path / "now").touch()
+    with_first = wait_for(tmp_path / "now", "first", tmp_path / "began") > pool.rank(0)
+    try:
+        assert _until((tmp_path / "began").exists)
+        assert (place() >> pool)[0] == 1
+    finally:
+        (tmp_path / "now").touch()
     assert with_first.result() == "first"
 
 
@@ -114,6 +118,26 @@ def test_threads_use_one_pool(pool):
     for thread in threads:
         thread.join()
     assert found == {(n, t): (2 * n, [2 * t] * 4) for n in range(4) for t in range(5)}
+
+
+def test_each_call_is_shown_with_the_number_of_its_own_run(pool, monkeypatch):
+    begin, begin_shown, seen = Pool.begin, Execution.begin, []
+
+    def after_another(of, *args):
+        if not seen:
+            seen.append(None)
+            (twice(1) > pool.rank(1)).result()
+        return begin(of, *args)
+
+    def shown(execution, *args):
+        begin_shown(execution, *args)
+        seen.append((execution.display.first_run, execution.run.number))
+
+    monkeypatch.setattr(Pool, "begin", after_another)
+    monkeypatch.setattr(Execution, "begin", shown)
+    assert (twice(2) > pool.rank(0)).result() == 4
+    _, other, late = seen
+    assert other[0] == other[1] < late[0] == late[1]
 
 
 def test_a_stream_gives_values_as_calls_end_and_its_reader_may_call_meanwhile(pool, tmp_path):
@@ -221,13 +245,15 @@ def test_a_rank_that_dies_is_told_and_the_next_call_works(pool):
 
 
 def test_what_runs_beside_a_death_goes_on(pool, tmp_path):
-    beside = wait_for(tmp_path / "now", "still here") > pool.rank(0)
-    assert _until(beside.running)
-    with pytest.raises(sky.RankDied) as error:
-        leave() >> pool.rank(3)
-    assert "started anew once what runs on the others has ended" in str(error.value)
-    after = twice(4) > pool.rank(3)
-    (tmp_path / "now").touch()
+    beside = wait_for(tmp_path / "now", "still here", tmp_path / "began") > pool.rank(0)
+    try:
+        assert _until((tmp_path / "began").exists)
+        with pytest.raises(sky.RankDied) as error:
+            leave() >> pool.rank(3)
+        assert "started anew once what runs on the others has ended" in str(error.value)
+        after = twice(4) > pool.rank(3)
+    finally:
+        (tmp_path / "now").touch()
     assert beside.result() == "still here"
     assert after.result() == 8
 
@@ -267,6 +293,7 @@ def test_a_rank_that_is_killed_between_calls_is_told_of(pool, capfd):
         # A call that begins before this is heard of fails: its rank is lost while it runs.
         assert _until(lambda: b"RankLost" in unread(other))
         assert pid() >> other != victim
+        assert _until(lambda: b"RankLost" in unread(pool))
     assert "killed by SIGKILL" in capfd.readouterr().err
 
 

@@ -141,6 +141,33 @@ def test_async_with_gives_what_is_awaited(no_leaks, tmp_path):
     assert asyncio.run(main()) > 10
 
 
+def test_a_task_that_is_cancelled_while_a_pool_starts_leaves_none(no_leaks, monkeypatch):
+    starts, began = sky.Compute.start, threading.Event()
+
+    def start(compute):
+        began.set()
+        return starts(compute)
+
+    async def enter(compute):
+        async with compute:
+            await asyncio.sleep(60)
+
+    async def main():
+        compute = sky.Compute(nodes=1, quiet=True)
+        entering = asyncio.create_task(enter(compute))
+        await asyncio.to_thread(began.wait, 60)
+        for _ in range(2):  # and whoever waits for that is cancelled, too
+            entering.cancel()
+            await asyncio.sleep(0.05)
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+        with pytest.raises(sky.PoolError, match="is closed"):
+            starts(compute)
+
+    monkeypatch.setattr(sky.Compute, "start", start)
+    asyncio.run(main())
+
+
 # ── scripts ─────────────────────────────────────────────────────────────────────────────
 
 

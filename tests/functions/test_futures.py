@@ -1,5 +1,6 @@
 """Threads that do what is given to them: as much at once as there are threads."""
 
+import concurrent.futures
 import threading
 
 import pytest
@@ -17,6 +18,18 @@ def test_what_waits_for_one_another_is_done_at_once():
             workers.submit(future, lambda _, meet=meet: meet.wait(60))
         assert sorted(future.result() for future in both) == [0, 1]
     workers.close()
+
+
+def test_what_is_given_to_threads_that_have_ended_is_cancelled():
+    workers = Workers(1, "test")
+    earlier, later = (PoolFuture(lambda: None) for _ in range(2))
+    workers.submit(earlier, lambda _: 1)
+    assert earlier.result(60) == 1
+    workers.close()
+    workers.submit(later, lambda _: 2)
+    assert concurrent.futures.wait([later], 60).done == {later}
+    with pytest.raises(concurrent.futures.CancelledError):
+        later.result(60)
 
 
 @pytest.mark.parametrize("timeout", [0, 0.001, "0.001s", "0.001"])

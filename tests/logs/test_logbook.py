@@ -7,6 +7,8 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -647,3 +649,21 @@ def test_where_there_is_nothing_at_all_it_says_so():
 def test_a_folder_below_a_home_that_nobody_has_holds_no_runs(monkeypatch):
     monkeypatch.setenv("SKYWARD_LOG_DIR", "~nobody-has-this-home/logs")
     assert log_files.runs() == []
+
+
+def test_a_book_that_is_closed_as_runs_end_in_other_threads(monkeypatch):
+    book = Logbook("pool")
+    for run in range(3):
+        book.write(Output(0, "stdout", "x\n", run))
+    ended, close = threading.Thread(target=book.end, args=(9,)), os.close
+
+    def slowly(descriptor):
+        if not ended.ident:
+            ended.start()
+        time.sleep(0.05)
+        close(descriptor)
+
+    monkeypatch.setattr(os, "close", slowly)
+    book.close()
+    ended.join(60)
+    assert [texts("pool", run) for run in range(3)] == [["x"]] * 3

@@ -250,3 +250,16 @@ def test_a_pool_where_few_files_may_be_open(no_leaks):
     command = ["/bin/sh", "-c", 'ulimit -n 64; exec "$@"', "sh", sys.executable, "-c", script]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_a_pool_ends_whoever_fails_to_hear_of_it(make, no_leaks):
+    pool = make(nodes=1)
+    called = []
+
+    def fails():
+        raise ZeroDivisionError
+
+    pool.closing.before_close += [fails, lambda: called.append(pool)]
+    with pytest.raises(ZeroDivisionError):
+        pool.close()
+    assert called and pool.closed and not registry.entries()

@@ -145,6 +145,14 @@ def test_a_pool_that_somebody_here_conducts_stays_and_is_not_announced(elsewhere
     assert "pool=used goes on" in announcement("")
 
 
+def test_a_pool_whose_agents_are_only_just_started_stays(elsewhere):
+    """Its machines know nothing of it yet; whoever makes it is a process of this machine."""
+    elsewhere("starts", AgentGone(), client=myself())
+    elsewhere("gone", AgentGone(), client=client(os.getpid(), 1.0))
+    assert others() == []
+    assert listed() == {"starts"}
+
+
 def test_a_pool_goes_when_all_of_its_machines_say_that_it_is_gone(elsewhere):
     elsewhere("gone", AgentGone(), AgentGone())
     elsewhere("half", AgentGone(), AWAY)
