@@ -6,9 +6,11 @@ Whether it is, `PoolState` decides.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any
 
 from skyward_nb.pool.generations import Generations
 from skyward_nb.pool.lines import Lines, Watch
@@ -86,7 +88,8 @@ class Replacements:
     ) -> None:
         """Replace machines; raises a `SkyError`, or KeyboardInterrupt.
 
-        After an error the pool is as before, and nothing is left of the new machines.
+        After an error the pool is as before, and nothing is left of the new machines. An interrupt that comes
+        once these are there stops nothing: the pool has them.
         """
         began = time.monotonic()
         links = [self._link(each.nodes) for each in lacking]
@@ -94,34 +97,35 @@ class Replacements:
         nodes = tuple(node for each in lacking for node in each.nodes)
         why = spell_machines(lacking)
         watch(Step(nodes, "replace", f"getting another machine for {why}"))
-        connections: list[socket.socket] = []
+        new = _NewMachines()
 
-        async def readied(machines: Sequence[Machine]) -> None:
-            await start(machines)
-            connections.extend(await all_or_none([each.connect() for each in machines]))
+        async def replaced() -> None:
+            async def readied(machines: Sequence[Machine]) -> None:
+                await start(machines)
+                await new.reach(machines)
 
-        async def replaced() -> tuple[Machine, ...]:
-            try:
-                return await self._provider.replace(
-                    spec, self._pool_id, terms(lost, why), readied, tell
-                )
-            except BaseException:
-                for each in connections:
-                    each.close()
-                raise
+            request = terms(lost, why)
+            await new.of(self._provider.replace(spec, self._pool_id, request, readied, tell))
 
+        interrupted: KeyboardInterrupt | None = None
         try:
-            machines = self._lines.wait_for(replaced(), watch, "the replacement of machines")
+            self._lines.wait_for(replaced(), watch, "the replacement of machines")
+        except KeyboardInterrupt as interrupt:
+            if not new.machines:
+                raise
+            interrupted = interrupt
         except SkyError as error:
             refused = NotReplaced(spec.name, why, spec.nodes - len(nodes), error)
             for note in getattr(error, "__notes__", ()):
                 refused.add_note(note)
             raise refused from error
-        self._exchange(spec, dict(zip(links, machines, strict=True)), connections, watch)
-        names = ", ".join(machine.name for machine in machines)
+        self._exchange(spec, dict(zip(links, new.machines, strict=True)), new.connections, watch)
+        names = ", ".join(machine.name for machine in new.machines)
         text = f"{names} in place of {why}; it took {time.monotonic() - began:.0f} s"
         watch(Step(nodes, "replace", text, done=True))
         self._told.append(text)
+        if interrupted is not None:
+            raise interrupted
 
     def _exchange(
         self,
@@ -152,3 +156,35 @@ class Replacements:
 
 def _coming(lacking: Iterable[ReclaimedMachine]) -> tuple[str, ...]:
     return tuple(f"{each}; the next run gets another machine in its place" for each in lacking)
+
+
+class _NewMachines:
+    """Machines that belong to a pool once they are reached, also where an interrupt comes then."""
+
+    def __init__(self) -> None:
+        self.machines: list[Machine] = []
+        self.connections: list[socket.socket] = []
+
+    async def reach(self, machines: Sequence[Machine]) -> None:
+        """Connect to their agents."""
+        self.connections = await all_or_none([each.connect() for each in machines])
+        self.machines = [*machines]
+
+    async def of(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Await work that makes them. To cancel this cancels it, until they are reached: the rest of it goes to its end."""
+        task = asyncio.ensure_future(work)
+        was_cancelled = False
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                if not (was_cancelled or self.machines):
+                    task.cancel()
+                was_cancelled = True
+        try:
+            task.result()
+        except BaseException:
+            self.machines = []
+            for each in self.connections:
+                each.close()
+            raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -229,6 +230,28 @@ def test_an_interrupt_leaves_nothing_and_the_next_cell_tries_again(fake):
         ran(pool, "1", watch=watch)
     assert not pool.closed
     assert values(pool, "1") == [1, 1]
+
+
+def test_an_interrupt_as_the_lost_machine_is_let_go_keeps_the_new_one(fake, monkeypatch):
+    pool = fake(nodes=2)
+    lost, before = machines(pool)[1], names(pool)
+    ended(pool, 1)
+    release = FakeMachine.release
+
+    async def slowly(machine):
+        if machine is lost:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(0.3)
+        await release(machine)
+
+    monkeypatch.setattr(FakeMachine, "release", slowly)
+    with pytest.raises(KeyboardInterrupt):
+        pool.run(request(pool, "1"), lambda _: None)
+    monkeypatch.undo()
+    there = names(pool)
+    assert there[0] == before[0] and there[1] != before[1]
+    assert values(pool, "1") == [1, 1]
+    assert names(pool) == there
 
 
 @pytest.mark.extensive
