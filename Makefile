@@ -39,7 +39,7 @@ gpu: $(STAMPS)/gpu  ## the tests that need an NVIDIA GPU; where there is none ea
 	$(BIN)/python -m pytest -m gpu -rs
 
 soak: tools  ## `make soak N=20`: the tests N times in a row, every second time on a machine that is shaken
-	$(BIN)/python tests/soak.py $(or $(N),20) $(PYTEST)
+	$(BIN)/python tests/soak.py $(or $(N),20) $(or $(FROM),1) $(PYTEST)
 
 soak-kernel: tools  ## `make soak-kernel CELLS=10000`: so many mixed cells in one kernel, and what it holds meanwhile
 	$(BIN)/python tests/soak_kernel.py $(or $(CELLS),10000)

@@ -1,9 +1,9 @@
 """The tests many times in a row, every second time on a machine that is shaken: `make soak N=20`.
 
-`python tests/soak.py N COMMAND ...` runs a command N times. While the machine is shaken, two loops keep the
-processors busy, and one process after another of those that the command has started is stopped, with all its
-threads, for up to a second. It is stopped as a debugger does it, so that a process which a test has stopped
-itself (SIGSTOP) stays so, and nothing stays stopped when this program ends.
+`python tests/soak.py N FROM COMMAND ...` runs a command for the FROM-th to the N-th time: `make soak N=20 FROM=9` goes on
+where it was ended. While the machine is shaken, two loops keep the processors busy, and one process after another of
+those that the command has started is stopped, with all its threads, for up to a second. It is stopped as a debugger does
+it, so that a process which a test has stopped itself (SIGSTOP) stays so, and nothing stays stopped when this program ends.
 """
 
 from __future__ import annotations
@@ -136,12 +136,12 @@ def _to_its_end(command: list[str], log: Path) -> int:
             return running.returncode
 
 
-def main(count: int, command: list[str]) -> int:
+def main(count: int, first: int, command: list[str]) -> int:
     """Print a line for each run; returns how many have failed."""
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _LOGS.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for number in range(1, count + 1):
+    for number in range(first, count + 1):
         log = _LOGS / f"run-{number:02}.log"
         began = time.monotonic()
         with shaken(number) if number % 2 == 0 else contextlib.nullcontext() as stopped:
@@ -155,9 +155,9 @@ def main(count: int, command: list[str]) -> int:
         print(f"{number:3} {how:10} {time.monotonic() - began:6.0f} s  {words}", flush=True)
         for line in re.findall(r"^(?:FAILED|ERROR) .*$", said, re.M):
             print(f"      {line}", flush=True)
-    print(f"{count - failed} passed, {failed} failed")
+    print(f"{count - first + 1 - failed} passed, {failed} failed")
     return failed
 
 
 if __name__ == "__main__":
-    sys.exit(bool(main(int(sys.argv[1]), sys.argv[2:])))
+    sys.exit(bool(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])))

@@ -184,9 +184,9 @@ def test_a_run_in_the_background_that_ended_before_its_pool_was_taken_down_keeps
 ):
     notebook.run("%%sky_remote nodes=2 detach out=h\n5")
     ran = notebook.run(
-        "import time\nfrom skyward_nb.pool import registry\n(entry,) = registry.entries()\n"
-        "while not (now := registry.condition(entry)) or now.running:\n    time.sleep(0.02)\n"
-        "time.sleep(0.5)\n%sky down\nh.status, h.result().head"
+        "import threading, time\n"
+        "while any(each.name == 'skyward-run' for each in threading.enumerate()): time.sleep(0.02)\n"
+        "%sky down\nh.status, h.result().head"
     )
     assert ran.result == "('finished', 5)"
 
