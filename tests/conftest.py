@@ -80,12 +80,11 @@ def gallery(pytestconfig: pytest.Config) -> Callable[[Path], None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Iterator[None]:
-    """Thousands of tests that stay until the end: the collector of garbage passes them by, and looks less often."""
+    """Thousands of tests that stay until the end: the collector of garbage passes them by."""
     gc.disable()
     result = yield
     gc.freeze()
     gc.enable()
-    gc.set_threshold(10_000, *gc.get_threshold()[1:])
     return result
 
 

@@ -354,7 +354,8 @@ def _connected(entry: PoolEntry) -> Generator[list[socket.socket]]:
                 ended[name] = str(why)
             except AgentGone:
                 """It is missing from `connections`."""
-        if not connections and not entry.is_used:  # whose client may only just start its agents
+        # A client that is a process of this machine may only just start its agents.
+        if not connections and not any(each.is_used for each in _read(_path(entry))):
             remove(entry)
         goes_on = connections and entry.spec.on_preempt == "replace"
         if ended and not goes_on:

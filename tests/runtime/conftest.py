@@ -1,5 +1,7 @@
 """Loops of packages, told as to a pool."""
 
+import sys
+
 import pytest
 
 from skyward_nb.runtime import event_sink, hooks
@@ -20,4 +22,14 @@ def pytest_pyfunc_call(pyfuncitem):
     if "told" not in pyfuncitem.fixturenames:
         return (yield)
     with hooks.installed():
-        return (yield)
+        try:
+            return (yield)
+        finally:
+            close_bars()
+
+
+def close_bars():
+    """One that is left would tell of its end when the collector of garbage finds it, in another test."""
+    if (tqdm := sys.modules.get("tqdm")) is not None:
+        for bar in list(tqdm.tqdm._instances):
+            bar.close()
