@@ -264,7 +264,7 @@ class Compute(WholePool):
 
     async def _close_in_a_thread(self) -> None:
         """Close it, whoever cancels that; a start that goes on is waited for."""
-        closing = asyncio.ensure_future(asyncio.to_thread(self.close))
+        closing = asyncio.get_running_loop().run_in_executor(None, self.close)
         was_cancelled = False
         while not closing.done():
             try:

@@ -71,6 +71,10 @@ class ForgeConnection:
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
         self._socket.close()
+        for _, resources in self._orders:
+            for each in resources:
+                each.close()
+        self._orders.clear()
         await self._loop.run_in_executor(None, wait_for_forge, self._pid)
 
     async def renew(self, python: str, packages: str) -> None:

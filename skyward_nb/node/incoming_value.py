@@ -34,7 +34,8 @@ class IncomingValue:
         self._users = 0
         self._is_doubled = False
         """Whether bytes came more than once, which may be others than those that were hashed."""
-        self._is_whole = False
+        self.is_whole: bool = False
+        """Whether it was found to have its digest, and got its name."""
         self._is_removed = False
         self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -63,7 +64,7 @@ class IncomingValue:
         """Give a value that was found to have its digest its name. Raises OSError."""
         os.close(os.dup(self._handle))  # NFS tells of a full disk when a file is closed
         self.path.rename(self.path.parent / self.digest)
-        self._is_whole = True
+        self.is_whole = True
 
     def check(self) -> None:
         """Raise OSError where it was dropped, or has its name."""
@@ -113,6 +114,6 @@ class IncomingValue:
     def _close_if_removed(self) -> None:
         if self._is_removed and not self._users:
             # Not before: whoever writes may bring bytes that came before, and may be others now.
-            if self._is_whole and not self._is_doubled:
+            if self.is_whole and not self._is_doubled:
                 seal(self._handle, self.digest)
             os.close(self._handle)

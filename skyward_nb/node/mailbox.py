@@ -45,6 +45,8 @@ class Mailbox:
         self._uplink = uplink
         self._frames = command_frames()
         self._waiting: deque[Command] = deque()
+        self._receiving: set[int] = set()
+        """The threads that wait for a command of a run, one of which may outlive it."""
         self._running: int | None = None
         self._interrupted: int | None = None
         self._held: int | None = None
@@ -61,18 +63,19 @@ class Mailbox:
 
     def next(self) -> Command | None:
         """Wait for the next command; None when the agent is gone."""
-        while not self._waiting:
-            if not self._wait():
+        while True:
+            # In this order: what another thread has read before it ends is seen.
+            may_be_read_elsewhere = self._running is not None or bool(self._receiving)
+            if self._waiting:
+                return self._waiting.popleft()
+            if not (self._wait() if may_be_read_elsewhere else self._take_in()):
                 return None
-        return self._waiting.popleft()
 
     def _wait(self) -> bool:
-        """Wait until a command has come, or in a run for a moment: the handler of a signal may read it meanwhile.
+        """Wait for a moment until a command has come: the handler of a signal, or another thread, may read it meanwhile.
 
         False when the agent is gone.
         """
-        if self._running is None:
-            return self._take_in()
         if select.select([self._socket], [], [], _LOOK)[0]:
             with contextlib.suppress(BlockingIOError):
                 return self._take_in(socket.MSG_DONTWAIT)
@@ -100,14 +103,24 @@ class Mailbox:
             self._waiting.extendleft(reversed(later))
 
     def receive(self, run: int, kind: type[C]) -> C:
-        """Wait for the next command of a kind in this run; ConnectionError when the agent is gone."""
-        while True:
-            for command in tuple(self._waiting):
-                if isinstance(command, kind) and command.run == run:
-                    self._waiting.remove(command)
-                    return command
-            if not self._wait():
-                raise ConnectionError("the agent is gone")
+        """Wait for the next command of a kind in this run; ConnectionError when the agent is gone.
+
+        From any thread; also where the run is over, and nothing comes any more.
+        """
+        thread = threading.get_ident()
+        self._receiving.add(thread)
+        try:
+            while True:
+                for command in tuple(self._waiting):
+                    if isinstance(command, kind) and command.run == run:
+                        self._waiting.remove(command)
+                        return command
+                if self._running != run and thread != self._main:
+                    raise ConnectionError(f"run {run} is over")
+                if not self._wait():
+                    raise ConnectionError("the agent is gone")
+        finally:
+            self._receiving.discard(thread)
 
     def open(self, run: int) -> None:
         """From now on, an interrupt of this run raises KeyboardInterrupt; one that has come raises at once."""

@@ -17,7 +17,7 @@ from skyward_nb.node.unread_bytes import HERE, unread_bytes
 from skyward_nb.plugins.noise_filter import NoiseFilter
 from skyward_nb.protocol.commands import Inspect
 from skyward_nb.protocol.events import Output
-from skyward_nb.protocol.frames import Cutter, frame
+from skyward_nb.protocol.frames import Cutter, FrameError, frame
 from skyward_nb.words.info import InstanceInfo
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class RankConnection(asyncio.BufferedProtocol):
         """Hear all that a rank which has ended has left unread; the loop reads a part of it at a time."""
         if self.closed or self.silent or self._transport is None:
             return
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, FrameError):
             while count := os.readv(self._socket.fileno(), [self.get_buffer(0)]):
                 self.buffer_updated(count)
         self._ranks.heard(self._drain())
@@ -204,8 +204,8 @@ class RankConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The rank hung up: hear the rest of its pipes, then say so."""
         if not self.closed:
+            self.hear_rest()  # it may have hung up where nothing was read: its client is behind
             self.silent = True
-            self._ranks.heard(self._drain())
             self._ranks.hung_up(self)
 
     # ── the pipes ───────────────────────────────────────────────────────────────────────

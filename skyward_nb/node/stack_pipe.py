@@ -155,7 +155,7 @@ class StackPipe:
 
     def _over(self) -> None:
         self._stop_waiting()
-        self._main = None
+        self._main = self._request = None
         asking, self._asking = self._asking, []
         text = self._found.replace(OTHERS_END, b"").decode("utf-8", "replace")
         for answer in asking:

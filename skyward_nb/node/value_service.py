@@ -318,6 +318,8 @@ class ValueService:
         if arrival.trouble is not None:
             return _refused(arrival.trouble)
         if not self._store.touch(arrival.digest, arrival.size):
+            if arrival.is_whole:
+                return ValueRefused(errno.ESTALE, "it was dropped")
             return ValueRefused(errno.EBADMSG, "the received bytes are not those that were packed")
         return BytesStored(is_whole=True, on_disk=self._store.on_disk(arrival.digest))
 

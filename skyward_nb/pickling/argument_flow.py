@@ -70,9 +70,9 @@ def is_passed_on(made: Callable[..., Any], several: str, known: Collection[str])
                 harmless += [arg.value for arg in each.args if isinstance(arg, ast.Starred)]
                 harmless += [keyword.value for keyword in each.keywords if keyword.arg is None]
             case ast.Call(
-                func=ast.Attribute(value=asked, attr="setdefault" | "pop" | "get"),
+                func=ast.Attribute(value=asked, attr="setdefault" | "pop" | "get" as way),
                 args=[ast.Constant(value=name), *_],
-            ) if name in known:
+            ) if name in (OF_EVERY_LAYER if way == "pop" else known):
                 harmless.append(asked)
             case ast.If(test=asked):
                 harmless.append(asked)
@@ -80,6 +80,20 @@ def is_passed_on(made: Callable[..., Any], several: str, known: Collection[str])
                 pass
     uses = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id == several]
     return all(any(each is one for one in harmless) for each in uses)
+
+
+def asked_of_several(made: Callable[..., Any]) -> set[str]:
+    """What an `__init__` takes of its `**kwargs` by name: `super().__init__(dtype=kwargs.pop("dtype", None))`."""
+    found: set[str] = set()
+    for each in () if (tree := _tree_of(made)) is None else ast.walk(tree):
+        match each:
+            case ast.Call(
+                func=ast.Attribute(attr="pop" | "get"), args=[ast.Constant(value=str(name)), *_]
+            ):
+                found.add(name)
+            case _:
+                pass
+    return found
 
 
 def is_given_on(compiles: Callable[..., Any], name: str) -> bool:

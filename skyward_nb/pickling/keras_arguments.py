@@ -6,7 +6,6 @@ of a model none; so a model of an encoder and a decoder, `self.encoder = encoder
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import itertools
 from collections.abc import Callable, Generator, Mapping
@@ -18,9 +17,11 @@ from skyward_nb.compat import keras_private, keras_states_private
 from skyward_nb.pickling.argument_flow import (
     OF_EVERY,
     OF_EVERY_LAYER,
+    asked_of_several,
     given_to_base,
     is_passed_on,
 )
+from skyward_nb.pickling.keras_values import is_data, is_kept, plain, value_of
 from skyward_nb.pickling.process_bound import Unpicklable
 
 NUMBER = "skyward_nb arguments"
@@ -31,7 +32,6 @@ BUILD = "skyward_nb build"
 """In a config, the number of what says how a layer and those within it were built."""
 
 Arguments = dict[str, Any]
-_COMPARED = (int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
 _RATE = "learning_rate"
 SEVERAL = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
@@ -47,13 +47,13 @@ class Since:
 def _since(layer: Any, noted: Mapping[str, Any]) -> Since:
     names = sorted(noted.keys() - OF_EVERY_LAYER)
     now = {
-        each: plain(getattr(layer, each))
+        each: value_of(layer, each)
         for name in names
         for each in (name, f"_{name}")
         if each in vars(layer) or getattr(getattr(type(layer), each, None), "fset", None)
     }
     given = {name: each for name, each in noted.items() if isinstance(each, (tuple, list, dict))}
-    return Since(given, {name: value for name, value in now.items() if _is_data(value)})
+    return Since(given, {name: value for name, value in now.items() if is_data(value)})
 
 
 def parameters(method: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -77,7 +77,9 @@ def written_by_number(saved: Any) -> Generator[list[Any]]:
         if keras_private.is_kerass(type(each)):
             return ask(each)
         config = asked(each, ask)
-        if isinstance(each, keras.layers.Layer) and keras_private.parts_of(each):
+        # Not where code of the notebook may read it, with a `get_config` of its own.
+        is_ours = each is saved or NUMBER in config
+        if is_ours and isinstance(each, keras.layers.Layer) and keras_private.parts_of(each):
             given.append(keras_private.build_of(each))
             config = {**config, BUILD: len(given) - 1}
         return config
@@ -143,15 +145,6 @@ def _noted_by_keras(layer: Any) -> Mapping[str, Any] | None:
     return keras_private.noted_of(layer)
 
 
-def _is_data(value: Any) -> bool:
-    """Whether this is a number, a text or None, or a list, tuple or dictionary of such."""
-    if isinstance(value, dict):
-        value = [*value.keys(), *value.values()]
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_data, value))
-    return value is None or isinstance(value, (int, float, str))
-
-
 def _unknown(made: Any, lost: list[str], advice: str) -> Unpicklable:
     return Unpicklable(
         f"Keras makes such objects anew by their get_config(), and {type(made).__name__} has none that says its "
@@ -201,7 +194,7 @@ def _fixed(kind: type) -> list[str]:
     if not (inits := _inits(kind)):
         return []
     made, given = inits[0]
-    return sorted(given - {each.name for each in parameters(made)})
+    return sorted(given - {each.name for each in parameters(made)} - asked_of_several(made))
 
 
 def takes_of(kind: type) -> set[str] | None:
@@ -304,19 +297,6 @@ def _given_layers(value: Any) -> list[Any]:
     )
 
 
-def plain(value: Any) -> Any:
-    """Lists, dictionaries and sets that Keras watches, as they were given, at any depth."""
-    if type(value) is tuple:
-        return tuple(plain(each) for each in value)
-    if not keras_private.is_kerass(type(value)):
-        return value
-    if isinstance(value, list):
-        return [plain(each) for each in value]
-    if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
-    return set(value) if isinstance(value, set) else value
-
-
 def make(kind: Any, config: Mapping[str, Any], arguments: Arguments | Since) -> Any:
     """An object of its config and these arguments; raises `ValueError` where one of them is not what it was given."""
     given = arguments.given if isinstance(arguments, Since) else arguments
@@ -334,7 +314,7 @@ def make(kind: Any, config: Mapping[str, Any], arguments: Arguments | Since) -> 
         check(made, given)
         return made
     for name, value in arguments.now.items():
-        if not is_kept(plain(getattr(made, name, None)), value):
+        if not is_kept(value_of(made, name), value):
             setattr(made, name, value)
     return made
 
@@ -347,7 +327,8 @@ def _made_of(kind: Any, config: Mapping[str, Any]) -> Any:
     except TypeError:
         # What Keras's own class adds there, such as a `Dense` its quantization, this one may not take.
         plainly: Any = keras.layers.Layer.from_config
-        if not keras_private.is_kerass(kind.from_config) or kind.from_config == plainly:
+        way = kind.from_config
+        if not keras_private.is_kerass(way) or getattr(way, "__func__", None) is plainly.__func__:
             raise
         return plainly.__func__(kind, config)
 
@@ -356,14 +337,15 @@ def says_what_it_is(made: Any, config: Mapping[str, Any]) -> bool:
     """Whether an object is derived from one of Keras's that has a config of its own, such as a `Dense`."""
     import keras
 
-    return "layers" not in config and type(made).get_config not in (
+    is_of_layers = isinstance(made, keras.Model) and "layers" in config
+    return not is_of_layers and type(made).get_config not in (
         keras.layers.Layer.get_config,
         keras.Model.get_config,
     )
 
 
 def check_passed_on(made: Any, config: Mapping[str, Any]) -> None:
-    """Raise `ValueError` if Keras's own class below has been given other numbers and texts than there are in the config.
+    """Raise `ValueError` if Keras's own class below has been given other numbers and texts than there are in the config, or more, or less.
 
     The rate of an optimizer may have been set since.
     """
@@ -372,9 +354,13 @@ def check_passed_on(made: Any, config: Mapping[str, Any]) -> None:
     if isinstance(made, keras.optimizers.Optimizer) and isinstance(config.get(_RATE), float):
         made.learning_rate = config[_RATE]
     now = made.get_config()
-    known = {name: value for name, value in config.items() if isinstance(value, (int, float, str))}
-    for name in known.keys() - OF_EVERY_LAYER:
-        if now.get(name, known[name]) != known[name]:
+    for name, value in config.items():
+        there = now.get(name, value)
+        if isinstance(value, (int, float, str)):
+            is_other = there != value
+        else:
+            is_other = (there is None) is not (value is None)
+        if is_other and name not in OF_EVERY_LAYER:
             raise ValueError(
                 f"{type(made).__name__} gives its {name} on otherwise than it is given it: give it a get_config() "
                 "that says what it was given"
@@ -389,11 +375,3 @@ def check(made: Any, arguments: Arguments) -> None:
                 f"{type(made).__name__} keeps its {name} otherwise than it is given it: give it a get_config() that "
                 "says what it was given"
             )
-
-
-def is_kept(kept: Any, given: Any) -> bool:
-    """Whether what was given is kept as it is."""
-    # Arrays in a list do not say whether they are equal.
-    with contextlib.suppress(Exception):
-        return kept is given or (isinstance(given, _COMPARED) and bool(kept == given))
-    return False

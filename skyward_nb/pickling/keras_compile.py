@@ -6,9 +6,8 @@ from typing import Any
 
 from skyward_nb.compat import keras_private
 from skyward_nb.pickling.argument_flow import is_given_on
-from skyward_nb.pickling.keras_arguments import SEVERAL, Arguments, is_kept, parameters, plain
-
-_UNKNOWN = object()
+from skyward_nb.pickling.keras_arguments import SEVERAL, Arguments, parameters
+from skyward_nb.pickling.keras_values import UNKNOWN, is_kept, plain
 
 
 def of_own_compile(model: Any) -> Arguments | None:
@@ -23,26 +22,24 @@ def of_own_compile(model: Any) -> Arguments | None:
         return None
     own = parameters(compiles)
     found = {each.name: _given_to_compile(model, each.name) for each in own}
-    if any(each.kind in SEVERAL for each in own) or any(
-        each is _UNKNOWN for each in found.values()
-    ):
+    if any(each.kind in SEVERAL for each in own) or any(each is UNKNOWN for each in found.values()):
         return None
     return found
 
 
 def _given_to_compile(model: Any, name: str) -> Any:
-    """One argument of a model's own `compile`, as it is in an attribute, or was given to that of Keras; or `_UNKNOWN`."""
+    """One argument of a model's own `compile`, as it is in an attribute, or was given to that of Keras; or `UNKNOWN`."""
     import keras
 
     known = keras_private.compiled_with(model)
     # Of Keras's own, such as `metrics`, what is in an attribute is made of what was given.
-    kept = _UNKNOWN if hasattr(keras.Model, name) else plain(getattr(model, name, _UNKNOWN))
+    kept = UNKNOWN if hasattr(keras.Model, name) else plain(getattr(model, name, UNKNOWN))
     if name not in known:
         return kept
     if is_given_on(type(model).compile, name):
         return known[name]
     # Keras says of what it was not given that it was given nothing.
-    return _UNKNOWN if kept is None else kept
+    return UNKNOWN if kept is None else kept
 
 
 def compile_anew(model: Any, arguments: Arguments) -> None:

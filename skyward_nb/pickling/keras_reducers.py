@@ -201,23 +201,25 @@ class _Maker:
         import keras
 
         kind = self._kind
+        is_of_layers = issubclass(kind, keras.Model) and "layers" in config
         left = frozenset[str]()
         if keras_private.is_kerass(kind.from_config) and not issubclass(kind, keras.Sequential):
             takes = keras_arguments.takes_of(kind)
             if takes is not None:
                 left = OF_EVERY_LAYER - takes
-                if keras_arguments.NUMBER in config and "layers" not in config:
+                if keras_arguments.NUMBER in config and not is_of_layers:
                     left = config.keys() - takes  # they are compared below
         config = {**config}
         number = config.pop(keras_arguments.NUMBER, None)
-        fixed = config.pop(keras_arguments.FIXED, ()) if "layers" not in config else ()
+        fixed = config.pop(keras_arguments.FIXED, ())
         build = config.pop(keras_arguments.BUILD, None)
         arguments = {} if number is None else self._given[number]
         if not isinstance(arguments, (dict, keras_arguments.Since)):
             return arguments
         policy = config.get("dtype") if "dtype" in left else None
         with keras_private.policy_meanwhile(policy) if policy else nullcontext():
-            kept = {key: config[key] for key in config if key not in left and key not in fixed}
+            out = left if is_of_layers else {*left, *fixed}
+            kept = {key: config[key] for key in config if key not in out}
             made = keras_arguments.make(kind, kept, arguments)
         if number is not None and keras_arguments.says_what_it_is(made, config):
             keras_arguments.check_passed_on(made, config)

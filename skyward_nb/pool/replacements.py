@@ -107,25 +107,27 @@ class Replacements:
             request = terms(lost, why)
             await new.of(self._provider.replace(spec, self._pool_id, request, readied, tell))
 
-        interrupted: KeyboardInterrupt | None = None
+        late: BaseException | None = None
         try:
             self._lines.wait_for(replaced(), watch, "the replacement of machines")
-        except KeyboardInterrupt as interrupt:
-            if not new.machines:
+        except (KeyboardInterrupt, SkyError) as error:
+            if new.machines and not self._state.has_ended:
+                late = error
+            elif isinstance(error, SkyError):
+                refused = NotReplaced(spec.name, why, spec.nodes - len(nodes), error)
+                for note in getattr(error, "__notes__", ()):
+                    refused.add_note(note)
+                raise refused from error
+            else:
                 raise
-            interrupted = interrupt
-        except SkyError as error:
-            refused = NotReplaced(spec.name, why, spec.nodes - len(nodes), error)
-            for note in getattr(error, "__notes__", ()):
-                refused.add_note(note)
-            raise refused from error
-        self._exchange(spec, dict(zip(links, new.machines, strict=True)), new.connections, watch)
+        connections, new.connections = new.connections, []  # the lines' from now on
+        self._exchange(spec, dict(zip(links, new.machines, strict=True)), connections, watch)
         names = ", ".join(machine.name for machine in new.machines)
         text = f"{names} in place of {why}; it took {time.monotonic() - began:.0f} s"
         watch(Step(nodes, "replace", text, done=True))
         self._told.append(text)
-        if interrupted is not None:
-            raise interrupted
+        if late is not None:
+            raise late
 
     def _exchange(
         self,

@@ -101,9 +101,14 @@ def _hidden(streams: tuple[str, ...]) -> Generator[None]:
         yield
 
 
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
 def _drop(stream: str) -> None:
     """Have what C code and other processes write to a stream dropped, until each such call is taken back."""
-    ctypes.CDLL(None).fflush(None)
+    _libc().fflush(None)
     with _turn:
         if not _dropped.get(stream):
             _leads_to[stream] = os.dup(_DESCRIPTORS[stream])
@@ -115,7 +120,7 @@ def _drop(stream: str) -> None:
 
 def _restore(stream: str) -> None:
     """Take back one `_drop`."""
-    ctypes.CDLL(None).fflush(None)
+    _libc().fflush(None)
     with _turn:
         _dropped[stream] -= 1
         if not _dropped[stream]:

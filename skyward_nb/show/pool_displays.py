@@ -208,10 +208,11 @@ class PoolDisplays:
 
     def _late(self, event: RunOutput) -> None:
         """Give what came after its run's end to the display of that run, if it is still known."""
-        for display in reversed(self._displays):
-            if 0 < display.first_run <= event.run:
-                display.late(event)
-                return
+        found = [each for each in self._displays if 0 < each.first_run <= event.run]
+        if found:
+            # Not the one that was shown last: another may have begun first.
+            max(reversed(found), key=lambda each: each.first_run).late(event)
+            return
         if isinstance(event, Output | Display):
             self._book.write(event)
 

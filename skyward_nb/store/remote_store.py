@@ -132,13 +132,25 @@ class RemoteStore:
             if size > AT_ONCE:
                 stored = self._upload(digest, source, tick)
             else:
-                whole = StoreBytes(digest, size, 0, size)
-                stored = self._try(
-                    lambda line: request(line, whole, BytesStored, source.views(0, size, tick)),
-                    tick,
-                )
+                stored = self._send_whole(digest, source, tick)
         self._on_disk[digest] = stored.on_disk
         return stored.is_new
+
+    def _send_whole(
+        self, digest: str, source: ValueSource, tick: Callable[[], None]
+    ) -> BytesStored:
+        size = source.size
+        whole = StoreBytes(digest, size, 0, size)
+        patience = _Patience(self.patience, self.name)
+
+        def send(line: AgentStream) -> BytesStored:
+            return request(line, whole, BytesStored, source.views(0, size, tick))
+
+        while True:
+            try:
+                return self._try(send, tick)
+            except StoreRefused as refused:
+                patience.rest(_dropped(refused), tick)
 
     def _upload(self, digest: str, source: ValueSource, tick: Callable[[], None]) -> BytesStored:
         patience = _Patience(self.patience, self.name)
@@ -151,9 +163,7 @@ class RemoteStore:
                 try:
                     error = self._transfer(upload, count, tick)
                 except StoreRefused as refused:
-                    if refused.code != errno.ESTALE:
-                        raise
-                    error = OSError(refused.code, str(refused))  # dropped meanwhile: once more
+                    error = _dropped(refused)
                 if upload.stored is not None:
                     # The stream whose answer came last may not be the one that gave it its name.
                     return BytesStored(is_whole=True, is_new=True, on_disk=upload.stored.on_disk)
@@ -335,6 +345,13 @@ class _Patience:
         while time.monotonic() < until:
             tick()
             time.sleep(_PAUSE / 5)
+
+
+def _dropped(refused: StoreRefused) -> OSError:
+    """Why a value is to be sent once more: it was forgotten as it came. Raises any other refusal."""
+    if refused.code != errno.ESTALE:
+        raise refused
+    return OSError(refused.code, str(refused))
 
 
 @contextlib.contextmanager

@@ -6,13 +6,15 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
 import pytest
+from waiting import until
 
 from skyward_nb.node.mailbox import Mailbox
-from skyward_nb.protocol.commands import Gather, Interrupt, KeepNames
+from skyward_nb.protocol.commands import Gather, Interrupt, KeepNames, Resume
 from skyward_nb.protocol.frames import frame
 
 
@@ -107,6 +109,28 @@ def test_what_a_signal_finds_is_not_waited_for(mailbox, monkeypatch, is_seen):
     monkeypatch.setattr(select, "select", signalled)
     assert mailbox.next_gather(7) == Gather(7, (0,))
     mailbox.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_thread_that_outlives_its_run_takes_nothing_of_the_next_one(mailbox):
+    """Such as one that goes through a generator of the notebook's ahead of time."""
+    ended = []
+
+    def ahead():
+        with pytest.raises(ConnectionError, match="run 7 is over"):
+            mailbox.receive(7, Resume)
+        ended.append(True)
+
+    mailbox.open(7)
+    thread = threading.Thread(target=ahead)
+    thread.start()
+    until(lambda: mailbox._receiving)
+    mailbox.close()
+    for number in range(20):
+        mailbox.send(Gather(number, (0,)))
+        assert mailbox.next() == Gather(number, (0,))
+    thread.join(30)
+    assert ended
 
 
 def test_names_are_kept_after_a_result_that_is_gathered(mailbox):

@@ -20,14 +20,15 @@ from skyward_nb.words.info import InstanceInfo
 class Ear:
     """Hears what one rank says."""
 
-    def __init__(self):
+    def __init__(self, end="end\n"):
+        self.end = end
         self.frames = event_frames()
         self.said: list[Output] = []
         self.ended = asyncio.Event()
 
     def heard(self, frames):
         self.said += self.frames.feed(frames)
-        if self.text.endswith("end\n"):
+        if self.end in self.text:
             self.ended.set()
 
     def hung_up(self, line):
@@ -77,24 +78,30 @@ def test_what_is_said_and_what_is_written_keep_their_order(way, times):
     assert [line.rstrip() for line in lines] == [*told, "end", ""]
 
 
-async def what_a_dead_rank_has_left() -> list[str]:
-    ear = Ear()
+async def what_a_dead_rank_has_left(way) -> list[str]:
+    ear = Ear("line 29")
     line = RankConnection(asyncio.get_running_loop(), InstanceInfo(generation=1), ear)
     rank, stdout, *others = await line.open()
     line.hold(True)  # the client is far behind
-    os.write(stdout.fileno(), b"x" * 100_000 + b"\n")
-    for number in range(200):
-        rank.sendall(frame(Output(0, "stderr", f"line {number}\n", 1)))
+    os.write(stdout.fileno(), b"x" * 30_000 + b"\n")
+    for number in range(30):
+        rank.sendall(frame(Output(0, "stderr", f"line {number} {'y' * 1000}\n", 1)))
     for each in (rank, stdout, *others):
         each.close()
     line.let_end()
-    line.hear_rest()
+    if way == "hears the rest":
+        line.hear_rest()
+    else:
+        line.send(b"\0" * 100)  # nobody is there to read it
+        async with asyncio.timeout(60):
+            await ear.ended.wait()
     line.close()
     return ear.text.split("\n")
 
 
-def test_what_a_rank_said_before_it_died_is_heard_however_far_its_client_is_behind():
+@pytest.mark.parametrize("way", ["hears the rest", "is told something"])
+def test_what_a_rank_said_before_it_died_is_heard_however_far_its_client_is_behind(way):
     with leaves_nothing():
-        first, *lines = asyncio.run(what_a_dead_rank_has_left())
-    assert len(first) == 100_000
-    assert lines == [*(f"line {number}" for number in range(200)), ""]
+        first, *lines = asyncio.run(what_a_dead_rank_has_left(way))
+    assert len(first) == 30_000
+    assert [line.rstrip("y") for line in lines] == [*(f"line {n} " for n in range(30)), ""]

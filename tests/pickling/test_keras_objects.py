@@ -570,6 +570,40 @@ DERIVED = {
         "it = Of()\nit.learning_rate = 0.25",
         "(float(it.learning_rate), it.warm)",
     ),
+    "an argument by the name of what networks have": (
+        "class Of(keras.layers.Layer):\n    def __init__(self, layers=2): super().__init__(); self.of = layers\n"
+        "it = keras.Sequential([keras.layers.Input((2,)), Of(3)])",
+        "it.layers[0].of",
+    ),
+    "a type that it takes of what is passed on": (
+        "class Of(keras.layers.Layer):\n    def __init__(self, units, **kwargs):\n"
+        "        super().__init__(dtype=kwargs.pop('dtype', None), **kwargs); self.units = units\n"
+        "it = keras.Sequential([keras.layers.Input((2,)), Of(3, dtype='float64')])",
+        "(it.layers[0].dtype, it.layers[0].units)",
+    ),
+    "a part that it writes and reads itself": (
+        "class Part(keras.layers.Layer):\n    def __init__(self, units, **kwargs):\n"
+        "        super().__init__(**kwargs); self.units, self.last = units, keras.layers.Dense(units)\n"
+        "    def build(self, shape): self.last.build(shape)\n    def call(self, x): return self.last(x)\n"
+        "    def get_config(self): return {**super().get_config(), 'units': self.units}\n"
+        "class Of(keras.Model):\n"
+        "    def __init__(self, part, **kwargs): super().__init__(**kwargs); self.part = part\n"
+        "    def call(self, x): return self.part(x)\n"
+        "    def get_config(self):\n        part = keras.saving.serialize_keras_object(self.part)\n"
+        "        return {**super().get_config(), 'part': part}\n"
+        "    @classmethod\n    def from_config(cls, config):\n"
+        "        return cls(Part.from_config(config.pop('part')['config']), **config)\n"
+        "it = Of(Part(3))\nit(ones)",
+        "[each.tolist() for each in it.get_weights()]",
+    ),
+    "a property that cannot tell yet": (
+        "class Of(keras.layers.Layer):\n"
+        "    def __init__(self, rate=0.1): super().__init__(); self.first = rate\n"
+        "    @property\n    def rate(self): raise RuntimeError('not ready')\n"
+        "    @rate.setter\n    def rate(self, rate): self.first = rate\n"
+        "it = Of(0.2)",
+        "it.first",
+    ),
     "layers that share what drops": (
         "class Of(keras.layers.Layer):\n    def __init__(self, a, b):\n"
         "        super().__init__(); self.a, self.b = a, b\n"
@@ -631,14 +665,34 @@ def test_what_is_changed_before_it_is_passed_on_is_told_of(keras_here, ns, rank)
         rank.take("it", ns["it"])
 
 
-def test_what_a_class_fixes_and_was_set_since_is_told_of(keras_here, ns, rank):
+def test_what_a_class_takes_of_what_it_passes_on_is_told_of(keras_here, ns):
     run(
         ns,
         "class Of(keras.layers.Dense):\n    def __init__(self, units, **kwargs):\n"
-        "        super().__init__(units, activation='softmax', **kwargs)\n"
-        "it = Of(3)\nit.activation = keras.activations.linear",
+        "        self.extra = kwargs.pop('activation', None)\n        super().__init__(units, **kwargs)\n"
+        "it = Of(3, activation='relu')",
     )
-    with pytest.raises(ValueError, match="Of gives its activation on otherwise"):
+    with pytest.raises(PayloadError, match=r"none that says its \*\*kwargs"):
+        payload.pack("it", ns["it"])
+
+
+@pytest.mark.parametrize(
+    ("takes", "passes", "name", "value"),
+    [
+        (", **kwargs", "activation='softmax', **kwargs", "activation", "activations.linear"),
+        ("", "", "kernel_regularizer", "regularizers.L2(0.5)"),
+    ],
+)
+def test_what_a_class_fixes_and_was_set_since_is_told_of(
+    takes, passes, name, value, keras_here, ns, rank
+):
+    run(
+        ns,
+        f"class Of(keras.layers.Dense):\n    def __init__(self, units{takes}):\n"
+        f"        super().__init__(units, {passes})\n"
+        f"it = Of(3)\nit.{name} = keras.{value}",
+    )
+    with pytest.raises(ValueError, match=f"Of gives its {name} on otherwise"):
         rank.take("it", ns["it"])
 
 

@@ -277,7 +277,8 @@ def test_what_has_come_whole_is_not_verified_by_each_rank(near, far, monkeypatch
     assert BlobStore(far.store.memory).map(digest) == LARGE
 
 
-def test_a_value_that_is_forgotten_as_it_comes_comes_once_more(near, far, monkeypatch):
+@pytest.mark.parametrize("value", [b"small", LARGE], ids=["small", "large"])
+def test_a_value_that_is_forgotten_as_it_comes_comes_once_more(near, far, monkeypatch, value):
     """Another thread may have had the same value, and let it go."""
     write, dropped = IncomingValue.write, []
 
@@ -288,9 +289,9 @@ def test_a_value_that_is_forgotten_as_it_comes_comes_once_more(near, far, monkey
         write(self, at, data)
 
     monkeypatch.setattr(IncomingValue, "write", forgotten)
-    digest = digest_of([LARGE])
-    assert near.put(digest, [LARGE])
-    assert dropped and far.store.map(digest) == LARGE
+    digest = digest_of([value])
+    assert near.put(digest, [value])
+    assert dropped and far.store.map(digest) == value
 
 
 @pytest.mark.parametrize("rest", [LARGE[5:], bytes(len(LARGE) - 5)], ids=["the same", "others"])
