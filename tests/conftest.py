@@ -123,7 +123,11 @@ def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ["SKYWARD_STORE_DIR"] = str(values)
     os.environ["SKYWARD_SPILL_DIR"] = str(tmp_path_factory.mktemp("spill"))
     os.environ["SKYWARD_LOG_DIR"] = str(tmp_path_factory.mktemp("logs"))
-    os.environ["IPYTHONDIR"] = str(tmp_path_factory.mktemp("ipython"))
+    os.environ["IPYTHONDIR"] = str(ipython := tmp_path_factory.mktemp("ipython"))
+    # A kernel that a test stops may hold a history that others have with it: they would wait for it, seconds each time.
+    (ipython / "profile_default").mkdir()
+    config = "c = get_config()\nc.HistoryAccessor.hist_file = ':memory:'\n"
+    (ipython / "profile_default" / "ipython_config.py").write_text(config)
     # No defaults of whoever runs the tests.
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
     os.environ["SKYWARD_STATE_DIR"] = str(tmp_path_factory.mktemp("state"))
