@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -142,18 +142,8 @@ def compile_config_of(model: Any, config: dict[str, Any]) -> AbstractContextMana
 @contextmanager
 def lending() -> Generator[Callable[[Any, str, Callable[[Any], None]], None]]:
     """Objects have methods that they are lent by what this gives, until its end."""
-    lent: list[tuple[dict[str, Any], str]] = []
-
-    def lend(made: Any, name: str, method: Callable[[Any], None]) -> None:
-        # Past what Keras does when an attribute is set.
-        vars(made)[name] = method
-        lent.append((vars(made), name))
-
-    try:
-        yield lend
-    finally:
-        for own, name in lent:
-            own.pop(name, None)
+    with ExitStack() as lent:
+        yield lambda made, name, method: lent.enter_context(having([made], {name: method}))
 
 
 Build = tuple[Any, list["Build"]]

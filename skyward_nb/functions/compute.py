@@ -54,6 +54,7 @@ from skyward_nb.reports.scripts import Script
 from skyward_nb.reports.source_lines import source_finder
 from skyward_nb.reports.tracebacks import shortened
 from skyward_nb.show.display import RunDisplay
+from skyward_nb.system.awaiting import to_its_end
 from skyward_nb.words.errors import OptionError, PoolError
 from skyward_nb.words.image import Image
 from skyward_nb.words.pool_options import Options, Worker
@@ -264,17 +265,10 @@ class Compute(WholePool):
 
     async def _close_in_a_thread(self) -> None:
         """Close it, whoever cancels that; a start that goes on is waited for."""
-        closing = asyncio.get_running_loop().run_in_executor(None, self.close)
-        was_cancelled = False
-        while not closing.done():
-            try:
-                await asyncio.wait([closing])
-            except asyncio.CancelledError:
-                was_cancelled = True
-        closed(self)
-        closing.result()
-        if was_cancelled:
-            raise asyncio.CancelledError
+        try:
+            await to_its_end(asyncio.get_running_loop().run_in_executor(None, self.close))
+        finally:
+            closed(self)
 
     def run_script(self, script: Script, options: CellOptions) -> object:
         """Run a script on the ranks, as `sky.run` asks for it."""

@@ -127,8 +127,7 @@ class StackPipe:
         elif has_others and has_main:
             self._end()
         else:
-            is_torn = has_others and _is_torn(bytes(self._found))
-            self._wait(_SILENCE if has_main or is_torn else _PATIENCE)
+            self._wait(_SILENCE if has_main or _is_torn(self._found) else _PATIENCE)
 
     def _wait(self, seconds: float) -> None:
         """It is over when nothing comes for so long."""
@@ -143,7 +142,7 @@ class StackPipe:
     def _end(self) -> None:
         """Answer, or ask once more where both have written at once."""
         request, self._request = self._request, None
-        if request and OTHERS_END in self._found and _is_torn(bytes(self._found)):
+        if request and _is_torn(self._found):
             self._begin(*request)
         else:
             self._over()
@@ -162,7 +161,7 @@ class StackPipe:
             answer(text)
 
 
-def _is_torn(text: bytes) -> bool:
+def _is_torn(text: bytearray) -> bool:
     """Whether the main thread wrote before the others, which have ended, and these before it had ended."""
     others, others_end = text.find(_THREAD), text.find(OTHERS_END)
     main = text.find(_BEGIN)

@@ -181,20 +181,25 @@ def _is_own(init: Any) -> bool:
     return inspect.isfunction(init) and not keras_private.is_kerass(init)
 
 
-def _inits(kind: type) -> list[tuple[Callable[..., Any], set[str]]]:
-    """The `__init__` of a class, and those of its bases that are not Keras's; each with what it gives to the next one."""
+def _inits(kind: type) -> list[tuple[Callable[..., Any], Callable[..., Any]]]:
+    """The `__init__` of a class, and those of its bases that are not Keras's; each with the next one."""
     inits = [vars(each)["__init__"] for each in kind.__mro__ if "__init__" in vars(each)]
-    own = [*itertools.takewhile(_is_own, inits)]
-    takes = [[each.name for each in parameters(init)] for init in (*inits[1 : len(own) + 1], *own)]
-    return [(init, given_to_base(init, takes[at])) for at, init in enumerate(own)]
+    return [*itertools.takewhile(lambda both: _is_own(both[0]), itertools.pairwise(inits))]
+
+
+def _passed(made: Callable[..., Any], base: Callable[..., Any]) -> set[str]:
+    """The names of what an `__init__` itself gives to the next one."""
+    return given_to_base(made, [each.name for each in parameters(base)])
 
 
 def _fixed(kind: type) -> list[str]:
     """What a class itself gives to its base, and does not take."""
     if not (inits := _inits(kind)):
         return []
-    made, given = inits[0]
-    return sorted(given - {each.name for each in parameters(made)} - asked_of_several(made))
+    made, base = inits[0]
+    return sorted(
+        _passed(made, base) - {each.name for each in parameters(made)} - asked_of_several(made)
+    )
 
 
 def takes_of(kind: type) -> set[str] | None:
@@ -212,7 +217,7 @@ def _taken(kind: type, config: Mapping[str, Any]) -> tuple[list[inspect.Paramete
     named: dict[str, inspect.Parameter] = {}
     given: set[str] = set()
     known = {*OF_EVERY_LAYER, *config}
-    for made, passed in _inits(kind):
+    for made, base in _inits(kind):
         own = parameters(made)
         several = [each for each in own if each.kind in SEVERAL]
         alone = [each for each in own if each.kind not in SEVERAL and each.name not in given]
@@ -222,7 +227,7 @@ def _taken(kind: type, config: Mapping[str, Any]) -> tuple[list[inspect.Paramete
             return list(named.values()), lost
         if not several:
             break
-        given = passed
+        given = _passed(made, base)
     return list(named.values()), []
 
 
@@ -250,13 +255,18 @@ def _starred(parameter: inspect.Parameter) -> str:
     return f"{'*' if parameter.kind is parameter.VAR_POSITIONAL else '**'}{parameter.name}"
 
 
+def _may_be_trained(layer: Any) -> bool:
+    """Whether a layer has weights, or will have: else it may come twice."""
+    return not layer.built or bool(layer.weights)
+
+
 def _forbid_shared_layers(layer: Any, arguments: Arguments) -> None:
     """Raise `Unpicklable` where two arguments have a layer in common: each would come with its own."""
     owners: dict[int, tuple[str, Any]] = {}
     for name, value in arguments.items():
         for given in _given_layers(value):
             for each in keras_private.layers_of(given):
-                if each.built and not each.weights:
+                if not _may_be_trained(each):
                     continue
                 other, owner = owners.setdefault(id(each), (name, given))
                 if owner is not given:
@@ -276,7 +286,7 @@ def _forbid_layers_in_two_places(saved: Any, owner: Any, arguments: Arguments) -
             outside.add(id(each))
             left += keras_private.parts_of(each)
     for each in layers_in(arguments):
-        if id(each) in outside and not (each.built and not each.weights):
+        if id(each) in outside and _may_be_trained(each):
             raise Unpicklable(
                 f"the layer {each.name!r} was given to {type(owner).__name__} and is elsewhere in "
                 f"{type(saved).__name__}, too, and would come twice: make the model on the ranks"
@@ -333,12 +343,18 @@ def _made_of(kind: Any, config: Mapping[str, Any]) -> Any:
         return plainly.__func__(kind, config)
 
 
+def is_of_layers(kind: type, config: Mapping[str, Any]) -> bool:
+    """Whether Keras writes the layers of objects of this class, as of a `Sequential`: other classes may take `layers`."""
+    import keras
+
+    return issubclass(kind, keras.Model) and "layers" in config
+
+
 def says_what_it_is(made: Any, config: Mapping[str, Any]) -> bool:
     """Whether an object is derived from one of Keras's that has a config of its own, such as a `Dense`."""
     import keras
 
-    is_of_layers = isinstance(made, keras.Model) and "layers" in config
-    return not is_of_layers and type(made).get_config not in (
+    return not is_of_layers(type(made), config) and type(made).get_config not in (
         keras.layers.Layer.get_config,
         keras.Model.get_config,
     )

@@ -201,7 +201,7 @@ class _Maker:
         import keras
 
         kind = self._kind
-        is_of_layers = issubclass(kind, keras.Model) and "layers" in config
+        is_of_layers = keras_arguments.is_of_layers(kind, config)
         left = frozenset[str]()
         if keras_private.is_kerass(kind.from_config) and not issubclass(kind, keras.Sequential):
             takes = keras_arguments.takes_of(kind)

@@ -18,6 +18,7 @@ from skyward_nb.pool.link import Link, all_or_none
 from skyward_nb.pool.state import PoolState
 from skyward_nb.protocol.events import Step
 from skyward_nb.providers.provider_protocol import Machine, ReplacementRequest, Replaces, Tell
+from skyward_nb.system.awaiting import to_its_end
 from skyward_nb.words.errors import NotReplaced, SkyError, StartError
 from skyward_nb.words.offers import Bill
 from skyward_nb.words.reclaimed_machine import ReclaimedMachine, spell_machines
@@ -175,18 +176,11 @@ class _NewMachines:
     async def of(self, work: Coroutine[Any, Any, Any]) -> None:
         """Await work that makes them. To cancel this cancels it, until they are reached: the rest of it goes to its end."""
         task = asyncio.ensure_future(work)
-        was_cancelled = False
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError:
-                if not (was_cancelled or self.machines):
-                    task.cancel()
-                was_cancelled = True
         try:
-            task.result()
+            await to_its_end(task, lambda: self.machines or task.cancel())
         except BaseException:
-            self.machines = []
-            for each in self.connections:
-                each.close()
+            if task.cancelled() or task.exception() is not None:
+                self.machines = []
+                for each in self.connections:
+                    each.close()
             raise

@@ -653,18 +653,6 @@ def test_what_an_init_does_to_weights_of_its_arguments_is_done(keras_here, ns, r
         assert said(getattr(back, name), ns) == said(ns[name], ns)
 
 
-def test_what_is_changed_before_it_is_passed_on_is_told_of(keras_here, ns, rank):
-    run(
-        ns,
-        "class Of(keras.layers.Dropout):\n"
-        "    def __init__(self, rate): super().__init__(rate / 2)\nit = Of(0.4)",
-    )
-    with pytest.raises(
-        ValueError, match="Of gives its rate on otherwise than it is given it: give"
-    ):
-        rank.take("it", ns["it"])
-
-
 def test_what_a_class_takes_of_what_it_passes_on_is_told_of(keras_here, ns):
     run(
         ns,
@@ -677,22 +665,29 @@ def test_what_a_class_takes_of_what_it_passes_on_is_told_of(keras_here, ns):
 
 
 @pytest.mark.parametrize(
-    ("takes", "passes", "name", "value"),
+    ("base", "init", "makes", "name"),
     [
-        (", **kwargs", "activation='softmax', **kwargs", "activation", "activations.linear"),
-        ("", "", "kernel_regularizer", "regularizers.L2(0.5)"),
+        ("Dropout", "(self, rate): super().__init__(rate / 2)", "it = Of(0.4)", "rate"),
+        (
+            "Dense",
+            "(self, units, **kwargs): super().__init__(units, activation='softmax', **kwargs)",
+            "it = Of(3)\nit.activation = keras.activations.linear",
+            "activation",
+        ),
+        (
+            "Dense",
+            "(self, units): super().__init__(units)",
+            "it = Of(3)\nit.kernel_regularizer = keras.regularizers.L2(0.5)",
+            "kernel_regularizer",
+        ),
     ],
+    ids=["changed before it is passed on", "fixed, and set since", "not taken, and set since"],
 )
-def test_what_a_class_fixes_and_was_set_since_is_told_of(
-    takes, passes, name, value, keras_here, ns, rank
-):
-    run(
-        ns,
-        f"class Of(keras.layers.Dense):\n    def __init__(self, units{takes}):\n"
-        f"        super().__init__(units, {passes})\n"
-        f"it = Of(3)\nit.{name} = keras.{value}",
-    )
-    with pytest.raises(ValueError, match=f"Of gives its {name} on otherwise"):
+def test_what_is_given_on_otherwise_is_told_of(base, init, makes, name, keras_here, ns, rank):
+    run(ns, f"class Of(keras.layers.{base}):\n    def __init__{init}\n{makes}")
+    with pytest.raises(
+        ValueError, match=f"Of gives its {name} on otherwise than it is given it: give"
+    ):
         rank.take("it", ns["it"])
 
 
