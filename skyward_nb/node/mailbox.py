@@ -45,6 +45,12 @@ class Mailbox:
         self._uplink = uplink
         self._frames = command_frames()
         self._waiting: deque[Command] = deque()
+        self._reading = threading.RLock()
+        """Whoever has read something puts it behind what came before."""
+        self._reader: int | None = None
+        """The thread that reads, or puts it there."""
+        self._to_look: int | None = None
+        """The run of a signal that came while the main thread did so."""
         self._receiving: set[int] = set()
         """The threads that wait for a command of a run, one of which may outlive it."""
         self._running: int | None = None
@@ -68,24 +74,31 @@ class Mailbox:
             may_be_read_elsewhere = self._running is not None or bool(self._receiving)
             if self._waiting:
                 return self._waiting.popleft()
-            if not (self._wait() if may_be_read_elsewhere else self._take_in()):
+            if not self._wait(_LOOK if may_be_read_elsewhere else None):
                 return None
 
-    def _wait(self) -> bool:
-        """Wait for a moment until a command has come: the handler of a signal, or another thread, may read it meanwhile.
+    def _wait(self, seconds: float | None) -> bool:
+        """Wait for so long until a command has come: the handler of a signal, or another thread, may read it meanwhile.
 
         False when the agent is gone.
         """
-        if select.select([self._socket], [], [], _LOOK)[0]:
-            with contextlib.suppress(BlockingIOError):
-                return self._take_in(socket.MSG_DONTWAIT)
-        return True
+        return not select.select([self._socket], [], [], seconds)[0] or self._take_in()
 
-    def _take_in(self, flags: int = 0) -> bool:
-        """Read what has come, or wait for it; False when the agent is gone."""
-        data = self._socket.recv(1 << 16, flags)
-        self._waiting.extend(self._frames.feed(data))
-        return bool(data)
+    def _take_in(self) -> bool:
+        """Read what has come, if there is something; False when the agent is gone."""
+        with self._reading:
+            self._reader = thread = threading.get_ident()
+            try:
+                data = self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
+                self._waiting.extend(self._frames.feed(data))
+            except BlockingIOError:
+                data = None
+            finally:
+                self._reader = None
+        if thread == self._main and (run := self._to_look) is not None:
+            self._to_look = None
+            self._look(run)
+        return data is None or bool(data)
 
     def next_gather(self, run: int) -> Gather | None:
         """Wait for the `Gather` of this run; None when the run is interrupted instead."""
@@ -107,17 +120,18 @@ class Mailbox:
 
         From any thread; also where the run is over, and nothing comes any more.
         """
-        thread = threading.get_ident()
-        self._receiving.add(thread)
+        thread, during = threading.get_ident(), self._running
         try:
+            self._receiving.add(thread)
             while True:
                 for command in tuple(self._waiting):
                     if isinstance(command, kind) and command.run == run:
                         self._waiting.remove(command)
                         return command
-                if self._running != run and thread != self._main:
+                is_over = self._running is None or self._running != during
+                if is_over and thread != self._main:
                     raise ConnectionError(f"run {run} is over")
-                if not self._wait():
+                if not self._wait(_LOOK):
                     raise ConnectionError("the agent is gone")
         finally:
             self._receiving.discard(thread)
@@ -143,8 +157,7 @@ class Mailbox:
 
     def was_interrupted(self, run: int) -> bool:
         """Whether this run was interrupted, or will be: the message may come before its signal."""
-        with contextlib.suppress(BlockingIOError):
-            self._take_in(socket.MSG_DONTWAIT)
+        self._take_in()
         waiting = tuple(self._waiting)
         meant = any(isinstance(each, Interrupt) and each.run == run for each in waiting)
         return meant or self.has_raised(run)
@@ -182,13 +195,15 @@ class Mailbox:
         """Raise, or have the uplink raise, if an interrupt of this run has come and it still goes on."""
         if self._running != run:
             return
+        if self._reader == self._main:
+            self._to_look = run
+            return
         self._looks += 1
         if self._looks > 1:
             return
         try:
             while self._looks:
-                with contextlib.suppress(BlockingIOError):
-                    self._take_in(socket.MSG_DONTWAIT)
+                self._take_in()
                 self._looks -= 1
         finally:
             self._looks = 0

@@ -204,7 +204,9 @@ class RankConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The rank hung up: hear the rest of its pipes, then say so."""
         if not self.closed:
-            self.hear_rest()  # it may have hung up where nothing was read: its client is behind
+            # It may have hung up where nothing was read, as its client is behind; what follows nonsense is none.
+            if not isinstance(exc, FrameError):
+                self.hear_rest()
             self.silent = True
             self._ranks.hung_up(self)
 

@@ -113,7 +113,7 @@ def test_what_a_signal_finds_is_not_waited_for(mailbox, monkeypatch, is_seen):
 
 @pytest.mark.timeout(60)
 def test_a_thread_that_outlives_its_run_takes_nothing_of_the_next_one(mailbox):
-    """Such as one that goes through a generator of the notebook's ahead of time."""
+    """Such as one that goes through a generator of the notebook's ahead of time. Large commands come in many parts."""
     ended = []
 
     def ahead():
@@ -125,12 +125,53 @@ def test_a_thread_that_outlives_its_run_takes_nothing_of_the_next_one(mailbox):
     thread = threading.Thread(target=ahead)
     thread.start()
     until(lambda: mailbox._receiving)
+    commands = [KeepNames("name" * 50_000 * (number % 2), (0,), number) for number in range(20)]
+    sending = threading.Thread(target=lambda: [*map(mailbox.send, commands)])
     mailbox.close()
-    for number in range(20):
-        mailbox.send(Gather(number, (0,)))
-        assert mailbox.next() == Gather(number, (0,))
-    thread.join(30)
+    sending.start()
+    assert [mailbox.next() for _ in commands] == commands
+    for each in (thread, sending):
+        each.join(30)
     assert ended
+
+
+@pytest.mark.timeout(60)
+def test_a_thread_that_outlives_its_run_is_answered_in_a_later_one(mailbox):
+    """The client answers, also for a run that is over, by the way of one that goes on."""
+    heard = []
+
+    def receive():
+        heard.append(mailbox.receive(7, Resume))
+        with pytest.raises(ConnectionError, match="run 7 is over"):
+            mailbox.receive(7, Resume)
+
+    mailbox.open(8)
+    thread = threading.Thread(target=receive)
+    thread.start()
+    until(lambda: mailbox._receiving)
+    mailbox.send(Resume(7, (0,), 3))
+    until(lambda: heard)
+    mailbox.close()
+    thread.join(30)
+    assert heard == [Resume(7, (0,), 3)]
+
+
+def test_a_signal_amid_the_reading_of_commands_loses_none_and_raises_once_they_are_read(mailbox):
+    """Of the run it is for; the message of the interrupt may be what is being read."""
+    fed = mailbox._frames.feed
+
+    def signalled(data):
+        signal.raise_signal(signal.SIGURG)
+        return fed(data)
+
+    mailbox._frames.feed = signalled
+    mailbox.open(7)
+    mailbox.interrupt(7)
+    mailbox.send(Gather(7, (0,)))
+    with pytest.raises(KeyboardInterrupt):
+        mailbox.next_gather(7)
+    mailbox.close()
+    assert mailbox.next() == Gather(7, (0,))
 
 
 def test_names_are_kept_after_a_result_that_is_gathered(mailbox):

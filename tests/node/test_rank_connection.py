@@ -32,7 +32,7 @@ class Ear:
             self.ended.set()
 
     def hung_up(self, line):
-        pass
+        self.ended.set()
 
     @property
     def text(self):
@@ -78,12 +78,12 @@ def test_what_is_said_and_what_is_written_keep_their_order(way, times):
     assert [line.rstrip() for line in lines] == [*told, "end", ""]
 
 
-async def what_a_dead_rank_has_left(way) -> list[str]:
+async def what_a_dead_rank_has_left(way, written) -> list[str]:
     ear = Ear("line 29")
     line = RankConnection(asyncio.get_running_loop(), InstanceInfo(generation=1), ear)
     rank, stdout, *others = await line.open()
     line.hold(True)  # the client is far behind
-    os.write(stdout.fileno(), b"x" * 30_000 + b"\n")
+    os.write(stdout.fileno(), b"x" * written + b"\n")
     for number in range(30):
         rank.sendall(frame(Output(0, "stderr", f"line {number} {'y' * 1000}\n", 1)))
     for each in (rank, stdout, *others):
@@ -99,9 +99,38 @@ async def what_a_dead_rank_has_left(way) -> list[str]:
     return ear.text.split("\n")
 
 
-@pytest.mark.parametrize("way", ["hears the rest", "is told something"])
-def test_what_a_rank_said_before_it_died_is_heard_however_far_its_client_is_behind(way):
+@pytest.mark.parametrize(
+    "way, written", [("hears the rest", 70_000), ("is told something", 30_000)]
+)
+def test_what_a_rank_said_before_it_died_is_heard_however_far_its_client_is_behind(way, written):
     with leaves_nothing():
-        first, *lines = asyncio.run(what_a_dead_rank_has_left(way))
-    assert len(first) == 30_000
+        first, *lines = asyncio.run(what_a_dead_rank_has_left(way, written))
+    assert len(first) == written
     assert [line.rstrip("y") for line in lines] == [*(f"line {n} " for n in range(30)), ""]
+
+
+async def after_nonsense() -> list[str]:
+    ear = Ear("what does not come")
+    line = RankConnection(asyncio.get_running_loop(), InstanceInfo(generation=1), ear)
+    rank, *others = await line.open()
+    said = frame(Output(0, "stderr", "said\n", 1))
+    rank.sendall(said + b"\xff" * 5)
+    take_in = line.buffer_updated
+
+    def taken_in(count: int) -> None:
+        rank.sendall(said)  # before the line is closed
+        take_in(count)
+
+    line.buffer_updated = taken_in
+    async with asyncio.timeout(30):
+        await ear.ended.wait()
+    line.close()
+    for each in (rank, *others):
+        each.close()
+    return ear.text.split("\n")
+
+
+def test_nothing_is_heard_of_what_follows_nonsense():
+    """Where the next message begins cannot be known."""
+    with leaves_nothing():
+        assert asyncio.run(after_nonsense()) == [""]
