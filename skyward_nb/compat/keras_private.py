@@ -98,6 +98,12 @@ def noted_of(layer: Any) -> dict[str, Any] | None:
     return None if noted is None else noted.config
 
 
+def has_config_of_its_own(kind: type) -> bool:
+    """Whether a class says what it is by a `get_config` that is not Keras's."""
+    way = getattr(kind, "get_config", None)
+    return way is not None and not is_kerass(way)
+
+
 @contextmanager
 def asked_by(way: Callable[[Any, Callable[[Any], Any]], Any]) -> Generator[None]:
     """Meanwhile Keras writes of each object what this gives, called with the object and how Keras itself would ask it."""

@@ -55,11 +55,13 @@ def _calls(tree: ast.AST, method: str) -> Iterator[ast.Call]:
                 pass
 
 
-def is_passed_on(made: Callable[..., Any], several: str, known: Collection[str]) -> bool:
+def is_passed_on(
+    made: Callable[..., Any], several: str, known: Collection[str], given: Collection[str] = ()
+) -> bool:
     """Whether an `__init__` gives its `*args` or `**kwargs` to that of its base, and keeps nothing of them itself.
 
-    What it takes of them, or adds, is harmless where it is `known` otherwise. Where its source is not to be had, it is
-    taken to give them on: most do.
+    What it takes of them, or adds, is harmless where it is `known` otherwise, or `given` to the base after all. Where
+    its source is not to be had, it is taken to give them on: most do.
     """
     if (tree := _tree_of(made)) is None:
         return True
@@ -72,7 +74,7 @@ def is_passed_on(made: Callable[..., Any], several: str, known: Collection[str])
             case ast.Call(
                 func=ast.Attribute(value=asked, attr="setdefault" | "pop" | "get" as way),
                 args=[ast.Constant(value=name), *_],
-            ) if name in (OF_EVERY_LAYER if way == "pop" else known):
+            ) if name in ((*OF_EVERY_LAYER, *given) if way == "pop" else known):
                 harmless.append(asked)
             case ast.If(test=asked):
                 harmless.append(asked)
@@ -85,11 +87,14 @@ def is_passed_on(made: Callable[..., Any], several: str, known: Collection[str])
 def asked_of_several(made: Callable[..., Any]) -> set[str]:
     """What an `__init__` takes of its `**kwargs` by name: `super().__init__(dtype=kwargs.pop("dtype", None))`."""
     found: set[str] = set()
+    taken = inspect.signature(made).parameters.values()
+    several = {each.name for each in taken if each.kind is each.VAR_KEYWORD}
     for each in () if (tree := _tree_of(made)) is None else ast.walk(tree):
         match each:
             case ast.Call(
-                func=ast.Attribute(attr="pop" | "get"), args=[ast.Constant(value=str(name)), *_]
-            ):
+                func=ast.Attribute(value=ast.Name(id=asked), attr="pop" | "get"),
+                args=[ast.Constant(value=str(name)), *_],
+            ) if asked in several:
                 found.add(name)
             case _:
                 pass

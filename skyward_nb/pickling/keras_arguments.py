@@ -10,7 +10,6 @@ import inspect
 import itertools
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from skyward_nb.compat import keras_private, keras_states_private
@@ -21,7 +20,7 @@ from skyward_nb.pickling.argument_flow import (
     given_to_base,
     is_passed_on,
 )
-from skyward_nb.pickling.keras_values import is_data, is_kept, plain, value_of
+from skyward_nb.pickling.keras_values import Since, is_data, is_kept, plain, value_of
 from skyward_nb.pickling.process_bound import Unpicklable
 
 NUMBER = "skyward_nb arguments"
@@ -34,14 +33,6 @@ BUILD = "skyward_nb build"
 Arguments = dict[str, Any]
 _RATE = "learning_rate"
 SEVERAL = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-
-
-@dataclass(frozen=True)
-class Since:
-    """Arguments that Keras has noted: containers as `given`, for Keras writes lists for tuples; attributes as they are `now`."""
-
-    given: Arguments
-    now: dict[str, Any]
 
 
 def _since(layer: Any, noted: Mapping[str, Any]) -> Since:
@@ -72,14 +63,20 @@ def written_by_number(saved: Any) -> Generator[list[Any]]:
 
     given: list[Any] = []
     owners: list[tuple[Any, Arguments]] = []
+    readers = 0
+    """How many `get_config` of the notebook's code are at work, and may read what others write."""
 
     def config_of(each: Any, ask: Callable[[Any], Any]) -> Any:
         if keras_private.is_kerass(type(each)):
             return ask(each)
-        config = asked(each, ask)
-        # Not where code of the notebook may read it, with a `get_config` of its own.
-        is_ours = each is saved or NUMBER in config
-        if is_ours and isinstance(each, keras.layers.Layer) and keras_private.parts_of(each):
+        nonlocal readers
+        is_read, reads = readers > 0, keras_private.has_config_of_its_own(type(each))
+        readers += reads
+        try:
+            config = asked(each, ask)
+        finally:
+            readers -= reads
+        if not is_read and isinstance(each, keras.layers.Layer) and keras_private.parts_of(each):
             given.append(keras_private.build_of(each))
             config = {**config, BUILD: len(given) - 1}
         return config
@@ -222,12 +219,15 @@ def _taken(kind: type, config: Mapping[str, Any]) -> tuple[list[inspect.Paramete
         several = [each for each in own if each.kind in SEVERAL]
         alone = [each for each in own if each.kind not in SEVERAL and each.name not in given]
         named = {**{each.name: each for each in alone}, **named}
-        lost = [_starred(each) for each in several if not is_passed_on(made, each.name, known)]
+        passed = _passed(made, base)
+        lost = [
+            _starred(each) for each in several if not is_passed_on(made, each.name, known, passed)
+        ]
         if lost:
             return list(named.values()), lost
         if not several:
             break
-        given = _passed(made, base)
+        given = passed
     return list(named.values()), []
 
 
@@ -375,7 +375,8 @@ def check_passed_on(made: Any, config: Mapping[str, Any]) -> None:
         if isinstance(value, (int, float, str)):
             is_other = there != value
         else:
-            is_other = (there is None) is not (value is None)
+            # What `build` sets, such as axes, is not there yet; what Keras writes of objects is.
+            is_other = isinstance(value or there, dict) and (there is None) is not (value is None)
         if is_other and name not in OF_EVERY_LAYER:
             raise ValueError(
                 f"{type(made).__name__} gives its {name} on otherwise than it is given it: give it a get_config() "

@@ -15,6 +15,7 @@ from typing import Any
 from skyward_nb.compat import keras_private, keras_states_private
 from skyward_nb.pickling import keras_arguments, keras_compile
 from skyward_nb.pickling.argument_flow import OF_EVERY_LAYER
+from skyward_nb.pickling.keras_values import Since
 
 _METADATA = "metadata.json"
 _HAS_BEGUN = "skyward_nb: its optimizer has begun"
@@ -214,7 +215,7 @@ class _Maker:
         fixed = config.pop(keras_arguments.FIXED, ())
         build = config.pop(keras_arguments.BUILD, None)
         arguments = {} if number is None else self._given[number]
-        if not isinstance(arguments, (dict, keras_arguments.Since)):
+        if not isinstance(arguments, (dict, Since)):
             return arguments
         policy = config.get("dtype") if "dtype" in left else None
         with keras_private.policy_meanwhile(policy) if policy else nullcontext():

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from typing import Any
 
 from skyward_nb.compat import keras_private
 
 UNKNOWN = object()
 _COMPARED = (int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
+
+
+@dataclass(frozen=True)
+class Since:
+    """Arguments that Keras has noted: containers as `given`, for Keras writes lists for tuples; attributes as they are `now`."""
+
+    given: dict[str, Any]
+    now: dict[str, Any]
 
 
 def value_of(made: Any, name: str) -> Any:

@@ -604,6 +604,35 @@ DERIVED = {
         "it = Of(0.2)",
         "it.first",
     ),
+    "a layer within one of Keras's, that Keras does not build by a call": (
+        "class Block(keras.layers.Layer):\n    def __init__(self, units, **kwargs):\n"
+        "        super().__init__(**kwargs); self.units = units; self.part = keras.layers.Dense(units)\n"
+        "    def call(self, x): return self.part(x)\n"
+        "    def get_config(self): return {**super().get_config(), 'units': self.units}\n"
+        "class Of(Block): pass\n"
+        "it = keras.layers.TimeDistributed(Of(3))\nit(ones[None])",
+        "[each.tolist() for each in it.get_weights()]",
+    ),
+    "a layer whose build sets what it was not given": (
+        "class Of(keras.layers.MultiHeadAttention):\n"
+        "    def __init__(self, num_heads): super().__init__(num_heads, 4)\n"
+        "it = Of(2)\nit(ones[None], ones[None])",
+        "[each.tolist() for each in it.get_weights()]",
+    ),
+    "what is looked up in a dict that is not its own": (
+        "settings = {'activation': 'tanh'}\nclass Of(keras.layers.Dense):\n"
+        "    def __init__(self, units, more=None, **kwargs):\n"
+        "        super().__init__(units, activation=settings.get('activation'), use_bias=(more or {}).get('use_bias', True), **kwargs)\n"
+        "        self.more = more\n"
+        "it = Of(3, {'use_bias': False})",
+        "(it.activation.__name__, it.use_bias)",
+    ),
+    "a default for an argument of its base": (
+        "class Of(keras.layers.Dense):\n    def __init__(self, units, **kwargs):\n"
+        "        super().__init__(units, activation=kwargs.pop('activation', 'relu'), **kwargs)\n"
+        "it = Of(3), Of(3, activation='tanh')",
+        "[each.activation.__name__ for each in it]",
+    ),
     "layers that share what drops": (
         "class Of(keras.layers.Layer):\n    def __init__(self, a, b):\n"
         "        super().__init__(); self.a, self.b = a, b\n"
