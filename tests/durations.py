@@ -42,6 +42,24 @@ MATRICES = frozenset({"tests/faults/test_matrix.py", "tests/cloud/test_leftovers
 """Files of hundreds of cases under `--all`, which are divided among processes."""
 IN_PARTS = {"tests/lab": 1, "tests/cloud": 2}
 """Folders whose files so many processes take: each of these starts what takes seconds, once."""
+TOGETHER = frozenset(
+    f"tests/{each}.py"
+    for each in (
+        "compat/test_jax_names",
+        "compat/test_torch_names",
+        "pickling/test_keras_objects",
+        "pickling/test_made_by_packages",
+        "pickling/test_plain_values",
+        "pickling/test_reducers",
+        "pickling/test_sizes",
+        "plugins/test_torch_simulation",
+        "runtime/test_keras_bars",
+        "runtime/test_sampler",
+        "runtime/test_shard",
+        "runtime/test_transformers_bars",
+    )
+)
+"""Files that one process takes: their tests use frameworks themselves, whose imports take it some fifteen seconds."""
 BLOCK = 50
 """Neighbouring cases of a matrix that one process takes, as their pools are alike."""
 
@@ -211,7 +229,7 @@ class ByFile(LoadFileScheduling):
             block = self._seen[name] // BLOCK if name in MATRICES else 0
             self._seen[name] += 1
             folder = name.rpartition("/")[0]
-            self._scopes[nodeid] = f"{name} {block}"
+            self._scopes[nodeid] = "frameworks" if name in TOGETHER else f"{name} {block}"
             # The hundreds of cases of a matrix are for all.
             if folder in IN_PARTS and block == 0:
                 files = self._files.setdefault(folder, [])

@@ -8,7 +8,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from durations import BLOCK, ByFile, by, file_of, folder_of, last_in, order, table, too_long
+from durations import (
+    BLOCK,
+    TOGETHER,
+    ByFile,
+    by,
+    file_of,
+    folder_of,
+    last_in,
+    order,
+    table,
+    too_long,
+)
 
 TESTS = {
     "tests/pool/test_pool.py::test_a[1-2::3]": 31.0,
@@ -69,6 +80,13 @@ def test_files_of_another_folder_are_shared_by_two():
     cases = [scopes(f"{files[1]}::test_a[{n}]") for n in range(2 * BLOCK)]
     assert cases[0] == second
     assert cases[-1] not in (first, second)
+
+
+def test_files_that_use_frameworks_themselves_go_to_one_process():
+    scopes = ByFile(pytest.Config.fromdictargs({"tx": ["2*popen"]}, []))._split_scope
+    assert len({scopes(f"{name}::test_a") for name in TOGETHER}) == 1
+    root = Path(__file__).parents[2]
+    assert not [name for name in TOGETHER if not (root / name).exists()]
 
 
 def test_the_figures_of_one_environment_do_not_replace_those_of_another():
