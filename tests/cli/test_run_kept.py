@@ -121,12 +121,20 @@ def test_a_training_script_for_torchrun(script, framework):
 def test_a_rank_that_fails_frees_the_others_from_a_collective(script):
     name = script(
         "import torch, torch.distributed as dist\n"
-        "import os, time\n"
+        "import os, sys, threading, time\n"
         "if dist.get_rank() == 1:\n"
         "    while not os.path.exists('there'): time.sleep(0.02)\n"
-        "    time.sleep(0.3)\n"
         "    raise RuntimeError('no data')\n"
-        "open('there', 'w').close()\n"
+        "def tell_once_it_waits(thread, names=()):\n"
+        "    while 'all_reduce' not in names:\n"
+        "        time.sleep(0.02)\n"
+        "        frame, names = sys._current_frames()[thread], []\n"
+        "        while frame is not None:\n"
+        "            names.append(frame.f_code.co_name)\n"
+        "            frame = frame.f_back\n"
+        "    open('there', 'w').close()\n"
+        "telling = threading.Thread(target=tell_once_it_waits, args=[threading.get_ident()], daemon=True)\n"
+        "telling.start()\n"
         "dist.all_reduce(torch.ones(1))\n"
     )
     ran = run(script, "nodes=2", "framework=torch", "grace=30s", name)

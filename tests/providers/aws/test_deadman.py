@@ -61,7 +61,7 @@ def test_a_machine_that_nobody_comes_to_ends(timer):
 
 @pytest.mark.extensive
 def test_a_lease_that_is_renewed_keeps_it(timer):
-    process = timer(boot=4, idle=4)
+    process = timer(boot=12, idle=12)
     for _ in range(10):
         time.sleep(0.5)
         os.utime(timer.lease)
@@ -72,7 +72,7 @@ def test_a_lease_that_is_renewed_keeps_it(timer):
 
 @pytest.mark.extensive
 def test_a_clock_that_is_wrong_changes_nothing(timer):
-    timer(boot=4, idle=4)
+    timer(boot=12, idle=12)
     for day in range(9):
         time.sleep(0.5)
         os.utime(timer.lease, (0, 86400 * (20 - day)))
