@@ -83,13 +83,15 @@ class PoolClient:
     def end(self) -> None:
         """Leave the pool as it is, or take it down."""
         pool = self.pool
-        with contextlib.suppress(PoolError):  # it is gone
-            self._displays.look()
-        if self.stays:
-            pool.leave()
-        else:
-            pool.close()
-            say_kept(pool)
+        try:
+            with contextlib.suppress(PoolError):  # it is gone
+                self._displays.look()
+        finally:
+            if self.stays:
+                pool.leave()
+            else:
+                pool.close()
+                say_kept(pool)
         self._displays.renew()
 
 

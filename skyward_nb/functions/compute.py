@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
+import functools
 import itertools
 import os
 import sys
@@ -169,6 +171,8 @@ class Compute(WholePool):
         self._within = ExitStack()
         self._stage = CallDisplay(quiet=quiet)
         self._runner: Runner | None = None
+        self._coming: Pool | None = None
+        """The pool that is started now, or was last."""
         self._closed = False
         self._pid = os.getpid()
         self._starting = threading.RLock()
@@ -266,7 +270,8 @@ class Compute(WholePool):
     async def _close_in_a_thread(self) -> None:
         """Close it, whoever cancels that; a start that goes on is waited for."""
         try:
-            await to_its_end(asyncio.get_running_loop().run_in_executor(None, self.close))
+            close = functools.partial(contextvars.copy_context().run, self.close)
+            await to_its_end(asyncio.get_running_loop().run_in_executor(None, close))
         finally:
             closed(self)
 
@@ -300,7 +305,7 @@ class Compute(WholePool):
             if runner is not None and runner.pool.context.over is not None:
                 raise runner.pool.context.closed_error()
             if self._runner is None or self._runner.pool.closed:
-                self._runner = self._start()
+                return self._start()
             return self._runner
 
     def _start(self) -> Runner:
@@ -319,26 +324,29 @@ class Compute(WholePool):
         open_for(self)
         try:
             pool = first_that_starts(self._specs, self._selection, display, self._bring_up)
+            self._spec = pool.spec
+            self._workers.most = pool.spec.world_size
+            display.end("finished", f"Pool {self.name} is up: {pool.spec}")
+            atexit.register(self._close_at_exit)
+            self._stage.open(pool)
+            self._runner = runner = Runner(pool, self._stage)
         except BaseException as error:
+            if self._coming is not None and self._coming.generation:
+                self._coming.close()  # an interrupt may come once it is up
             _here.discard(self)
             display.error_follows = isinstance(error, Exception)
             display.fail(error, silent="Interrupted; nothing was started")
             closed(self)
             raise
-        self._spec = pool.spec
-        self._workers.most = pool.spec.world_size
-        display.end("finished", f"Pool {self.name} is up: {pool.spec}")
-        atexit.register(self._close_at_exit)
-        self._stage.open(pool)
-        return Runner(pool, self._stage)
+        return runner
 
-    @staticmethod
-    def _bring_up(spec: PoolSpec, display: RunDisplay) -> Pool:
+    def _bring_up(self, spec: PoolSpec, display: RunDisplay) -> Pool:
         shell = get_ipython()
         if lacks := lacked_by_functions(namespace_of(shell), spec):
             display.note(lacks)
         program = "" if shell is not None else Path(sys.argv[0]).name or "Python"
         pool = Pool(spec, PROVIDERS[spec.provider](), source_finder(shell), program=program)
+        self._coming = pool
         pool.context.in_python = True
         display.change(title=f"Starting {spec}", awaited=spec.world_size)
         make_sure(spec, display)

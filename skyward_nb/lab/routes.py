@@ -175,7 +175,10 @@ class InterruptRoute(_Route):
         if kernel_id := self.kernels().get(client.pid):
             await ensure_async(self.kernel_manager.interrupt_kernel(kernel_id))
         else:
-            os.kill(client.pid, signal.SIGINT)
+            try:
+                os.kill(client.pid, signal.SIGINT)
+            except ProcessLookupError:
+                raise Refused("it has ended meanwhile") from None
         self.answer(Answer("interrupted"))
 
 

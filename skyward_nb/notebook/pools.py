@@ -123,26 +123,35 @@ class Pools:
         return list(self._lost.values())
 
     def close(self) -> list[str]:
-        """Take every pool down, but for those that are to outlive the notebook, or its restart; what came of each."""
+        """Take every pool down, but for those that are to outlive the notebook, or its restart; what came of each.
+
+        Where one raises, the others are taken down all the same.
+        """
         said: list[str] = []
+        failed: list[BaseException] = []
         goes_on = _is_restarting(self._shell) and not self.every_cell.ends_at_restart
         for name, pool in self._pools.items():
-            if goes_on or pool.spec.keep:
-                pool.leave()
-                self._abandon(
-                    name,
-                    f"pool {name!r} stays up, and this run goes on there: %sky attach shows it",
-                )
-                said.append(f"pool {name} stays up: %sky attach brings it back")
-            else:
-                pool.close()
-                said.append(f"pool {name} is down: {pool.closing.spell_end()}")
-                self._abandon(name, _was_closed(name))
+            try:
+                said.append(self._leave_or_end(name, pool, stays=goes_on or pool.spec.keep))
+            except BaseException as error:  # noqa: BLE001 - raised once all are
+                failed.append(error)
         self._pools.clear()
         if not goes_on:
             self._end_left()
         atexit.unregister(self.close)
+        if failed:
+            raise failed[0]
         return said
+
+    def _leave_or_end(self, name: str, pool: Pool, *, stays: bool) -> str:
+        if stays:
+            pool.leave()
+            why = f"pool {name!r} stays up, and this run goes on there: %sky attach shows it"
+            self._abandon(name, why)
+            return f"pool {name} stays up: %sky attach brings it back"
+        pool.close()
+        self._abandon(name, _was_closed(name))
+        return f"pool {name} is down: {pool.closing.spell_end()}"
 
     def _end_left(self) -> None:
         """End pools that an earlier kernel of this notebook left, and no client took over."""
@@ -215,14 +224,19 @@ class Pools:
         With `for_good`, machines end that would be stopped; an `image` of this name is made of the head's.
         Of one that was left as a machine could not be reached, what can be.
         """
-        pool = self._pools.pop(name, None) or self._lost.pop(name).cut_off
+        pool = self._pools.get(name) or self._lost[name].cut_off
         assert pool is not None
         if work := self.background.get(name):
             work.look()
         with contextlib.suppress(PoolError):
             self.look(pool)
-        pool.close(for_good=for_good, image=image)
-        pool.closing.give_up()
+        try:
+            pool.close(for_good=for_good, image=image)
+            pool.closing.give_up()
+        finally:
+            # Not before: an interrupt would leave one that nobody ends.
+            if pool.closed and not pool.closing.is_cut_off:
+                (self._pools if self._pools.get(name) is pool else self._lost).pop(name, None)
         may_run = f" ({pool.closing.may_run} may run on)" if pool.closing.may_run else ""
         self._note_costs(name, pool, f"is down{may_run}")
         self._abandon(name, _was_closed(name), is_shown=True)
@@ -301,14 +315,16 @@ class Pools:
         self._ids.setdefault(spec.name, []).append(pool.pool_id)
         try:
             pool.start(display.watch)
+            if (lost := self._lost.get(spec.name)) is not None:
+                pool.runs.instead_of = lost.how + (
+                    _RESUMES if spec.checkpoint and lost.how and not spec.resume else ""
+                )
+            self._enter(pool)
         except BaseException:
+            if pool.generation:  # an interrupt may come once it is up
+                pool.close()
             self._note_costs(spec.name, pool, "did not come up")
             raise
-        if (lost := self._lost.get(spec.name)) is not None:
-            pool.runs.instead_of = lost.how + (
-                _RESUMES if spec.checkpoint and lost.how and not spec.resume else ""
-            )
-        self._enter(pool)
         return pool
 
     def become(self, pool: Pool, spec: PoolSpec, display: RunDisplay) -> None:
@@ -324,12 +340,17 @@ class Pools:
         """Go on with a pool that another kernel has left alive; raises `PoolError` when it is gone."""
         display.change(title=f"Attaching to {left.entry.spec}", awaited=0)
         pool = self._found(left)
-        pool.attach(display.watch)
-        if who := pool.lifecycle.forked_by_other:
-            before = self._lost.get(pool.spec.name)
-            names = f" ({', '.join(before.names)})" if before and before.names else ""
-            display.note(f"ranks were begun anew by {who}: names from before{names} are gone")
-        self._enter(pool)
+        try:
+            pool.attach(display.watch)
+            if who := pool.lifecycle.forked_by_other:
+                before = self._lost.get(pool.spec.name)
+                names = f" ({', '.join(before.names)})" if before and before.names else ""
+                display.note(f"ranks were begun anew by {who}: names from before{names} are gone")
+            self._enter(pool)
+        except BaseException:
+            if pool.generation:
+                pool.leave()
+            raise
         return pool
 
     def _found(self, left: FoundPool) -> Pool:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from skyward_nb.pool import registry
 from skyward_nb.pool.context import PoolContext
+from skyward_nb.pool.event_selector import calm
 from skyward_nb.pool.state import PoolPhase
 from skyward_nb.protocol.commands import Stop
 from skyward_nb.providers.loop_thread import release
@@ -108,12 +109,13 @@ class Closing:
     def give_up(self) -> None:
         """End what can be reached of a pool that was left as one machine could not be; that one ends itself."""
         if self.is_cut_off:
-            self.is_cut_off = False
             context = self._context
             # Their lines were hung up on: these are new ones.
-            with contextlib.suppress(AgentGone):
-                self.may_run = release(context.provider.find(context.spec, context.pool_id))
-            registry.remove(context.entry)
+            with calm():
+                with contextlib.suppress(AgentGone):
+                    self.may_run = release(context.provider.find(context.spec, context.pool_id))
+                self.is_cut_off = False
+                registry.remove(context.entry)
 
     # ── what ends it from outside ───────────────────────────────────────────────────────
 

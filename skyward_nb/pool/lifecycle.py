@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 
@@ -73,15 +74,15 @@ class Lifecycle:
                 why = f"its agents ended before they were reached: {idle}"
                 why = str(gone) if isinstance(gone, MachinesEnded) else why
                 raise StartError(context.spec.name, why) from gone
-        except BaseException as error:
-            try:
-                if isinstance(error, SkyError):
-                    self._note(error)
-            finally:
-                self._closing.close(is_lost=True)
-            raise
-        finally:
             context.nodelog.close()
+        except BaseException as error:
+            with contextlib.closing(context.nodelog):
+                try:
+                    if isinstance(error, SkyError):
+                        self._note(error)
+                finally:
+                    self._closing.close(is_lost=True)
+            raise
 
     def _resume(self, watch: Watch) -> None:
         """Give the first ranks names of a checkpoint; where that cannot be, the pool stays, and its first cell says why.

@@ -8,11 +8,12 @@ whether it is alive. It is removed when they have been silent for longer than th
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
 import socket
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -21,10 +22,11 @@ import msgspec
 from msgspec.structs import replace
 
 from skyward_nb.pool.client_names import is_running
+from skyward_nb.pool.machine_statuses import status_of_pool
 from skyward_nb.protocol.commands import Inspect, QueryStatus
 from skyward_nb.protocol.events import AgentStatus, Event, Stack
 from skyward_nb.protocol.frames import event_frames, frame
-from skyward_nb.protocol.message_parts import Client
+from skyward_nb.protocol.message_parts import FIRST_CLIENT, Client
 from skyward_nb.providers.folders import far_root, is_gone, runtime_root
 from skyward_nb.providers.orphans import is_ours
 from skyward_nb.providers.provider_protocol import MachineEnded, MachinesEnded
@@ -73,9 +75,13 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
 def enter(entry: PoolEntry) -> None:
     """List a pool whose agents start; raises OSError if the entry cannot be written."""
     _answers(entry)
+    _path(entry).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(entry)
+
+
+def _write(entry: PoolEntry) -> None:
     path = _path(entry)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.new")
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.touch(mode=0o600)  # env= may have secrets
     new.write_bytes(msgspec.json.encode(entry))
     new.rename(path)
@@ -93,29 +99,50 @@ def remove(entry: PoolEntry) -> None:
 
 def conducted(entry: PoolEntry, client: Client) -> None:
     """Note a new client of a listed pool."""
-    for there in _read(_path(entry)):
-        if not entry.is_here:
-            enter(replace(there, client=client))
+    _change(entry, lambda there: replace(there, client=client))
 
 
 def left(entry: PoolEntry, client: Client) -> None:
     """Note that this client has left the pool."""
-    for there in _read(_path(entry)):
-        if there.client == client and not entry.is_here:
-            enter(replace(there, client=None))
+    _change(entry, lambda there: replace(there, client=None) if there.client == client else there)
+
+
+def _change(entry: PoolEntry, change: Callable[[PoolEntry], PoolEntry]) -> None:
+    """Change the entry of a remote pool, if it is listed; one process after another."""
+    path = _path(entry)
+    if entry.is_here or not path.exists():
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        for there in _read(path):
+            if (now := change(there)) != there:
+                _answers(entry)
+                _write(now)
+    finally:
+        os.close(folder)
 
 
 def give_up(entry: PoolEntry) -> str:
     """End all reachable machines of a remote pool, and remove its entry; those that may run on, in words."""
+    from skyward_nb.pool.event_selector import calm
     from skyward_nb.providers.loop_thread import release
     from skyward_nb.providers.provider_table import PROVIDERS
 
-    try:
-        return release(PROVIDERS[entry.spec.provider]().find(entry.spec, entry.pool_id))
-    except AgentGone:
-        return ""
-    finally:
+    may_run, failed = "", None
+    # Without its entry, nothing here would know of machines that an interrupt has left.
+    with calm():
+        try:
+            may_run = release(PROVIDERS[entry.spec.provider]().find(entry.spec, entry.pool_id))
+        except AgentGone:
+            """There is nothing to end."""
+        except Exception as error:  # noqa: BLE001 - raised once it is not listed
+            failed = error
         remove(entry)
+    if failed is not None:
+        raise failed
+    return may_run
 
 
 def _path(entry: PoolEntry) -> Path:
@@ -162,6 +189,16 @@ def ended_of(entry: PoolEntry) -> str:
     with contextlib.suppress(OSError):
         return _silence(entry).read_text()
     return ""
+
+
+def _may_start(entry: PoolEntry) -> bool:
+    """Whether a client may only just start its agents; of one of another machine that is known for a while alone."""
+    if entry.client is None or entry.client.host == socket.gethostname():
+        return entry.is_used
+    with contextlib.suppress(FileNotFoundError):
+        age = time.time() - _path(entry).stat().st_mtime
+        return age < max(entry.spec.idle, FIRST_CLIENT)
+    return False
 
 
 def _is_over(entry: PoolEntry) -> bool:
@@ -229,7 +266,7 @@ def condition(entry: PoolEntry) -> AgentStatus | None:
                 found += itertools.islice((e for e in answers if isinstance(e, AgentStatus)), 1)
             if len(found) == len(connections):
                 _answers(entry)
-                return _as_one(found)
+                return status_of_pool(found)
     except MachinesEnded as ended:
         why = str(ended)
     _is_silent(entry, why)
@@ -277,24 +314,6 @@ def _agent_here(entry: PoolEntry) -> socket.socket:
         connection.close()
         raise
     return connection
-
-
-def _as_one(found: list[AgentStatus]) -> AgentStatus:
-    """The status of a pool, from those of its machines."""
-    first = found[0]
-    begun = [each.unseen for each in found if each.unseen is not None]
-    lefts = [each.left for each in found if each.left is not None]
-    return replace(
-        first,
-        client=next((each.client for each in found if each.client is not None), None),
-        left=min(lefts, default=None),
-        generation=max(each.generation for each in found),
-        ranks=tuple(sorted(rank for each in found for rank in each.ranks)),
-        pids={rank: pid for each in found for rank, pid in each.pids.items()},
-        ended={rank: how for each in found for rank, how in each.ended.items()},
-        unseen=max(begun, key=lambda began: began.run, default=None),
-        running=tuple(sorted(rank for each in found for rank in each.running)),
-    )
 
 
 def stacks(entry: PoolEntry, ranks: tuple[int, ...]) -> dict[int, str]:
@@ -354,8 +373,7 @@ def _connected(entry: PoolEntry) -> Generator[list[socket.socket]]:
                 ended[name] = str(why)
             except AgentGone:
                 """It is missing from `connections`."""
-        # A client that is a process of this machine may only just start its agents.
-        if not connections and not any(each.is_used for each in _read(_path(entry))):
+        if not connections and not any(map(_may_start, _read(_path(entry)))):
             remove(entry)
         goes_on = connections and entry.spec.on_preempt == "replace"
         if ended and not goes_on:

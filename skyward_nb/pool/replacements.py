@@ -89,8 +89,8 @@ class Replacements:
     ) -> None:
         """Replace machines; raises a `SkyError`, or KeyboardInterrupt.
 
-        After an error the pool is as before, and nothing is left of the new machines. An interrupt that comes
-        once these are there stops nothing: the pool has them.
+        After an error the pool is as before, and nothing is left of the new machines. What comes once these are there,
+        an interrupt or such as `BudgetSpent`, is raised as it is: the pool has them.
         """
         began = time.monotonic()
         links = [self._link(each.nodes) for each in lacking]
@@ -114,13 +114,14 @@ class Replacements:
         except (KeyboardInterrupt, SkyError) as error:
             if new.machines and not self._state.has_ended:
                 late = error
-            elif isinstance(error, SkyError):
+            else:
+                new.hang_up()
+                if not isinstance(error, SkyError):
+                    raise
                 refused = NotReplaced(spec.name, why, spec.nodes - len(nodes), error)
                 for note in getattr(error, "__notes__", ()):
                     refused.add_note(note)
                 raise refused from error
-            else:
-                raise
         connections, new.connections = new.connections, []  # the lines' from now on
         self._exchange(spec, dict(zip(links, new.machines, strict=True)), connections, watch)
         names = ", ".join(machine.name for machine in new.machines)
@@ -179,8 +180,12 @@ class _NewMachines:
         try:
             await to_its_end(task, lambda: self.machines or task.cancel())
         except BaseException:
-            if task.cancelled() or task.exception() is not None:
+            if task.done() and (task.cancelled() or task.exception() is not None):
                 self.machines = []
-                for each in self.connections:
-                    each.close()
+                self.hang_up()
             raise
+
+    def hang_up(self) -> None:
+        """Close the connections to their agents."""
+        for each in self.connections:
+            each.close()

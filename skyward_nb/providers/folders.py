@@ -188,9 +188,9 @@ def _make(pool: str, folder: Path) -> None:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except FileExistsError:
             raise RuntimeFolderError(pool, str(root), "it is not a folder") from None
-        if not is_ours(root):
-            raise RuntimeFolderError(pool, str(root), _why_not_ours(root))
         try:
+            if not is_ours(root):
+                raise RuntimeFolderError(pool, str(root), _why_not_ours(root))
             folder.mkdir(mode=0o700)
         except FileNotFoundError:
             # The end of another pool removed the empty root meanwhile.

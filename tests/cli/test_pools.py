@@ -17,12 +17,14 @@ from waiting import until
 
 from skyward_nb.cli.actions import down
 from skyward_nb.cli.documents import Check, Down, Hang, Status, Sweep
+from skyward_nb.cli.pool_client import PoolClient
 from skyward_nb.options.option_line import ParsedOptions
 from skyward_nb.providers import folders
 from skyward_nb.providers.fake import FakeMachine
 from skyward_nb.providers.folders import runtime_root
 from skyward_nb.reports.hang_check import RunStanding
 from skyward_nb.reports.status import PoolRow
+from skyward_nb.show.pool_displays import PoolDisplays
 
 
 @pytest.mark.extensive
@@ -171,6 +173,17 @@ def test_a_pool_is_made_for_a_check_and_gone_after(no_leaks):
 
 
 @pytest.mark.extensive
+def test_an_interrupt_as_the_last_output_is_shown_keeps_no_pool_up(make, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    client = PoolClient(make(nodes=1), is_guest=False)
+    monkeypatch.setattr(PoolDisplays, "look", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.end()
+    assert client.pool.closed
+
+
 def test_what_a_dead_agent_left_is_swept(make):
     pool = make()
     folder = runtime_root() / pool.pool_id

@@ -13,11 +13,22 @@ from tiers import few
 from waiting import until
 
 import skyward_nb as sky
+from skyward_nb.show.display import RunDisplay
 
 
 @sky.function
 def fail(why):
     raise ValueError(why)
+
+
+def test_an_interrupt_just_as_it_is_up_leaves_nothing(no_leaks, monkeypatch):
+    def interrupted(*_):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunDisplay, "end", interrupted)
+    with pytest.raises(KeyboardInterrupt), sky.Compute(quiet=True):
+        pytest.fail("it was interrupted")
 
 
 @pytest.mark.extensive

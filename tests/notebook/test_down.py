@@ -57,6 +57,46 @@ def cut_off(pool):
         pool.run(request(pool, "import time; time.sleep(60)"), watch)
 
 
+def test_a_pool_that_an_interrupt_keeps_from_its_end_is_ended_later(session, entered, monkeypatch):
+    """As the last that its ranks said is shown."""
+    pool = entered(nodes=1)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(session.pools, "look", interrupted)
+        do(session, "down")
+    assert not pool.closed
+    do(session, "down")
+    assert pool.closed
+    assert registry.entries() == []
+
+
+@pytest.mark.parametrize(
+    "place", ["skyward_nb.logs.node_log.NodeLog.close", "skyward_nb.notebook.pools.Pools._enter"]
+)
+def test_an_interrupt_just_as_a_pool_is_up_leaves_nothing(session, no_leaks, monkeypatch, place):
+    def interrupted(*_):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        do(session, "up nodes=1")
+    assert registry.entries() == []
+    assert not [*session.pools]
+
+
+def test_pools_end_also_where_the_end_of_another_fails(session, entered):
+    first, second = entered(nodes=1, name="one"), entered(nodes=1, name="two")
+    first.closing.before_close.append(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        session.pools.close()
+    assert first.closed
+    assert second.closed
+
+
 @pytest.mark.parametrize(
     ("before", "line"),
     few(1, [([], "down"), (["status"], "down pool=default"), ([], "down pool={id}")]),

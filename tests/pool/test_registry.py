@@ -1,9 +1,12 @@
 """Which pools elsewhere are listed, and when they are forgotten."""
 
+import asyncio
 import contextlib
 import os
+import signal
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -151,6 +154,44 @@ def test_a_pool_whose_agents_are_only_just_started_stays(elsewhere):
     elsewhere("gone", AgentGone(), client=client(os.getpid(), 1.0))
     assert others() == []
     assert listed() == {"starts"}
+
+
+def test_a_pool_that_a_client_of_another_machine_may_only_just_start_stays_for_a_while(elsewhere):
+    """Two machines may share a home."""
+    elsewhere("starts", AgentGone(), client=Client(key="", pid=1, host="login1", since=1.0))
+    assert others() == []
+    assert listed() == {"starts"}
+    aged(10_000)
+    assert others() == []
+    assert listed() == set()
+
+
+def test_an_interrupt_while_machines_are_released_leaves_none(elsewhere, monkeypatch):
+    async def release(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(0.1)
+        self._released.append(self)
+
+    monkeypatch.setattr(Answers, "release", release)
+    released = elsewhere("p-1", AWAY, AWAY)
+    registry.give_up(registry.entries()[0])
+    assert len(released) == 2
+    assert listed() == set()
+
+
+def test_clients_that_come_and_go_at_once_are_noted_one_after_another(elsewhere):
+    elsewhere("p-1", AWAY)
+    (entry,) = registry.entries()
+
+    def comes_and_goes(number):
+        for _ in range(100):
+            registry.conducted(entry, client(number, 1.0))
+            registry.left(entry, client(number, 1.0))
+
+    with ThreadPoolExecutor() as threads:
+        assert [*threads.map(comes_and_goes, range(1, 4))] == [None] * 3
+    assert [each.client for each in registry.entries()] == [None]
+    assert [path.name for path in far_root().iterdir()] == ["p-1.json"]
 
 
 def test_a_pool_goes_when_all_of_its_machines_say_that_it_is_gone(elsewhere):

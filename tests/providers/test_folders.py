@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from skyward_nb.providers import folders
+from skyward_nb.providers import folders, orphans
 from skyward_nb.providers.orphans import Swept
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.system import processes
@@ -30,6 +30,21 @@ def test_folders_are_private(root):
     made = folders.make_folders("p", "p-1")
     for folder in (made.runtime, made.store):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_root_that_the_end_of_another_pool_removes_meanwhile_is_made_again(root, monkeypatch):
+    looks = []
+
+    def is_ours(folder):
+        looks.append(folder)
+        if len(looks) == 1:
+            folder.rmdir()
+        return orphans.is_ours(folder)
+
+    monkeypatch.setattr(folders, "is_ours", is_ours)
+    made = folders.make_folders("p", "p-1")
+    assert made.runtime.is_dir()
+    folders.remove_folders(made)
 
 
 def test_the_dead_are_swept_and_the_living_are_not(root):
@@ -71,7 +86,7 @@ def test_what_a_killed_maker_leaves_is_dead_at_once(root, when):
 
 FORKS = """
 import os, signal, time
-from skyward_nb.providers import folders
+from skyward_nb.providers import folders, orphans
 made = folders.make_folders("p", "p-1")
 pid = os.fork()
 if not pid:
