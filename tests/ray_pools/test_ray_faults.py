@@ -3,12 +3,18 @@
 import asyncio
 import importlib.util
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.ray import helper
+from skyward_nb.providers.ray.group import NodeGroup
+from skyward_nb.providers.ray.group_records import GroupRecord
+from skyward_nb.words.provider_access import RayAccess
+from skyward_nb.words.spec import PoolSpec
 
 
 async def _soon(value):
@@ -17,6 +23,12 @@ async def _soon(value):
 
 async def _never():
     await asyncio.Event().wait()
+
+
+async def _ticks():
+    """Let others do what they can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 async def _fails():
@@ -60,7 +72,7 @@ def test_a_client_whose_process_at_the_head_dies_is_made_anew():
 def _ender(monkeypatch, group, faults):
     """A helper without Ray, whose actors are `faults`, and when each was looked at and ended."""
     made, seen = object.__new__(helper.Helper), []
-    made._own, made._groups = set(), {"g": group}
+    made._own, made._groups, made._starting = set(), {"g": group}, {}
     made._ray = SimpleNamespace(util=SimpleNamespace(remove_placement_group=seen.append))
 
     async def fault(name):
@@ -95,6 +107,59 @@ def test_a_group_that_was_never_made_is_not_said_to_be_ended(monkeypatch):
     ended = asyncio.run(made.end_group({"group": "g", "count": 1, "patience": 0.0}))
     assert ended == {"left": [], "was_there": False}
     assert seen[0] == "end g.0"
+
+
+def test_a_group_that_is_asked_for_is_removed_once_it_is_there(monkeypatch):
+    """An interrupt ends a pool while Ray takes its time for the group: it is detached, and no process would end it."""
+    made, seen = _ender(monkeypatch, None, {"g.0": "gone"})
+    goes_on = threading.Event()
+
+    def start(_bundles, _strategy, name, lifetime):
+        goes_on.wait(20)
+        seen.append("made")
+        return f"{lifetime} {name}"
+
+    made._groups.clear()
+    made._ray.util.placement_group = start
+
+    async def scene():
+        asking = asyncio.ensure_future(made.start_group({"group": "g", "bundles": [{"CPU": 1}]}))
+        await _ticks()
+        ending = asyncio.ensure_future(made.end_group({"group": "g", "count": 1, "patience": 0.0}))
+        await _ticks()
+        goes_on.set()
+        await asking
+        return await ending
+
+    assert asyncio.run(scene()) == {"left": [], "was_there": True}
+    assert seen[:3] == ["made", "end g.0", "detached g"]
+
+
+def test_an_interrupt_waits_for_the_answer_to_a_group_that_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("SKYWARD_STATE_DIR", str(tmp_path))
+
+    async def scene():
+        asked, goes_on, answered = asyncio.Event(), asyncio.Event(), []
+
+        async def ask(_request, _answer):
+            asked.set()
+            await goes_on.wait()
+            answered.append("group")
+            return {}
+
+        client = SimpleNamespace(started=lambda: _soon(1), cluster="here", ask=ask)
+        record = GroupRecord(pool_id="p-1", access=RayAccess(), maker=MakerProcess.this(), count=1)
+        group = NodeGroup(record, client)
+        begun = asyncio.ensure_future(group.begin(PoolSpec(), lambda _: None))
+        await asked.wait()
+        begun.cancel()
+        await _ticks()
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await begun
+        assert answered == ["group"]
+
+    asyncio.run(scene())
 
 
 class _RayError(Exception):

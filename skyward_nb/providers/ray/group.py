@@ -35,6 +35,7 @@ from skyward_nb.providers.ray.messages import (
     StartGroup,
 )
 from skyward_nb.providers.ray.ray_errors import RaySilent
+from skyward_nb.system.awaiting import to_its_end
 from skyward_nb.words.errors import NodesRefused, StartError
 from skyward_nb.words.spec import PoolSpec
 
@@ -74,7 +75,9 @@ class NodeGroup:
         self.record.write()
         bundles = [bundle(spec)] * spec.nodes
         try:
-            await self.helper.ask(StartGroup(self._name, bundles), dict[str, str])
+            asking = self.helper.ask(StartGroup(self._name, bundles), dict[str, str])
+            # An interrupt waits for the answer: what was asked for can then be removed.
+            await to_its_end(asyncio.ensure_future(asking))
             await self._placed(spec, tell)
             tell(Phase("Ray starts actors on its nodes"))
             slow = Phase("Ray starts actors on its nodes: one may be fetching an image")

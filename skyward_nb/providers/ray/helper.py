@@ -50,6 +50,7 @@ class Helper:
         self._keys = itertools.count()
         self._id = secrets.token_hex(8)
         self._groups: dict[str, Any] = {}
+        self._starting: dict[str, asyncio.Future[Any]] = {}
         self._actors: dict[str, Any] = {}
         self._class = self._actor_class()
         self._serving: set[asyncio.Task[Any]] = set()
@@ -73,14 +74,11 @@ class Helper:
 
     async def start_group(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Ask for a placement group."""
-        self._own.add(asked["group"])
-        self._groups[asked["group"]] = await asyncio.to_thread(
-            self._ray.util.placement_group,
-            asked["bundles"],
-            strategy="STRICT_SPREAD",
-            name=asked["group"],
-            lifetime="detached",
-        )
+        name, ask = asked["group"], self._ray.util.placement_group
+        made = asyncio.to_thread(ask, asked["bundles"], "STRICT_SPREAD", name, lifetime="detached")
+        self._own.add(name)
+        self._starting[name] = asyncio.ensure_future(made)
+        self._groups[name] = await self._starting[name]
         return {}
 
     async def look_at_group(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -165,6 +163,8 @@ class Helper:
         """End keepers, actors and the group; whether there was one, and what may still be there."""
         name, count = asked["group"], asked["count"]
         names = [_actor_name(name, number) for number in range(count)]
+        if name in self._starting:  # a group that is asked for would appear after its end
+            await asyncio.wait([self._starting[name]])
         # A node that does not answer makes each look a slow one.
         until = _now() + asked["patience"]
         while _now() < until:
