@@ -36,8 +36,11 @@ def test_a_record_is_found_again_until_it_is_removed(folders, kind, fields):
     record.write()
     assert kind.find("p-1") == record and kind.every() == [record]
     assert kind.find("p-2") is None
+    half = folders / "state" / kind.engine / f".p-1.json.{'0' * 16}.new"
+    half.touch()  # of a process that was killed as it wrote
+    assert kind.every() == [record]
     record.remove()
-    assert not kind.every() and not [*(folders / "state" / kind.engine).iterdir()]
+    assert not kind.every() and not [*half.parent.iterdir()]
 
 
 @pytest.mark.parametrize(("kind", "fields"), KINDS)

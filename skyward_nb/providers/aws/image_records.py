@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from skyward_nb.providers.aws import rental_records
 from skyward_nb.providers.aws.rental_records import MakerProcess, RentalRecord, UsedRegion
-from skyward_nb.providers.state_files import state_folder, write
+from skyward_nb.providers.state_files import remove, state_folder, write
 from skyward_nb.words.decoding import from_json
 
 PREFIX = "sky-"
@@ -123,7 +123,7 @@ class ImageEntry:
         """Remove the record of an image that is gone."""
         with self._held() as is_there:
             if is_there:
-                self._path.unlink()
+                remove(self._path)
 
     @contextlib.contextmanager
     def _held(self) -> Generator[bool]:

@@ -175,13 +175,32 @@ class RentalFolder:
         folder = _root() / record.pool_id
         folder.mkdir(mode=0o700)
         entry = cls(folder, record)
-        entry.note()
+        entry._write()
         return entry
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the record is on disk: once all that it names is gone, it is removed."""
+        return (self.folder / _RECORD).exists()
+
     def note(self, **changes: Any) -> None:
-        """Write the record down with these changes."""
+        """Write the record down with these changes; raises FileNotFoundError where it is gone."""
         self.record = replace(self.record, **changes)
+        with self._held():
+            if not self.is_there:
+                raise FileNotFoundError(f"the record of pool {self.record.pool_id} is gone")
+            self._write()
+
+    def _write(self) -> None:
         write(self.folder / _RECORD, msgspec.json.format(msgspec.json.encode(self.record)))
+
+    @contextlib.contextmanager
+    def _held(self) -> Generator[None]:
+        """Have no other process write or remove the record; raises FileNotFoundError where its folder is gone."""
+        handle = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(handle, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def attempt(self, attempt: LaunchAttempt) -> None:
         """Note an attempt before its call is sent, or its result."""
@@ -203,16 +222,13 @@ class RentalFolder:
 
     def claim(self, **changes: Any) -> bool:
         """Write down these changes if nobody has changed its state or user since it was read; of several processes, one succeeds."""
-        with contextlib.suppress(FileNotFoundError):
-            handle = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-            with os.fdopen(handle, "ab") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                there = _read(self.folder / _RECORD)
-                seen = self.record.state, self.record.used_by
-                if there is not None and (there.record.state, there.record.used_by) == seen:
-                    self.record = there.record
-                    self.note(**changes)
-                    return True
+        with contextlib.suppress(FileNotFoundError), self._held():
+            there = _read(self.folder / _RECORD)
+            seen = self.record.state, self.record.used_by
+            if there is not None and (there.record.state, there.record.used_by) == seen:
+                self.record = replace(there.record, **changes)
+                self._write()
+                return True
         return False
 
     def claim_end(self) -> bool:
@@ -221,11 +237,13 @@ class RentalFolder:
 
     def forget(self) -> None:
         """Remove the folder of a pool whose resources are gone."""
-        # The record last: while it exists, sweeps look after the pool.
-        for path in self.folder.glob("*"):
-            if path.name != _RECORD:
-                path.unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError), self._held():
+            # The record after others: while it exists, sweeps look after the pool. Who waits for the lock finds it gone.
+            for path in self.folder.glob("*"):
+                if path.name not in (_RECORD, _LOCK):
+                    path.unlink(missing_ok=True)
+            (self.folder / _RECORD).unlink(missing_ok=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -76,6 +76,8 @@ async def end(
     try:
         return await _end(cloud, entry, told, wait, why)
     except FileNotFoundError:
+        if entry.is_there:
+            raise
         return Leftovers()  # another process has ended it and removed its record
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.maker_process import MakerProcess
-from skyward_nb.providers.state_files import state_folder, write
+from skyward_nb.providers.state_files import remove, state_folder, write
 from skyward_nb.words.decoding import from_json
 
 _APPEARS = 3600.0
@@ -82,7 +82,7 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     def remove(self) -> None:
         """Remove it and the files beside it: nothing of what was asked for is left."""
         for suffix in (*self.beside, "json"):
-            self._path(self.pool_id, suffix).unlink(missing_ok=True)
+            remove(self._path(self.pool_id, suffix))
 
     @classmethod
     def used(cls) -> bool:

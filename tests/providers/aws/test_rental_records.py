@@ -1,5 +1,7 @@
 """What was rented is on disk before it is, and is found again."""
 
+import errno
+import fcntl
 import os
 import stat
 import subprocess
@@ -8,7 +10,7 @@ import time
 
 import pytest
 
-from skyward_nb.providers import maker_process
+from skyward_nb.providers import maker_process, state_files
 from skyward_nb.providers.aws import rental_records
 from skyward_nb.providers.aws.rental_records import (
     CreatedResource,
@@ -79,6 +81,48 @@ def test_a_pool_that_is_forgotten_leaves_its_regions_alone(state):
     assert not entry.folder.exists()
     assert rental_records.entries() == [] and rental_records.find("default-abc") is None
     assert [each.region for each in rental_records.used()] == ["us-east-1"]
+
+
+def test_what_two_write_at_once_is_whole(tmp_path, monkeypatch):
+    """The second begins when the first has written, and is ready before it."""
+    path, others = tmp_path / "record.json", [b"second"]
+
+    def synced(_handle):
+        if others:
+            state_files.write(path, others.pop())
+            assert path.read_bytes() == b"second"
+
+    monkeypatch.setattr(os, "fsync", synced)
+    state_files.write(path, b"first")
+    assert path.read_bytes() == b"first" and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    def full(_handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        state_files.write(tmp_path / "record.json", b"whole")
+    assert not list(tmp_path.iterdir())
+
+
+def test_each_note_is_made_under_the_lock(monkeypatch):
+    entry, locked = begun(), []
+    monkeypatch.setattr(fcntl, "flock", lambda _file, how: locked.append(how))
+    entry.note(user="ubuntu")
+    assert entry.claim(state="up")
+    entry.forget()
+    assert locked == [fcntl.LOCK_EX] * 3
+
+
+def test_a_record_that_is_gone_is_not_written_anew():
+    entry = begun()
+    (entry.folder / "record.json").unlink()
+    assert not entry.is_there
+    with pytest.raises(FileNotFoundError, match="the record of pool default-abc is gone"):
+        entry.note(state="up")
+    assert not entry.is_there and not entry.claim(state="up")
 
 
 def test_a_record_of_another_version_is_nobodys_to_change(state):

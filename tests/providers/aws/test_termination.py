@@ -94,6 +94,17 @@ def test_a_record_that_is_gone_was_ended_by_another(entry):
     assert not end(Machines(8, shown=8), entry)
 
 
+def test_another_file_that_is_not_found_is_no_end(entry, monkeypatch):
+    def lacks(*_):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr(rental_records, "write", lacks)
+    cloud = Machines(8, shown=8)
+    with pytest.raises(FileNotFoundError):
+        end(cloud, entry)
+    assert cloud.running and entry.is_there
+
+
 class Deaf(Machines):
     """A cloud that answers, and ends nothing until it hears."""
 
