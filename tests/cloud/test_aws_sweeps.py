@@ -87,6 +87,22 @@ def test_a_pool_that_may_be_attached_is_left_until_its_machines_end(api, renter)
     assert api.left() == {} and not rental_records.entries()
 
 
+def test_a_pool_that_replaces_its_machines_is_left_while_it_has_none(api, renter):
+    """Its client lives, and rents others just now, or with the next run."""
+    made = renter()
+    made.launch()
+    made.entry.note(state="up", replaces=True)
+    asyncio.run(made.cloud.ask(
+        "TerminateInstances", "us-east-1", InstanceIds=[each.instance for each in made.machines]
+    ))  # fmt: skip
+    assert not asyncio.run(sweep.sweep())
+    assert rental_records.find("default-abc").record.state == "up"
+    gone(made.entry)
+    with listed("default-abc"):
+        assert asyncio.run(sweep.sweep()).records == ["default-abc"]
+    assert api.left() == {} and not rental_records.entries()
+
+
 def test_a_pool_that_is_listed_elsewhere_is_left(api, renter, tmp_path, monkeypatch):
     """Who sweeps may keep such files in another place than the kernel that made it."""
     made = renter()

@@ -87,6 +87,7 @@ def _record(spec: PoolSpec, pool_id: str, account: str) -> RentalRecord:
         callers=spec.aws.caller,
         listing=str((far_root() / f"{pool_id}.json").absolute()),
         warmth=None if warm is None else Warmth(seconds=warm, needs=needs_of(spec)),
+        replaces=spec.on_preempt == "replace",
     )
 
 

@@ -26,6 +26,7 @@ from skyward_nb.providers.aws.rental_records import RentalFolder, RentalRecord, 
 from skyward_nb.providers.aws.substitutes import bill_of, lasting, offers_alike, share_of
 from skyward_nb.providers.aws.user_data import BOOT, SHORTEST
 from skyward_nb.providers.far.host_setup import made_ready
+from skyward_nb.providers.maker_process import MakerProcess
 from skyward_nb.providers.provider_protocol import (
     AgentGone,
     Machine,
@@ -40,6 +41,8 @@ from skyward_nb.words.node_log_entry import NodeLogEntry
 from skyward_nb.words.offers import Bill, Offer
 from skyward_nb.words.spec import PoolSpec
 
+_ENDED = "its record is gone: another process has ended it"
+
 
 async def replaced(
     spec: PoolSpec, pool_id: str, lack: ReplacementRequest, readied: Readied, tell: Tell
@@ -49,8 +52,9 @@ async def replaced(
     Raises `AgentGone` if another process has ended the pool.
     """
     entry = rental_records.find(pool_id)
-    if entry is None or entry.record.state != "up":
-        raise AgentGone("its record is gone: another process has ended it")
+    # Without machines of its own it is left to its maker, which may have been another process.
+    if entry is None or entry.record.state != "up" or not entry.claim(maker=MakerProcess.this()):
+        raise AgentGone(_ENDED)
     gone = [each for each in lack.lost if isinstance(each, AWSMachine)]
     before, since = entry.record, len(entry.record.attempts)
     cloud = AWSClient(before.profile, before.endpoint)
@@ -64,18 +68,15 @@ async def replaced(
         launch = Launch(LaunchRequest(wish.spec, cloud, entry, pair, host, wish.others), told)
         launched, machines = await _rented(launch, wish, cloud, entry, gone, told, nodes)
         await readied(machines)
+        new = dict(zip(nodes, launched, strict=True))
+        entry.note(machines=tuple(new.get(node, each) for node, each in enumerate(before.machines)))
     except BaseException as error:
         await asyncio.shield(_undone(cloud, entry, before, since, tell))
         if launch is not None and lack.bill is not None and (cost := launch.cost(time.time())):
             tell(CostChanged(replace(lack.bill, before=lack.bill.before + cost)))
-        if isinstance(error, AWSError):
-            raise StartError(spec.name, spell_fault(error)) from error
-        if isinstance(error, boot.EndedByEC2):
-            why = f"EC2 took a new machine back before its first login ({error}); the next run tries again"
-            raise StartError(spec.name, why) from error
+        if (told := _told(spec, entry, error)) is not None:
+            raise told from error
         raise
-    new = dict(zip(nodes, launched, strict=True))
-    entry.note(machines=tuple(new.get(node, each) for node, each in enumerate(before.machines)))
     key_pairs.access_to(entry.folder, entry.record, entry.record.machines)
     if lack.bill is not None:
         now = time.time()
@@ -83,6 +84,18 @@ async def replaced(
         tell(CostChanged(bill_of(entry.record.machines, bill, now)))
     await asyncio.shield(_ended(cloud, entry, gone, tell))
     return machines
+
+
+def _told(spec: PoolSpec, entry: RentalFolder, error: BaseException) -> Exception | None:
+    """What the caller is told of an error, if it is another one."""
+    if isinstance(error, FileNotFoundError) and not entry.is_there:
+        return AgentGone(_ENDED)
+    if isinstance(error, AWSError):
+        return StartError(spec.name, spell_fault(error))
+    if isinstance(error, boot.EndedByEC2):
+        why = f"EC2 took a new machine back before its first login ({error}); the next run tries again"
+        return StartError(spec.name, why)
+    return None
 
 
 async def _see_whose(spec: PoolSpec, cloud: AWSClient, record: RentalRecord) -> None:
@@ -203,6 +216,7 @@ async def _undone(
 ) -> None:
     """End the machines that were launched in vain; those that cannot be ended now end with the pool."""
     left: list[str] = []
+    entry.record = replace(entry.record, machines=before.machines)  # new ones may not be on disk
     # Another process may have ended the pool and removed its record.
     with contextlib.suppress(FileNotFoundError):
         for region in {each.region for each in entry.record.attempts[since:]}:

@@ -148,10 +148,10 @@ async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport)
     alive = [name for name, state in states.items() if termination.is_alive(state)]
     if record.state == "up" and not _is_late(entry):
         unseen = {each.instance for each in record.machines} - states.keys()
-        may_be_used = record.maker.may_live or _is_listed(record)
-        if ((alive or is_elsewhere) and may_be_used) or (
-            unseen and time.time() - record.created < _UNSEEN
-        ):
+        is_conducted = record.maker.may_live
+        is_there = (alive or is_elsewhere) and (is_conducted or _is_listed(record))
+        may_appear = unseen and time.time() - record.created < _UNSEEN
+        if is_there or may_appear or (record.replaces and is_conducted):
             return
     with rental_records.as_far_as_it_can():
         # Its maker, or a pool that starts its machines, may have gone on meanwhile.

@@ -176,6 +176,7 @@ def _claimed(spec: PoolSpec, pool_id: str) -> dict[str, object]:
         "created": time.time(),
         "deadline": None,
         "listing": str((far_root() / f"{pool_id}.json").absolute()),
+        "replaces": spec.on_preempt == "replace",
     }
 
 

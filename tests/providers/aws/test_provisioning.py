@@ -6,12 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Remark
-from skyward_nb.providers.aws import boot, provisioning, rental_records
+from skyward_nb.providers.aws import boot, provisioning, rental_records, replacement, waking
 from skyward_nb.providers.aws import sweep as sweeping
 from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.offer_walk import ZoneAttempt
 from skyward_nb.providers.aws.user_data import BOOT
 from skyward_nb.providers.folders import far_root
+from skyward_nb.providers.provider_protocol import AgentGone, ReplacementRequest
 from skyward_nb.words.errors import LaunchError, NothingFits
 from skyward_nb.words.offers import InstanceType, Offer, Price
 from skyward_nb.words.provider_access import AWSAccess
@@ -44,6 +45,10 @@ def rent(tmp_path, monkeypatch):
 
     told = run.told = []
     return run
+
+
+async def found_nothing():
+    return sweeping.SweepReport()
 
 
 def test_a_sweep_that_fails_undoes_no_launch(rent, monkeypatch):
@@ -120,6 +125,60 @@ def test_credentials_that_end_before_the_next_offer_are_no_riddle(tmp_path, monk
     assert "aws sso login" in str(raised.value) and "none is left" not in raised.value.message
 
 
+@pytest.mark.parametrize("policy", ["tell", "replace"])
+def test_a_record_says_whether_its_pool_replaces_machines(rent, monkeypatch, policy):
+    async def launch(*_):
+        return ("a machine",)
+
+    monkeypatch.setattr(provisioning, "sweep", found_nothing)
+    rent(launch, on_preempt=policy)
+    record = rental_records.find("default-abc").record
+    assert record.replaces is (policy == "replace")
+    spec = PoolSpec(provider="aws", aws=AWSAccess(), on_preempt=policy)
+    assert waking._claimed(spec, "p-1")["replaces"] is record.replaces
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_a_pool_that_ends_while_machines_are_replaced_is_said_to_be_gone(
+    tmp_path, monkeypatch, is_ready
+):
+    """Another process ends it before the new machine is asked for, or as that is ready."""
+    entry = entry_of(tmp_path, monkeypatch)
+    entry.note(state="up", maker=rental_records.MakerProcess(1, 1.0, "another"))
+    ended = []
+
+    async def see_whose(*_):
+        assert rental_records.find("p-1").record.maker == rental_records.MakerProcess.this()
+        if not is_ready:
+            entry.forget()
+
+    async def wish(spec, record, lack, nodes):
+        return replacement._Wish(spec, [], [], [])
+
+    async def rented(*_):
+        return (), ()
+
+    async def readied(_machines):
+        entry.forget()
+
+    async def undone(*_):
+        ended.append("new machines")
+
+    for name, instead in (
+        ("_see_whose", see_whose),
+        ("_wish", wish),
+        ("_rented", rented),
+        ("_undone", undone),
+    ):
+        monkeypatch.setattr(replacement, name, instead)
+    monkeypatch.setattr(replacement.key_pairs, "kept", lambda folder: (folder / "key").read_bytes())
+    (entry.folder / "key").write_bytes(b"")
+    spec, lack = PoolSpec(provider="aws", aws=AWSAccess()), ReplacementRequest((), "it ended")
+    with pytest.raises(AgentGone, match="another process has ended it"):
+        asyncio.run(replacement.replaced(spec, "p-1", lack, readied, lambda _: None))
+    assert ended == ["new machines"]
+
+
 @pytest.mark.parametrize(
     ("elapsed", "pause"), [(0, 900), (700, 900), (1000, 680), (1500, 180), (2400, 0), (1e9, 0)]
 )
@@ -143,10 +202,7 @@ def test_a_budget_that_is_gone_before_machines_are_of_use_rents_none(rent, monke
         tried.extend(offers)
         return ("a machine",)
 
-    async def sweep():
-        return sweeping.SweepReport()
-
-    monkeypatch.setattr(provisioning, "sweep", sweep)
+    monkeypatch.setattr(provisioning, "sweep", found_nothing)
     dear = Offer(type=KIND, region="us-east-1", price=Price(dollars=27.0, source="a test"))
     with pytest.raises(NothingFits, match=r"max_cost=0.5 is spent in 67 s by 1 × c6i.large"):
         rent(launch, [dear], max_cost=0.5)
