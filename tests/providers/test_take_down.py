@@ -1,6 +1,8 @@
 """Taking down, whatever the engine: tried again, kept on record where it is not sure, swept by the next pool."""
 
 import asyncio
+import os
+import socket
 import time
 from types import SimpleNamespace
 
@@ -140,6 +142,36 @@ def test_a_sweep_says_what_it_ended_and_what_it_could_not(said, ended, left, sta
     found = asyncio.run(swept(answers(said)))
     what = [each.partition(" (if that cluster is gone for good, `rm ")[0] for each in found.left]
     assert (found.ended, what, bool(PodRecord.every())) == (ended, left, stays)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "answer"),
+    [
+        (PodRecord, {}, {"pods": ("a",)}),
+        (JobRecord, {"access": SlurmAccess()}, {"job": "7"}),
+        (GroupRecord, {"access": RayAccess(), "count": 1}, {"nodes": ("n",)}),
+        (ClusterRecord, {"access": SkyPilotAccess(), "nodes": 1}, {"is_up": True}),
+    ],
+)
+def test_what_a_killed_process_had_no_answer_to_is_looked_for_for_a_while(kind, fields, answer):
+    """Its request goes on without it: what it asked for may appear after a sweep that has found nothing."""
+    now, dead = time.time(), MakerProcess(2**22 + 1, 0.0, socket.gethostname())
+
+    def swept_after(seconds, **more):
+        record = kind(pool_id="p-1", maker=dead, listing="/no/such", **fields, **more)
+        record.write()
+        os.utime(record.path, (now - seconds, now - seconds))
+        found = asyncio.run(end_orphans(kind.every(), str, answers(False)))
+        assert not found.ended and not found.left
+        return kind.every()
+
+    (kept,) = swept_after(60)
+    assert kept.is_left and now - kept.lost == pytest.approx(60, abs=1)
+    asyncio.run(end_orphans([kept], str, answers(False)))
+    assert kind.every() == [kept]  # it is looked for no longer for that
+    kept.remove()
+    assert not swept_after(2 * 3600)
+    assert not swept_after(60, **answer)
 
 
 def test_what_another_computer_made_is_named_with_it():

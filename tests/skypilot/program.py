@@ -42,7 +42,7 @@ class FakeSky:
         (self.folder / "clusters.json").write_text(json.dumps(clusters))
 
     def say(self, name: str) -> None:
-        """Have something go wrong from now on: `fails`, `hangs`, `no-cloud`, `down-fails`."""
+        """Have something go wrong from now on: `fails`, `hangs`, `no-cloud`, `down-fails`, `cancel-fails`."""
         (self.folder / name).touch()
 
     def unsay(self, name: str) -> None:

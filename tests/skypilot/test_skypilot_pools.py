@@ -125,8 +125,12 @@ def test_without_skypilot_it_is_said_how_to_have_it(rented, fake, monkeypatch):
     assert not ClusterRecord.every()
 
 
-def test_an_interrupt_cancels_the_request_and_takes_down_what_it_made(rented, fake):
+@pytest.mark.parametrize("is_confirmed", [True, False])
+def test_an_interrupt_cancels_the_request_and_takes_down_what_it_made(rented, fake, is_confirmed):
+    """Where SkyPilot does not confirm that it has cancelled it, the next pool looks for its cluster again."""
     fake.say("hangs")
+    if not is_confirmed:
+        fake.say("cancel-fails")
     pool, told = rented(), []
     work = LOOP.start(pool.context.provider.acquire(pool.spec, pool.pool_id, told.append))
     until(lambda: any("Launching on GCP" in text for text in phases(told)))
@@ -135,7 +139,12 @@ def test_an_interrupt_cancels_the_request_and_takes_down_what_it_made(rented, fa
     assert ["api", "cancel", "--yes", "1f2e3d4c"] in fake.calls()
     assert verbs(fake)[-2:] == ["down", "status"]
     assert not fake.clusters()
-    assert not ClusterRecord.every()
+    left = ClusterRecord.every()
+    for each in left:
+        each.remove()
+    assert [each.is_orphan and each.may_appear(time.time()) for each in left] == [True] * (
+        not is_confirmed
+    )
 
 
 def test_what_skypilot_does_not_take_down_is_named_and_taken_down_by_the_next_pool(

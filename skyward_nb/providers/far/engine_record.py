@@ -60,6 +60,18 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
         return Path(self.listing or listing_of(self.pool_id)).exists()
 
     @property
+    def is_answered(self) -> bool:
+        """Whether it tells the engine's answer to the request."""
+        raise NotImplementedError
+
+    @property
+    def written(self) -> float:
+        """When its file was written, in seconds since 1970; 0 where that is gone."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.path.stat().st_mtime
+        return 0.0
+
+    @property
     def path(self) -> Path:
         """The file that it is in."""
         return self._path(self.pool_id, "json")

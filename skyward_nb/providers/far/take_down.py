@@ -71,6 +71,13 @@ async def _tried(attempt: Callable[[], Awaitable[str]]) -> str:
     return await attempt()
 
 
+def _as_left(record: R) -> R:
+    """A record whose maker was killed: without an answer in it, what was asked for may still appear."""
+    if record.is_left or record.is_answered:
+        return record
+    return replace(record, lost=max(record.lost, record.written))
+
+
 def _settle(record: EngineRecord, left: str) -> None:
     """Remove a record, or note in it that somebody has still to look."""
     if left or record.may_appear(time.time()):
@@ -122,7 +129,7 @@ async def end_orphans(
                 found.ended.append(name)
                 record.remove()
             else:
-                _settle(record, "")
+                _settle(_as_left(record), "")
         except _FAULTS as fault:
             forget = f"rm {shlex.quote(str(record.path))}"
             found.left.append(

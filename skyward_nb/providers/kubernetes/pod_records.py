@@ -26,6 +26,11 @@ class PodRecord(EngineRecord, frozen=True, kw_only=True):
     pods: tuple[str, ...] = ()
 
     @property
+    def is_answered(self) -> bool:
+        """See `EngineRecord.is_answered`."""
+        return bool(self.pods)
+
+    @property
     def environ(self) -> dict[str, str] | None:
         """The environment in which kubectl knows its cluster; None: that of this process."""
         return None if self.kubeconfig is None else {**os.environ, "KUBECONFIG": self.kubeconfig}

@@ -20,3 +20,8 @@ class GroupRecord(EngineRecord, frozen=True, kw_only=True):
     count: int
     cluster: str = ""
     nodes: tuple[str, ...] = ()
+
+    @property
+    def is_answered(self) -> bool:
+        """See `EngineRecord.is_answered`."""
+        return bool(self.nodes)

@@ -28,6 +28,11 @@ class ClusterRecord(EngineRecord, frozen=True, kw_only=True):
     dollars: float | None = None
 
     @property
+    def is_answered(self) -> bool:
+        """See `EngineRecord.is_answered`."""
+        return self.is_up
+
+    @property
     def cluster(self) -> str:
         """The cluster's name."""
         return cluster_name(self.pool_id)

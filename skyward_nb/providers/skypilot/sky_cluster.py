@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -21,7 +23,7 @@ from skyward_nb.providers.skypilot.cli_answers import (
 from skyward_nb.providers.skypilot.cluster_records import ClusterRecord
 from skyward_nb.providers.skypilot.cluster_request import launch_arguments
 from skyward_nb.providers.skypilot.plan_quoting import agreed_price, why_too_dear
-from skyward_nb.providers.skypilot.sky_program import SkyProgram, SkySilent
+from skyward_nb.providers.skypilot.sky_program import SkyAnswer, SkyProgram, SkySilent
 from skyward_nb.providers.ssh.host_keys import unpin
 from skyward_nb.words.errors import NodesRefused, NothingFits, StartError
 from skyward_nb.words.offers import Bill
@@ -56,7 +58,7 @@ class RentedCluster:
                 tell(Phase(f"SkyPilot: {said}"))
 
         try:
-            answer = await self.program.run(words, heard=heard)
+            answer = await self._launched(words, heard)
             if answer.code:
                 said = advised(last_words(answer.text) or f"it ended with {answer.code}")
                 raise NodesRefused(spec.name, f"SkyPilot rented nothing: {said}")
@@ -73,6 +75,15 @@ class RentedCluster:
             raise NothingFits(
                 f"SkyPilot rented elsewhere than it had planned: {why}. It is taken down"
             )
+
+    async def _launched(self, words: list[str], heard: Callable[[str], None]) -> SkyAnswer:
+        """Run `sky launch`; where it was cancelled, and SkyPilot did not confirm that, the cluster may appear later. Raises `SkySilent`."""
+        try:
+            return await self.program.run(words, heard=heard)
+        except asyncio.CancelledError:
+            if self.program.may_go_on:
+                self._note(replace(self.record, lost=time.time()))
+            raise
 
     def bill(self, spec: PoolSpec, plan: LaunchPlan | None) -> Bill:
         """What the machines cost, by SkyPilot's catalogue."""

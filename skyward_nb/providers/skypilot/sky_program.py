@@ -46,6 +46,8 @@ class SkyProgram:
 
     def __init__(self, access: SkyPilotAccess) -> None:
         self._access = access
+        self.may_go_on: bool = False
+        """Whether the server may go on with a command that was cancelled here."""
 
     def path(self) -> str:
         """The program's path; raises `SkySilent` where there is none."""
@@ -99,13 +101,15 @@ class SkyProgram:
 
     async def _stop(self, process: Process, said: list[str]) -> None:
         """Interrupt a command; it names what goes on at the server, which is cancelled."""
+        self.may_go_on = True
         _kill(process, signal.SIGINT)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_LIMIT):
                 await _follow(process, said, unheard)
         if found := request_id("".join(said)):
             with contextlib.suppress(SkySilent):
-                await self.run(["api", "cancel", "--yes", found], limit=_STOP_LIMIT)
+                ended = await self.run(["api", "cancel", "--yes", found], limit=_STOP_LIMIT)
+                self.may_go_on = bool(ended.code)
 
     async def look(self, cluster: str, *, refresh: bool = False) -> ClusterState | None:
         """The state of a cluster, asked of its cloud with `refresh`; None if there is none. Raises `SkySilent`.

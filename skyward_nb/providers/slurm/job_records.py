@@ -25,3 +25,8 @@ class JobRecord(EngineRecord, frozen=True, kw_only=True):
     before: str = ""
     runtime: ContainerRuntime | None = None
     is_current: bool = False
+
+    @property
+    def is_answered(self) -> bool:
+        """See `EngineRecord.is_answered`."""
+        return bool(self.job)
