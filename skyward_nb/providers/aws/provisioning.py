@@ -56,13 +56,13 @@ async def rent(
             entry = RentalFolder.begin(_record(spec, pool_id, account))
             machines = await _rented(spec, cloud, entry, offers, tell, spent)
         await asyncio.wait([sweeping])
+        entry.note(state="up")
     except BaseException:
         sweeping.cancel()
         await asyncio.gather(sweeping, return_exceptions=True)
         if entry is not None:
             await asyncio.shield(_undone(cloud, entry, tell))
         raise
-    entry.note(state="up")
     if (error := sweeping.exception()) is not None:
         # A failed search for leftovers does not end the new machines.
         tell(Remark(f"the search for earlier leftovers failed: {error!r}"))

@@ -1,6 +1,7 @@
 """What goes on around a launch: with machines that are only said to be rented."""
 
 import asyncio
+import errno
 
 import pytest
 from msgspec.structs import replace
@@ -64,6 +65,29 @@ def test_a_sweep_that_fails_undoes_no_launch(rent, monkeypatch):
     assert (record.state, record.listing) == ("up", str(far_root() / "default-abc.json"))
     (note,) = [each for each in rent.told if isinstance(each, Remark)]
     assert "a profile that was noted just now" in note.text
+
+
+def test_machines_that_cannot_be_noted_as_up_are_ended(rent, monkeypatch):
+    """On a full disk they would run, and no pool would have them."""
+    ended, noted = [], rental_records.RentalFolder.note
+
+    def note(self, **changes):
+        if changes.get("state") == "up":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        noted(self, **changes)
+
+    async def launch(*_):
+        return ("a machine",)
+
+    async def undone(cloud, entry, tell):
+        ended.append(entry.record.pool_id)
+
+    monkeypatch.setattr(provisioning, "sweep", found_nothing)
+    monkeypatch.setattr(provisioning, "_undone", undone)
+    monkeypatch.setattr(rental_records.RentalFolder, "note", note)
+    with pytest.raises(OSError, match="No space left"):
+        rent(launch)
+    assert ended == ["default-abc"]
 
 
 class Denied:
