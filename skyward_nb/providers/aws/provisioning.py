@@ -21,10 +21,11 @@ from skyward_nb.providers.aws.rental_records import (
     RunningInstance,
     Warmth,
 )
-from skyward_nb.providers.aws.sweep import sweep
+from skyward_nb.providers.aws.sweep import SweepReport, sweep
 from skyward_nb.providers.aws.user_data import SHORTEST
 from skyward_nb.providers.aws.waking import needs_of, woken
 from skyward_nb.providers.far.host_setup import made_ready
+from skyward_nb.providers.far.take_down import BESIDE
 from skyward_nb.providers.folders import far_root
 from skyward_nb.providers.provider_protocol import AgentGone, Tell
 from skyward_nb.providers.ssh.private_keys import new_pair
@@ -44,7 +45,9 @@ async def rent(
     assert spec.aws is not None
     offers = affordable(spec, offers)
     cloud = AWSClient.of(spec.aws)
-    sweeping = asyncio.ensure_future(_swept(tell))
+    sweeping = asyncio.create_task(sweep())
+    _sweeping.add(sweeping)
+    sweeping.add_done_callback(_has_swept)
     entry: RentalFolder | None = None
     try:
         account = await _account(cloud, offers[0].region)
@@ -55,17 +58,17 @@ async def rent(
         else:
             entry = RentalFolder.begin(_record(spec, pool_id, account))
             machines = await _rented(spec, cloud, entry, offers, tell, spent)
-        await asyncio.wait([sweeping])
+        await asyncio.wait([sweeping], timeout=BESIDE)
         entry.note(state="up")
     except BaseException:
         sweeping.cancel()
-        await asyncio.gather(sweeping, return_exceptions=True)
         if entry is not None:
             await asyncio.shield(_undone(cloud, entry, tell))
+        # After that: its call of AWS may take minutes, in which new machines cost money.
+        await asyncio.wait([sweeping], timeout=BESIDE)
         raise
-    if (error := sweeping.exception()) is not None:
-        # A failed search for leftovers does not end the new machines.
-        tell(Remark(f"the search for earlier leftovers failed: {error!r}"))
+    finally:
+        _tell_found(sweeping, tell)
     return machines
 
 
@@ -258,8 +261,23 @@ async def _undone(cloud: AWSClient, entry: RentalFolder, tell: Tell) -> None:
         tell(Remark(f"{left}; they end by themselves, and `%sky sweep` checks again"))
 
 
-async def _swept(tell: Tell) -> None:
-    """Look for earlier leftovers during the launch."""
-    found = await sweep()
-    if found or found.left:
+_sweeping: set[asyncio.Task[SweepReport]] = set()
+"""Searches for earlier leftovers, during the launch; one that takes long goes on after it."""
+
+
+def _has_swept(sweeping: asyncio.Task[SweepReport]) -> None:
+    _sweeping.discard(sweeping)
+    if not sweeping.cancelled():
+        sweeping.exception()  # nobody may be left to whom it would be told
+
+
+def _tell_found(sweeping: asyncio.Task[SweepReport], tell: Tell) -> None:
+    """Tell what a search for earlier leftovers has ended or left; one that fails does not end the new machines."""
+    if sweeping.cancelling():
+        return
+    if not sweeping.done():
+        tell(Remark("the search for earlier leftovers goes on"))
+    elif (error := sweeping.exception()) is not None:
+        tell(Remark(f"the search for earlier leftovers failed: {error!r}"))
+    elif (found := sweeping.result()) or found.left:
         tell(Remark(str(found)))

@@ -90,6 +90,46 @@ def test_machines_that_cannot_be_noted_as_up_are_ended(rent, monkeypatch):
     assert ended == ["default-abc"]
 
 
+def test_a_start_waits_for_a_sweep_only_so_long_and_says_so(rent, monkeypatch):
+    async def sweep():
+        await asyncio.Event().wait()
+
+    async def launch(*_):
+        return ("a machine",)
+
+    monkeypatch.setattr(provisioning, "sweep", sweep)
+    monkeypatch.setattr(provisioning, "BESIDE", 0.01)
+    assert rent(launch) == ("a machine",)
+    assert rental_records.find("default-abc").record.state == "up"
+    assert rent.told == [Remark("the search for earlier leftovers goes on")]
+
+
+def test_new_machines_are_ended_before_a_sweep_is_waited_for(rent, monkeypatch):
+    """A sweep that is cancelled waits for its call of AWS."""
+    seen = []
+
+    async def sweep():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            seen.append("the sweep has ended")
+
+    async def launch(*_):
+        await asyncio.sleep(0)
+        raise LaunchError("default", [("c6i.large", "no capacity")])
+
+    async def undone(*_):
+        seen.append("machines are ended")
+
+    monkeypatch.setattr(provisioning, "sweep", sweep)
+    monkeypatch.setattr(provisioning, "_undone", undone)
+    with pytest.raises(LaunchError):
+        rent(launch)
+    assert seen == ["machines are ended", "the sweep has ended"]
+
+
 class Denied:
     """A cloud that answers the first `good` of its questions, and denies all others."""
 
