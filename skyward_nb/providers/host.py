@@ -95,10 +95,10 @@ def start(
             detail = agent.last_words()
             agent.cancel()
             return AgentFailed("its agent did not start", detail)
+        return AgentStarted(str(folders.runtime)), agent
     except BaseException:
         agent.cancel()
         raise
-    return AgentStarted(str(folders.runtime)), agent
 
 
 def hold(pool_id: str, idle: float, ttl: float, modules: list[str]) -> int:
@@ -111,19 +111,21 @@ def hold(pool_id: str, idle: float, ttl: float, modules: list[str]) -> int:
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
-    started = start(pool_id, idle, ttl, modules)
-    if isinstance(started, AgentFailed):
-        _say(started)
-        return 1
-    answer, agent = started
+    started = None
     try:
+        started = start(pool_id, idle, ttl, modules)
+        if isinstance(started, AgentFailed):
+            _say(started)
+            return 1
+        answer, agent = started
         signal.signal(signal.SIGUSR2, lambda number, _: agent.signal(number))
         _say(answer)
         agent.wait()
     finally:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
-        agent.remove(told=False)
+        if isinstance(started, tuple):
+            started[1].remove(told=False)
     return 0
 
 
