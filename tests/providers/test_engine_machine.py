@@ -59,6 +59,22 @@ def test_a_channel_of_a_machine_that_has_ended_is_not_waited_for(opened):
         opened(refused, lives)
 
 
+def test_a_channel_that_opens_as_its_machine_ends_is_closed(opened):
+    meanwhile, closed = asyncio.Event(), []
+
+    async def opens():
+        await meanwhile.wait()
+        return SimpleNamespace(close=lambda: closed.append("stream"))
+
+    async def ends():
+        meanwhile.set()
+        return await gone()
+
+    with pytest.raises(MachineEnded, match="it was preempted"):
+        opened(opens, ends)
+    assert closed == ["stream"]
+
+
 @pytest.mark.parametrize("engine", [lives, never])
 def test_a_channel_that_opens_waits_for_no_engine_that_does_not_answer(opened, engine):
     assert opened(soon, engine) == ("stream", True)

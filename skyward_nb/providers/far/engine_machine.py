@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from skyward_nb.providers.far.direct_connection import Asking, DirectConnection, ThroughFor
 from skyward_nb.providers.far.far_machine import VALUES, Opening
@@ -52,10 +52,12 @@ class EngineMachine(KeptMachine):
         The engine is asked while that takes, too: its commands wait for minutes for a machine that does not answer.
         """
         going = asyncio.ensure_future(super()._opened(name, opening))
+        is_taken = False
         try:
             while not (await asyncio.wait([going], timeout=_ASK_EACH))[0]:
                 await self._raise_if_ended(going)
             opened = going.result()
+            is_taken = True
         except MachineEnded:
             raise
         except (OSError, AgentGone):
@@ -63,6 +65,8 @@ class EngineMachine(KeptMachine):
                 raise MachineEnded(why) from None
             raise
         finally:
+            if not is_taken:  # it may have come in the same moment as its machine's end
+                going.add_done_callback(_hang_up)
             going.cancel()
         self.given.was_told = True
         return opened
@@ -123,3 +127,9 @@ class EngineMachine(KeptMachine):
     def _asking(self, over: int) -> Asking:
         """How a direct connection is asked for, over the present connection: an earlier one may have ended since."""
         return partial(super()._way, f"{self._runtime}/{VALUES}", over)
+
+
+def _hang_up(going: asyncio.Future[Any]) -> None:
+    """Close a channel that nobody takes."""
+    if not going.cancelled() and going.exception() is None:
+        going.result().close()
