@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import sys
@@ -22,10 +23,19 @@ class Later:
         if what.startswith("_"):
             raise AttributeError(what)
         if self._name not in sys.modules:
+            self._import()
+        return getattr(sys.modules[self._name], what)
+
+    def _import(self) -> None:
+        """What it brings stays until the end: later searches for garbage pass it by, seconds each beside frameworks."""
+        gc.disable()
+        try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 importlib.import_module(self._name)
-        return getattr(sys.modules[self._name], what)
+        finally:
+            gc.freeze()
+            gc.enable()
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:

@@ -7,6 +7,12 @@ import pytest
 from skyward_nb.runtime import event_sink, hooks
 
 
+@pytest.fixture(autouse=True)
+def before_any_run():
+    """What a test says is of the run that was begun last in this process, be it in another test."""
+    event_sink.begin(0)
+
+
 @pytest.fixture
 def told():
     """Events told by the test, which runs while the hooks are installed."""
