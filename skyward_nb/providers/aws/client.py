@@ -7,6 +7,7 @@ boto3 become `AWSError`.
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import threading
 from collections.abc import Callable
@@ -165,17 +166,26 @@ class AWSClient:
 
 _MODELS: dict[str | None, Any] = {}
 """The models of services that boto3 has read, by folder; those of EC2 alone are some MB of JSON."""
-_MODELS_LOCK = threading.Lock()
+_HANDLERS: list[Any] = []
+"""The handlers of events that botocore gives each session: to register them is most of what one takes."""
+_SHARED_LOCK = threading.Lock()
 
 
 def _new_session(boto3: Any, profile: str | None) -> Any:
-    """A session of boto3 that shares the models read by other sessions of this process."""
+    """A session of boto3 that shares what other sessions of this process have read and registered."""
     import botocore.session
+    from botocore.hooks import HierarchicalEmitter
     from botocore.loaders import create_loader
 
-    own = botocore.session.Session(profile=profile)
-    place = own.get_config_variable("data_path")
-    with _MODELS_LOCK:
+    with _SHARED_LOCK:
+        if not _HANDLERS:
+            handlers = HierarchicalEmitter()
+            botocore.session.Session(event_hooks=handlers)
+            _HANDLERS.append(handlers)
+        own = botocore.session.Session(
+            event_hooks=copy.copy(_HANDLERS[0]), include_builtin_handlers=False, profile=profile
+        )
+        place = own.get_config_variable("data_path")
         models = _MODELS[place] = _MODELS.get(place) or create_loader(place)
         own.register_component("data_loader", models)
         session = boto3.Session(botocore_session=own)
