@@ -36,6 +36,7 @@ from skyward_nb.protocol.events import RunBegan
 from skyward_nb.protocol.message_parts import RunCard
 from skyward_nb.reports.execution import Execution, execute
 from skyward_nb.reports.found_pools import choose, notebook_of
+from skyward_nb.reports.present_debugger import unfollowed
 from skyward_nb.reports.rank_failures import show
 from skyward_nb.reports.resource_choices import first_to_be_had
 from skyward_nb.reports.results import RankResults, UnreturnedValue
@@ -93,6 +94,7 @@ class Session:
         script.check()
         return first_to_be_had(script.name, script.choices(), lambda each: self._run(asked, each))
 
+    @unfollowed()
     def _run(self, asked: ParsedOptions, work: Work) -> object:
         options = self.finder.completed(asked).cell
         options.check_values_wanted(has_value=isinstance(work, Cell) and work.has_value)

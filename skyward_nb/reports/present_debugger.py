@@ -6,7 +6,9 @@ The extension's import includes this module, which therefore imports messages an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +29,25 @@ def connect(bridge: DebugBridge | None) -> None:
     """From now on runs ask this bridge."""
     global _bridge
     _bridge = bridge
+
+
+@contextmanager
+def unfollowed() -> Generator[None]:
+    """While inside, this kernel's own debugger does not follow this thread.
+
+    What runs a cell on ranks has nothing to stop at, and to follow its first calls takes a second.
+    """
+    bridge = _bridge
+    if bridge is None or not bridge.is_on:
+        yield
+        return
+    debugpy = sys.modules["debugpy"]
+    debugpy.trace_this_thread(False)
+    try:
+        yield
+    finally:
+        if bridge.is_on:
+            debugpy.trace_this_thread(True)
 
 
 def stand(ranks: Iterable[int]) -> str:
