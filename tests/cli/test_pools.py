@@ -184,7 +184,8 @@ def test_an_interrupt_as_the_last_output_is_shown_keeps_no_pool_up(make, monkeyp
     assert client.pool.closed
 
 
-def test_what_a_dead_agent_left_is_swept(make):
+def test_what_a_dead_agent_left_is_swept(make, tmp_path, monkeypatch):
+    monkeypatch.setenv("SKYWARD_STATE_DIR", str(tmp_path))  # no engine was ever asked for a machine
     pool = make()
     folder = runtime_root() / pool.pool_id
     agent = psutil.Process(int((folder / "lock").read_text()))

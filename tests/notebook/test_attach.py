@@ -214,7 +214,8 @@ def test_a_pool_goes_with_its_notebook_unless_it_is_kept():
 
 
 @pytest.mark.extensive
-def test_sweep_ends_what_is_left_when_all_who_would_are_killed(no_leaks):
+def test_sweep_ends_what_is_left_when_all_who_would_are_killed(no_leaks, tmp_path, monkeypatch):
+    monkeypatch.setenv("SKYWARD_STATE_DIR", str(tmp_path))  # no engine was ever asked for a machine
     with kernel() as first, kernel() as other:
         first.run(
             "%%sky_remote nodes=2\nimport subprocess\n"
