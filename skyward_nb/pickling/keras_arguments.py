@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from skyward_nb.compat import keras_private, keras_states_private
@@ -363,7 +363,7 @@ def says_what_it_is(made: Any, config: Mapping[str, Any]) -> bool:
 def check_passed_on(made: Any, config: Mapping[str, Any]) -> None:
     """Raise `ValueError` if Keras's own class below has been given other numbers and texts than there are in the config, or more, or less.
 
-    The rate of an optimizer may have been set since.
+    The rate of an optimizer may have been set since, and a layer may have got what its `build` or `adapt` makes: axes, bounds.
     """
     import keras
 
@@ -374,8 +374,12 @@ def check_passed_on(made: Any, config: Mapping[str, Any]) -> None:
         there = now.get(name, value)
         if isinstance(value, (int, float, str)):
             is_other = there != value
+        elif there is None and isinstance(value, (list, tuple)) and is_data(value):
+            is_other = False
+            with suppress(AttributeError):  # a property
+                setattr(made, _attribute(made, name), value)
         else:
-            # What `build` sets, such as axes, is not there yet; what Keras writes of objects is.
+            # Keras writes objects as dictionaries.
             is_other = isinstance(value or there, dict) and (there is None) is not (value is None)
         if is_other and name not in OF_EVERY_LAYER:
             raise ValueError(

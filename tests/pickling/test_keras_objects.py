@@ -619,6 +619,12 @@ DERIVED = {
         "it = Of(2)\nit(ones[None], ones[None])",
         "[each.tolist() for each in it.get_weights()]",
     ),
+    "a layer that has learnt its bounds": (
+        "class Of(keras.layers.Discretization):\n"
+        "    def __init__(self, num_bins): super().__init__(num_bins=num_bins)\n"
+        "it = Of(3)\nit.adapt(np.arange(8.0).reshape(4, 2))",
+        "[float(each) for each in it.bin_boundaries]",
+    ),
     "what is looked up in a dict that is not its own": (
         "settings = {'activation': 'tanh'}\nclass Of(keras.layers.Dense):\n"
         "    def __init__(self, units, more=None, **kwargs):\n"
