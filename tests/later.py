@@ -28,6 +28,7 @@ class Later:
 
     def _import(self) -> None:
         """What it brings stays until the end: later searches for garbage pass it by, seconds each beside frameworks."""
+        was_on = gc.isenabled()
         gc.disable()
         try:
             with warnings.catch_warnings():
@@ -35,7 +36,8 @@ class Later:
                 importlib.import_module(self._name)
         finally:
             gc.freeze()
-            gc.enable()
+            if was_on:
+                gc.enable()
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:

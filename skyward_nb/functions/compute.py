@@ -172,7 +172,7 @@ class Compute(WholePool):
         self._stage = CallDisplay(quiet=quiet)
         self._runner: Runner | None = None
         self._coming: Pool | None = None
-        """The pool that is started now, or was last."""
+        """The pool that is being started."""
         self._closed = False
         self._pid = os.getpid()
         self._starting = threading.RLock()
@@ -217,11 +217,12 @@ class Compute(WholePool):
             self.close()
 
     def __enter__(self) -> Self:
-        self.start()
         try:
+            self.start()
             self._take_jobs()
         except BaseException:
-            self.close()
+            if self._runner is not None:
+                self.close()
             raise
         return self
 
@@ -330,6 +331,7 @@ class Compute(WholePool):
             atexit.register(self._close_at_exit)
             self._stage.open(pool)
             self._runner = runner = Runner(pool, self._stage)
+            self._coming = None
         except BaseException as error:
             if self._coming is not None and self._coming.generation:
                 self._coming.close()  # an interrupt may come once it is up

@@ -85,12 +85,12 @@ class Mailbox:
         return not select.select([self._socket], [], [], seconds)[0] or self._take_in()
 
     def _take_in(self) -> bool:
-        """Read what has come, if there is something; False when the agent is gone."""
+        """Read all that has come; False when the agent is gone."""
         with self._reading:
             self._reader = thread = threading.get_ident()
             try:
-                data = self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
-                self._waiting.extend(self._frames.feed(data))
+                while data := self._socket.recv(1 << 16, socket.MSG_DONTWAIT):
+                    self._waiting.extend(self._frames.feed(data))
             except BlockingIOError:
                 data = None
             finally:
@@ -98,7 +98,7 @@ class Mailbox:
         if thread == self._main and (run := self._to_look) is not None:
             self._to_look = None
             self._look(run)
-        return data is None or bool(data)
+        return data is None
 
     def next_gather(self, run: int) -> Gather | None:
         """Wait for the `Gather` of this run; None when the run is interrupted instead."""

@@ -130,17 +130,18 @@ class Pools:
         said: list[str] = []
         failed: list[BaseException] = []
         goes_on = _is_restarting(self._shell) and not self.every_cell.ends_at_restart
-        for name, pool in self._pools.items():
+        for name, pool in list(self._pools.items()):
             try:
                 said.append(self._leave_or_end(name, pool, stays=goes_on or pool.spec.keep))
             except BaseException as error:  # noqa: BLE001 - raised once all are
                 failed.append(error)
-        self._pools.clear()
+            if pool.closed:  # else it can be ended again
+                del self._pools[name]
+        if failed:
+            raise failed[0]
         if not goes_on:
             self._end_left()
         atexit.unregister(self.close)
-        if failed:
-            raise failed[0]
         return said
 
     def _leave_or_end(self, name: str, pool: Pool, *, stays: bool) -> str:
@@ -348,8 +349,7 @@ class Pools:
                 display.note(f"ranks were begun anew by {who}: names from before{names} are gone")
             self._enter(pool)
         except BaseException:
-            if pool.generation:
-                pool.leave()
+            pool.leave()
             raise
         return pool
 
@@ -363,7 +363,6 @@ class Pools:
 
     def _enter(self, pool: Pool) -> None:
         name = pool.spec.name
-        self._pools[name] = pool
         if pool.spec.keep or not self.every_cell.ends_at_restart:
             pool.driver.is_left_by_interrupt = functools.partial(
                 _is_restarting, self._shell, _LOOKS
@@ -372,6 +371,7 @@ class Pools:
         ids = self._ids.setdefault(name, [])
         if pool.pool_id not in ids:
             ids.append(pool.pool_id)
+        self._pools[name] = pool
         self._lost.pop(name, None)
 
     def ids(self, name: str | None = None) -> list[str]:

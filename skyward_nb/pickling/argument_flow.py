@@ -55,17 +55,16 @@ def _calls(tree: ast.AST, method: str) -> Iterator[ast.Call]:
                 pass
 
 
-def is_passed_on(
-    made: Callable[..., Any], several: str, known: Collection[str], given: Collection[str] = ()
-) -> bool:
+def is_passed_on(made: Callable[..., Any], several: str, known: Collection[str]) -> bool:
     """Whether an `__init__` gives its `*args` or `**kwargs` to that of its base, and keeps nothing of them itself.
 
-    What it takes of them, or adds, is harmless where it is `known` otherwise, or `given` to the base after all. Where
-    its source is not to be had, it is taken to give them on: most do.
+    What it takes of them, or adds, is harmless where it is `known` otherwise, or given to the base as it is. Where its
+    source is not to be had, it is taken to give them on: most do.
     """
     if (tree := _tree_of(made)) is None:
         return True
     harmless: list[ast.expr] = []
+    on_as_they_are = _popped_for_base(tree)
     for each in ast.walk(tree):
         match each:
             case ast.Call(func=ast.Attribute(attr="__init__")):
@@ -74,7 +73,7 @@ def is_passed_on(
             case ast.Call(
                 func=ast.Attribute(value=asked, attr="setdefault" | "pop" | "get" as way),
                 args=[ast.Constant(value=name), *_],
-            ) if name in ((*OF_EVERY_LAYER, *given) if way == "pop" else known):
+            ) if each in on_as_they_are or name in (OF_EVERY_LAYER if way == "pop" else known):
                 harmless.append(asked)
             case ast.If(test=asked):
                 harmless.append(asked)
@@ -82,6 +81,24 @@ def is_passed_on(
                 pass
     uses = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id == several]
     return all(any(each is one for one in harmless) for each in uses)
+
+
+def _popped_for_base(tree: ast.AST) -> list[ast.AST]:
+    """Calls such as `kwargs.pop("axis", 1)` whose results are given to the base by that name, at once or by a variable."""
+    given = [(kw.arg, kw.value) for call in _calls(tree, "__init__") for kw in call.keywords]
+    by_variable = {value.id: name for name, value in given if isinstance(value, ast.Name)}
+    found = [(name, value) for name, value in given if isinstance(value, ast.Call)]
+    for each in ast.walk(tree):
+        match each:
+            case ast.Assign(targets=[ast.Name(id=variable)], value=ast.Call() as value):
+                found.append((by_variable.get(variable), value))
+            case _:
+                pass
+    return [value for name, value in found if value.args and _says(value.args[0], name)]
+
+
+def _says(argument: ast.expr, name: str | None) -> bool:
+    return isinstance(argument, ast.Constant) and argument.value == name
 
 
 def asked_of_several(made: Callable[..., Any]) -> set[str]:

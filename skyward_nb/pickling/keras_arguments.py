@@ -219,15 +219,12 @@ def _taken(kind: type, config: Mapping[str, Any]) -> tuple[list[inspect.Paramete
         several = [each for each in own if each.kind in SEVERAL]
         alone = [each for each in own if each.kind not in SEVERAL and each.name not in given]
         named = {**{each.name: each for each in alone}, **named}
-        passed = _passed(made, base)
-        lost = [
-            _starred(each) for each in several if not is_passed_on(made, each.name, known, passed)
-        ]
+        lost = [_starred(each) for each in several if not is_passed_on(made, each.name, known)]
         if lost:
             return list(named.values()), lost
         if not several:
             break
-        given = passed
+        given = _passed(made, base)
     return list(named.values()), []
 
 
@@ -379,8 +376,7 @@ def check_passed_on(made: Any, config: Mapping[str, Any]) -> None:
             with suppress(AttributeError):  # a property
                 setattr(made, _attribute(made, name), value)
         else:
-            # Keras writes objects as dictionaries.
-            is_other = isinstance(value or there, dict) and (there is None) is not (value is None)
+            is_other = (there is None) is not (value is None)
         if is_other and name not in OF_EVERY_LAYER:
             raise ValueError(
                 f"{type(made).__name__} gives its {name} on otherwise than it is given it: give it a get_config() "

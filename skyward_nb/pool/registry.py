@@ -91,7 +91,10 @@ def remove(entry: PoolEntry) -> None:
     """Remove the entry of a pool that has ended; a local pool's is gone already."""
     if not entry.is_here:
         _answers(entry)
-        _path(entry).unlink(missing_ok=True)
+        listed = _path(entry)
+        listed.unlink(missing_ok=True)
+        for path in listed.parent.glob(f"{listed.name}.*.new"):  # of a writer that was killed
+            path.unlink(missing_ok=True)
         now = progress_file(entry)
         for path in now.parent.glob(f"{now.name}*"):  # what a killed kernel left
             path.unlink(missing_ok=True)
@@ -130,19 +133,14 @@ def give_up(entry: PoolEntry) -> str:
     from skyward_nb.providers.loop_thread import release
     from skyward_nb.providers.provider_table import PROVIDERS
 
-    may_run, failed = "", None
     # Without its entry, nothing here would know of machines that an interrupt has left.
     with calm():
         try:
-            may_run = release(PROVIDERS[entry.spec.provider]().find(entry.spec, entry.pool_id))
+            return release(PROVIDERS[entry.spec.provider]().find(entry.spec, entry.pool_id))
         except AgentGone:
-            """There is nothing to end."""
-        except Exception as error:  # noqa: BLE001 - raised once it is not listed
-            failed = error
-        remove(entry)
-    if failed is not None:
-        raise failed
-    return may_run
+            return ""
+        finally:
+            remove(entry)
 
 
 def _path(entry: PoolEntry) -> Path:

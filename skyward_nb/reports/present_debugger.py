@@ -35,7 +35,8 @@ def connect(bridge: DebugBridge | None) -> None:
 def unfollowed() -> Generator[None]:
     """While inside, this kernel's own debugger does not follow this thread.
 
-    What runs a cell on ranks has nothing to stop at, and to follow its first calls takes a second.
+    To follow the first calls of what runs a cell on ranks takes a second. Of the notebook's code that calls what packs
+    values, such as a `__reduce__`: nothing stops there.
     """
     bridge = _bridge
     if bridge is None or not bridge.is_on:

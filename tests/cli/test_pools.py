@@ -172,7 +172,6 @@ def test_a_pool_is_made_for_a_check_and_gone_after(no_leaks):
     assert sky("status").stdout == "no pool is up\n"
 
 
-@pytest.mark.extensive
 def test_an_interrupt_as_the_last_output_is_shown_keeps_no_pool_up(make, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt
@@ -184,6 +183,7 @@ def test_an_interrupt_as_the_last_output_is_shown_keeps_no_pool_up(make, monkeyp
     assert client.pool.closed
 
 
+@pytest.mark.extensive
 def test_what_a_dead_agent_left_is_swept(make, tmp_path, monkeypatch):
     monkeypatch.setenv("SKYWARD_STATE_DIR", str(tmp_path))  # no engine was ever asked for a machine
     pool = make()

@@ -87,7 +87,8 @@ def test_a_pool_that_may_be_attached_is_left_until_its_machines_end(api, renter)
     assert api.left() == {} and not rental_records.entries()
 
 
-def test_a_pool_that_replaces_its_machines_is_left_while_it_has_none(api, renter):
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_pool_that_replaces_its_machines_is_left_while_it_has_none(api, renter, is_elsewhere):
     """Its client lives, and rents others just now, or with the next run."""
     made = renter()
     made.launch()
@@ -97,8 +98,12 @@ def test_a_pool_that_replaces_its_machines_is_left_while_it_has_none(api, renter
     ))  # fmt: skip
     assert not asyncio.run(sweep.sweep())
     assert rental_records.find("default-abc").record.state == "up"
-    gone(made.entry)
-    with listed("default-abc"):
+    if is_elsewhere:
+        maker = rental_records.MakerProcess(1, 1.0, "another", machine="another")
+        made.entry.note(maker=maker)
+    else:
+        gone(made.entry)
+    with contextlib.nullcontext() if is_elsewhere else listed("default-abc"):
         assert asyncio.run(sweep.sweep()).records == ["default-abc"]
     assert api.left() == {} and not rental_records.entries()
 

@@ -21,12 +21,13 @@ def fail(why):
     raise ValueError(why)
 
 
-def test_an_interrupt_just_as_it_is_up_leaves_nothing(no_leaks, monkeypatch):
+@pytest.mark.parametrize("whose, name", [(RunDisplay, "end"), (sky.Compute, "_take_jobs")])
+def test_an_interrupt_just_as_it_is_up_leaves_nothing(no_leaks, monkeypatch, whose, name):
     def interrupted(*_):
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RunDisplay, "end", interrupted)
+    monkeypatch.setattr(whose, name, interrupted)
     with pytest.raises(KeyboardInterrupt), sky.Compute(quiet=True):
         pytest.fail("it was interrupted")
 

@@ -16,6 +16,7 @@ from skyward_nb.notebook.session import Session
 from skyward_nb.notebook.verbs import do
 from skyward_nb.pickling import home_namespace
 from skyward_nb.pool import registry
+from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Phase
 from skyward_nb.providers.fake import FakeMachine
 from skyward_nb.words.errors import PoolError
@@ -86,6 +87,24 @@ def test_an_interrupt_just_as_a_pool_is_up_leaves_nothing(session, no_leaks, mon
         do(session, "up nodes=1")
     assert registry.entries() == []
     assert not [*session.pools]
+
+
+def test_a_pool_whose_end_is_interrupted_before_it_begins_can_be_ended_again(
+    session, entered, monkeypatch
+):
+    pool, other = entered(nodes=1, name="one"), entered(nodes=1, name="two")
+
+    def interrupted(*_, **__):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Pool, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session.pools.close()
+    assert [*session.pools] == ["one"]
+    assert other.closed
+    session.pools.close()
+    assert pool.closed
 
 
 def test_pools_end_also_where_the_end_of_another_fails(session, entered):

@@ -688,12 +688,19 @@ def test_what_an_init_does_to_weights_of_its_arguments_is_done(keras_here, ns, r
         assert said(getattr(back, name), ns) == said(ns[name], ns)
 
 
-def test_what_a_class_takes_of_what_it_passes_on_is_told_of(keras_here, ns):
+@pytest.mark.parametrize(
+    ("takes", "gives"),
+    [
+        ("self.extra = kwargs.pop('activation', None)", ""),
+        ("changed = not kwargs.pop('use_bias', False)", "use_bias=changed, "),
+    ],
+)
+def test_what_a_class_takes_of_what_it_passes_on_is_told_of(keras_here, ns, takes, gives):
     run(
         ns,
         "class Of(keras.layers.Dense):\n    def __init__(self, units, **kwargs):\n"
-        "        self.extra = kwargs.pop('activation', None)\n        super().__init__(units, **kwargs)\n"
-        "it = Of(3, activation='relu')",
+        f"        {takes}\n        super().__init__(units, {gives}**kwargs)\n"
+        "it = Of(3)",
     )
     with pytest.raises(PayloadError, match=r"none that says its \*\*kwargs"):
         payload.pack("it", ns["it"])

@@ -86,7 +86,7 @@ def test_what_a_killed_maker_leaves_is_dead_at_once(root, when):
 
 FORKS = """
 import os, signal, time
-from skyward_nb.providers import folders, orphans
+from skyward_nb.providers import folders
 made = folders.make_folders("p", "p-1")
 pid = os.fork()
 if not pid:

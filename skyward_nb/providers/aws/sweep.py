@@ -151,7 +151,9 @@ async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport)
         is_conducted = record.maker.may_live
         is_there = (alive or is_elsewhere) and (is_conducted or _is_listed(record))
         may_appear = unseen and time.time() - record.created < _UNSEEN
-        if is_there or may_appear or (record.replaces and is_conducted):
+        # Of a maker on another computer nobody can tell whether it lives.
+        replaces = record.replaces and is_conducted and (record.maker.is_here or _is_listed(record))
+        if is_there or may_appear or replaces:
             return
     with rental_records.as_far_as_it_can():
         # Its maker, or a pool that starts its machines, may have gone on meanwhile.

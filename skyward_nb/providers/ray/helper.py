@@ -78,7 +78,7 @@ class Helper:
         made = asyncio.to_thread(ask, asked["bundles"], "STRICT_SPREAD", name, lifetime="detached")
         self._own.add(name)
         self._starting[name] = asyncio.ensure_future(made)
-        self._groups[name] = await self._starting[name]
+        self._groups[name] = await asyncio.shield(self._starting[name])
         return {}
 
     async def look_at_group(self, asked: dict[str, Any]) -> dict[str, Any]:
