@@ -74,8 +74,8 @@ async def replaced(
         await asyncio.shield(_undone(cloud, entry, before, since, tell))
         if launch is not None and lack.bill is not None and (cost := launch.cost(time.time())):
             tell(CostChanged(replace(lack.bill, before=lack.bill.before + cost)))
-        if (told := _told(spec, entry, error)) is not None:
-            raise told from error
+        if (instead := _instead_of(error, spec, entry)) is not None:
+            raise instead from error
         raise
     key_pairs.access_to(entry.folder, entry.record, entry.record.machines)
     if lack.bill is not None:
@@ -86,8 +86,8 @@ async def replaced(
     return machines
 
 
-def _told(spec: PoolSpec, entry: RentalFolder, error: BaseException) -> Exception | None:
-    """What the caller is told of an error, if it is another one."""
+def _instead_of(error: BaseException, spec: PoolSpec, entry: RentalFolder) -> Exception | None:
+    """What is raised instead of an error, if not that itself."""
     if isinstance(error, FileNotFoundError) and not entry.is_there:
         return AgentGone(_ENDED)
     if isinstance(error, AWSError):
