@@ -287,6 +287,7 @@ class Kernel:
     ) -> Ran:
         """Run a cell, and press the square button soon after a display says this word, and after `before`."""
         said = threading.Event()
+        says = re.compile(rf"(?<!\w){re.escape(word)}")  # "anywhere" is in each style sheet
 
         def soon() -> bool:
             if said.is_set():
@@ -294,7 +295,7 @@ class Kernel:
             return said.is_set()
 
         return self.pressed(
-            code, soon, timeout=timeout, on_update=lambda text: word in text and said.set()
+            code, soon, timeout=timeout, on_update=lambda text: says.search(text) and said.set()
         )
 
     def pressed(

@@ -4,6 +4,8 @@
 where it was ended. While the machine is shaken, two loops keep the processors busy, and one process after another of
 those that the command has started is stopped, with all its threads, for up to a second. It is stopped as a debugger does
 it, so that a process which a test has stopped itself (SIGSTOP) stays so, and nothing stays stopped when this program ends.
+Processes in a sandbox of their own are left alone: that of OpenSSH's logins lacks the call by which Linux goes on with a wait
+that was stopped (`restart_syscall`), and ends them for it.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 _SEIZE, _INTERRUPT, _DETACH, _ALL_CHILDREN = 0x4206, 0x4207, 17, 0x40000000
 _SET_CHILD_SUBREAPER = 36
+SPARED = "not-by-the-soak"
+"""In the command of a process that a test stops itself: only one can do that."""
 
 
 def _traced(request: int, thread: int, data: int = 0) -> bool:
@@ -66,6 +70,27 @@ def stop(pid: int, seconds: float) -> int:
     for each, number in signals.items():
         _traced(_DETACH, each, number)
     return len(held)
+
+
+def sandboxed(pid: int | str) -> str:
+    """What Linux says of the filter on a process's calls; "" of one that is gone."""
+    with contextlib.suppress(OSError):
+        said = Path(f"/proc/{pid}/status").read_text()
+        return next((line for line in said.splitlines() if line.startswith("Seccomp:")), "")
+    return ""
+
+
+def stoppable(root: int, spare: set[int]) -> list[int]:
+    """The processes below one, but for these, and for those in a sandbox."""
+    there = {each.pid for each in psutil.Process(root).children(recursive=True)} - spare
+    return sorted(each for each in there if not _is_spared(each))
+
+
+def _is_spared(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return SPARED.encode() in words.split(b"\0") or sandboxed(pid) != sandboxed("self")
+    return True
 
 
 def reap() -> None:
@@ -99,8 +124,7 @@ def _shake(seed: int, root: int, spared: list[int], stopped: Counter) -> None:
         time.sleep(dice.uniform(*_PAUSES))
         reap()
         spare = {os.getpid(), *spared}
-        there = [each.pid for each in psutil.Process(root).children(recursive=True)]
-        if found := sorted(set(there) - spare):
+        if found := stoppable(root, spare):
             threads = stop(dice.choice(found), dice.uniform(*_STOPS))
             stopped.value += threads > 0
 

@@ -18,6 +18,7 @@ from faults.matrix import Case, End, Fault, Moment
 from faults.scenes import AFTER, CHECK, KEPT, Script
 from faults.stand import Stand
 from pools import follow, found, request, values
+from waiting import until
 
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool.outcome import RunOutcome
@@ -28,7 +29,7 @@ from skyward_nb.reports.rank_failures import died, exception_of
 from skyward_nb.words.errors import PoolError, StartError
 from skyward_nb.words.spec import PoolSpec
 
-TIMEOUT = 0.3
+TIMEOUT = 1.5
 ALONE = (Moment.STARTING, Moment.CLOSING)
 """Moments of which no pool is left to go on with; the next case makes a new one."""
 HOWS = {
@@ -237,6 +238,10 @@ def _idle(case: Case, stand: Stand, script: Script) -> Result:
         return _left(case, stand, script, doer)
     watch = _Presser() if case.fault is Fault.FROZEN else lambda _: None
     try:
+        if (
+            case.fault is Fault.HANGS_UP
+        ):  # else which is first there is open: that, or the next cell
+            until(lambda: pool.look(lambda _: None))
         if case.dice.random() < 0.5 and case.fault is not Fault.FROZEN:
             time.sleep(SOON)
             pool.look(lambda _: None)

@@ -29,7 +29,8 @@ STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 @pytest.fixture
 def running():
-    with subprocess.Popen([sys.executable, "-c", TWO_THREADS], stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", TWO_THREADS, soak.SPARED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         yield process
@@ -59,7 +60,8 @@ def let_go(running, monkeypatch):
 
 
 def may_trace() -> bool:
-    with subprocess.Popen(["sleep", "10"]) as process:
+    command = [sys.executable, "-c", "import time; time.sleep(10)", soak.SPARED]
+    with subprocess.Popen(command) as process:
         try:
             return stop(process.pid, 0) == 1
         finally:
@@ -161,6 +163,33 @@ def test_one_that_is_killed_when_another_thread_of_it_is_known_to_have_stopped(
     thread.start()
     thread.join(8)
     assert not thread.is_alive()
+
+
+SANDBOXED = """
+import ctypes, sys
+allow = (ctypes.c_uint64 * 1)(0x7FFF0000 << 32 | 0x06)  # one instruction: return "allow"
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+program = Program(1, ctypes.addressof(allow))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
+assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0  # seccomp
+print("in", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_one_in_a_sandbox_is_left_alone(running):
+    """OpenSSH's knows no call that goes on with a wait: a login whose process was stopped ended."""
+    command = [sys.executable, "-c", SANDBOXED]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as inside:
+        assert inside.stdout is not None and inside.stdout.readline() == b"in\n"
+        with subprocess.Popen(["sleep", "60"]) as another:
+            found = soak.stoppable(os.getpid(), set())
+            another.kill()
+        assert another.pid in found
+        assert inside.pid not in found
+        assert running.pid not in found, "only one can trace it, and this test does"
 
 
 def test_one_that_may_not_be_held_is_not_waited_for(running, monkeypatch):

@@ -23,7 +23,7 @@ SCROLL = """async () => {
   const node = document.querySelector('#skyward-nb-pools');
   let frames = 0;
   const begin = performance.now();
-  while (performance.now() < begin + 1000) {
+  while (performance.now() < begin + 1000 || frames < 2) {
     await new Promise(requestAnimationFrame);
     node.scrollTop += 40;
     frames += 1;

@@ -45,7 +45,7 @@ SCROLL = """async () => {
   const node = document.querySelector('.sky-record .sky-out');
   let frames = 0;
   const begin = performance.now();
-  while (performance.now() < begin + 1000) {
+  while (performance.now() < begin + 1000 || frames < 2) {
     await new Promise(requestAnimationFrame);
     node.scrollTop -= 40;
     frames += 1;

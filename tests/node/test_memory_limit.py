@@ -32,7 +32,7 @@ def limited(lend):
 
 def test_a_cell_that_takes_too_much_raises_and_its_rank_lives_on(limited):
     before = dict(limited.pids)
-    outcome = limited.run(request(limited, FILLS), lambda _: None)
+    outcome = limited.run(request(limited, FILLS, on_error="wait"), lambda _: None)
     assert {end.failure.type_name for end in outcome.failed} == {"MemoryError"}
     assert limited.pids == before
     # A rank that is full can say so, and be emptied.

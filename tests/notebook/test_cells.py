@@ -542,7 +542,7 @@ def test_a_name_assigned_in_a_loop_or_before_an_error_is_the_ranks_own(notebook)
     rank_cell(notebook, "for i in range(2): q = [i]")
     assert rank_cell(notebook, "q").result == "[0-3] [1]"
     notebook.run("q = 'third'")
-    rank_cell(notebook, "q = 5.5\n1/0")
+    rank_cell(notebook, "q = 5.5\n1/0", "on_error=wait")
     assert rank_cell(notebook, "q").result == "[0-3] 5.5"
 
 

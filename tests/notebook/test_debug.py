@@ -181,7 +181,8 @@ def test_where_nobody_can_type_a_breakpoint_says_what_to_do(notebook):
 
 @pytest.mark.parametrize("asks", ["input", "getpass"])
 def test_input_says_where_to_ask(notebook, asks):
-    ran = notebook.run(f"%%sky_remote\nfrom getpass import getpass\nname = {asks}('Your name? ')")
+    asking = f"from getpass import getpass\nname = {asks}('Your name? ')"
+    ran = notebook.run(f"%%sky_remote on_error=wait\n{asking}")
     assert ran.error[0] == "EOFError"
     said = f"{asks}() on a rank, which has no keyboard: ask in a cell of the notebook, `answer = {asks}()`"
     assert ran.traceback.count(said) == 1

@@ -111,7 +111,7 @@ def test_a_repr_that_raises(ranks, kind):
 
 def test_an_exception_that_cannot_say_its_text(ranks):
     text = "class Error(Exception):\n    def __str__(self): raise SystemError('no')\n    __repr__ = __str__"
-    shown = sky(ranks, f"{text}\nraise Error()")
+    shown = sky(ranks, f"{text}\nraise Error()", "nodes=2 grace=20s on_error=wait")
     assert shown.picture.startswith("Error on ranks 0-1 of 2: its __str__ raised SystemError")
     assert shown.error[:2] == ("Error", "its __str__ raised SystemError")
     assert "\nError: its __str__ raised SystemError\nraised on ranks 0-1" in shown.traceback

@@ -16,7 +16,7 @@ from sshds import lacks, sshd
 from waiting import until
 
 from skyward_nb.bootstrap.remote_shell import NotOffered, ShellGone
-from skyward_nb.providers.ssh import ssh_line, stream
+from skyward_nb.providers.ssh import script_session, ssh_line, stream
 from skyward_nb.providers.ssh.dialer import LOGIN_LIMIT
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
@@ -111,8 +111,11 @@ def test_a_script_that_nobody_waits_for_any_more(far, tmp_path):
         end.touch()
 
 
-def test_a_script_that_is_let_go_as_it_begins_leaves_no_session_behind(far, server, listener):
+def test_a_script_that_is_let_go_as_it_begins_leaves_no_session_behind(
+    far, server, listener, monkeypatch
+):
     """At whatever step: the one session that there may be is free again."""
+    monkeypatch.setattr(script_session, "_END_LIMIT", 60.0)  # the server may be held up
 
     async def let_go_after(steps, work):
         task = asyncio.ensure_future(work)
