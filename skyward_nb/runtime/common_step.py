@@ -44,8 +44,6 @@ _WHOLE = 1.0
 """Seconds that an interrupt waits for the end of an optimizer's step."""
 _MET = 0.25
 """The part of the patience in which the counts of all ranks must be known."""
-_SIGNAL = 0.2
-"""Seconds that a rank waits, where it stops, for the signal itself."""
 _TICK = 0.005
 _AHEAD = 256
 """The most steps that a program is ahead of its GPU: a step calls several of the 1,024 kernels that may wait there."""
@@ -213,8 +211,7 @@ class CommonStep:
             self._decided.wait(_TICK)
         if self._phase is _Phase.AGREED and self.begun >= self._last:
             self._reached.set()
-            until = time.monotonic() + _SIGNAL
-            while self._raise is None and time.monotonic() < until:
+            while self._raise is None and time.monotonic() < self._until:
                 time.sleep(_TICK)  # where the signal's handler raises
             self._raise_what_waits()
         elif self._phase is _Phase.RELEASED:
