@@ -13,13 +13,14 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, TypeVar, overload
 
 from skyward_nb.functions.function import PendingFunction
-from skyward_nb.functions.futures import PoolFuture
+from skyward_nb.functions.futures import PoolFuture, fulfil
 from skyward_nb.functions.pool_operand import PoolOperand
 from skyward_nb.functions.rank_set import RankSet
+from skyward_nb.functions.rank_slots import OF_TASK, StopsBy
 from skyward_nb.functions.rank_streams import RankStream
 from skyward_nb.words.errors import PoolError
 
@@ -62,11 +63,18 @@ class AsyncCompute(PoolOperand):
         return self._one(call)
 
     async def _one(self, call: PendingFunction[R]) -> R:
+        await self._readied(call)
         return await _awaited(self.submit(call))
 
     async def broadcast(self, call: PendingFunction[R]) -> list[R]:
         """What `await (call @ pool)` does: on every rank; their values in rank order."""
+        await self._readied(call)
         return await _awaited(self._pool._submit(call, all_of=True))
+
+    async def _readied(self, call: PendingFunction[Any]) -> None:
+        """Prepare the ranks for what a function uses, not in the loop's thread: that waits until nothing runs there."""
+        if not self._compute._is_ready(call.function):
+            await asyncio.to_thread(self._pool._calls.ready, call.function)
 
     def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
         """What `call > pool` does: a future, as everywhere."""
@@ -105,7 +113,14 @@ class AsyncCompute(PoolOperand):
     async def map(self, function: Callable[..., R], *items: Iterable[Any]) -> list[R]: ...
     async def map(self, function: Callable[..., Any], *items: Iterable[Any]) -> list[Any]:
         """What `Compute.map` does."""
-        return await asyncio.to_thread(self._pool.map, function, *items)
+        future: PoolFuture[list[Any]] = PoolFuture(lambda: None)
+        future.set_running_or_notify_cancel()
+
+        def work(stops_by: StopsBy) -> list[Any]:
+            return self._pool._mapped(function, items, stops_by=stops_by)
+
+        asyncio.get_running_loop().run_in_executor(None, fulfil, future, work)
+        return await _awaited(future)
 
     def __repr__(self) -> str:
         return f"<async {self._pool!r}>"
@@ -118,21 +133,65 @@ async def _stopped(going: Sequence[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*going, return_exceptions=True)
 
 
-async def _values(begin: Callable[[], Sequence[RankStream]]) -> AsyncGenerator[Any]:
-    """The values of a rank's generator, for each of which a thread waits."""
-    (stream,) = await asyncio.to_thread(begin)
+async def _values(begin: Callable[..., Sequence[RankStream]]) -> AsyncGenerator[Any]:
+    """The values of a rank's generator, for which a thread of its own waits."""
+    # Those of the loop may all wait for ranks that only this generator's end sets free.
+    with _WaitingThread() as thread:
+        stream = await _begun(thread, begin)
+        try:
+            while (value := await _next_of(thread, stream)) is not _END:
+                yield value
+        finally:
+            with contextlib.suppress(PoolError, KeyboardInterrupt):  # it has ended, or was stopped
+                await thread.do(stream.close)
+
+
+class _WaitingThread:
+    """A thread that waits for a task of the loop."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, "skyward-values")
+
+    def __enter__(self) -> _WaitingThread:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.shutdown(wait=False)
+
+    def do(self, work: Callable[..., R], *args: Any) -> asyncio.Future[R]:
+        """Have it do something for the present task."""
+        task = -id(asyncio.current_task())
+
+        def done() -> R:
+            OF_TASK.set(task)
+            return work(*args)
+
+        # A task would have the loop raise the KeyboardInterrupt of a run that was stopped.
+        return asyncio.get_running_loop().run_in_executor(self._executor, done)
+
+
+async def _begun(thread: _WaitingThread, begin: Callable[..., Sequence[RankStream]]) -> RankStream:
+    """The generator, once it has a rank; cancelling the task that waits for that leaves none."""
+    stops: list[Callable[[], None]] = []
+    is_wanted = True
+    going = thread.do(begin, stops.append, lambda: is_wanted)
     try:
-        while (value := await _next_of(stream)) is not _END:
-            yield value
-    finally:
-        with contextlib.suppress(PoolError, KeyboardInterrupt):  # it has ended, or was stopped
-            await asyncio.to_thread(stream.close)
+        await asyncio.wait([going])
+    except asyncio.CancelledError:
+        is_wanted = False
+        for stop in stops:
+            stop()
+        await asyncio.wait([going])
+        if going.exception() is None:
+            await asyncio.wait([thread.do(stream.close) for stream in going.result()])
+        raise
+    (stream,) = going.result()
+    return stream
 
 
-async def _next_of(stream: RankStream) -> Any:
+async def _next_of(thread: _WaitingThread, stream: RankStream) -> Any:
     """Its next value, or `_END`; cancelling the task that awaits it stops the generator."""
-    # A task would have the loop raise the KeyboardInterrupt of a run that was stopped.
-    going = asyncio.get_running_loop().run_in_executor(None, next, stream, _END)
+    going: asyncio.Future[Any] = thread.do(next, stream, _END)
     try:
         await asyncio.wait([going])
     except asyncio.CancelledError:

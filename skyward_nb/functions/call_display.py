@@ -11,10 +11,12 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError
 
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
+from skyward_nb.functions.told_to_end import exits_if_told
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Display, Output
 from skyward_nb.show.canvas import Canvas
@@ -22,6 +24,7 @@ from skyward_nb.show.canvas_choice import canvas_of
 from skyward_nb.show.display import RunDisplay
 from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.view.run_view import RunView
+from skyward_nb.words.errors import PoolError
 
 
 class LaterCanvas:
@@ -66,6 +69,7 @@ class CallDisplay:
         self._behind = 0
         self._counting = threading.Lock()
         self._loop = _kernel_loop(self._shell)
+        self._is_in_kernel = getattr(self._shell, "kernel", None) is not None
 
     @property
     def number(self) -> int:
@@ -89,7 +93,7 @@ class CallDisplay:
     def display(self, title: str) -> RunDisplay:
         """A display for the call that begins now in this thread."""
         canvas = canvas_of(self._shell)
-        if self._loop is not None and not _is_main():
+        if self._is_in_kernel and not _is_main():
             canvas = LaterCanvas(canvas, self._draw_soon)
         return RunDisplay(canvas, title, quiet=self._quiet, sparing=True)
 
@@ -106,6 +110,10 @@ class CallDisplay:
             yield
         finally:
             self._count(-1)
+
+    def listen_again(self) -> None:
+        """What nobody listened for between cells is over."""
+        self._count(0)
 
     def _count(self, more: int) -> None:
         with self._counting:
@@ -143,9 +151,27 @@ def _is_main() -> bool:
 
 
 def _kernel_loop(shell: InteractiveShell | None) -> asyncio.AbstractEventLoop | None:
-    """The loop of the kernel that this is, if it is one."""
-    if shell is None or getattr(shell, "kernel", None) is None:
-        return None
-    with contextlib.suppress(RuntimeError):
-        return asyncio.get_running_loop()
-    return None
+    """The loop of the kernel's main thread, if this is a kernel."""
+    kernel = getattr(shell, "kernel", None)
+    return getattr(getattr(kernel, "io_loop", None), "asyncio_loop", None)
+
+
+@contextlib.contextmanager
+def shown_to_its_end(display: RunDisplay, pool: Pool) -> Generator[None]:
+    """Whatever ends a run ends its picture."""
+    with exits_if_told(), _ends_its_picture(display, pool):
+        yield
+
+
+@contextlib.contextmanager
+def _ends_its_picture(display: RunDisplay, pool: Pool) -> Generator[None]:
+    try:
+        yield
+    except BaseException as error:
+        if display.view.ended is None:
+            words = str(error).partition("\n")[0] or "Stopped: its values are not taken any more"
+            stopped = isinstance(error, KeyboardInterrupt | GeneratorExit | CancelledError)
+            if isinstance(error, PoolError) and pool.closed and not pool.context.gone:
+                stopped, words = True, "Stopped: the pool was closed"
+            display.end("interrupted" if stopped else "failed", words)
+        raise

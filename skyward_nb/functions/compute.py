@@ -221,7 +221,7 @@ class Compute(WholePool):
             self.start()
             self._take_jobs()
         except BaseException:
-            if self._runner is not None:
+            if self._runner is not None and not self._runner.pool.closed:  # else it can start anew
                 self.close()
             raise
         return self

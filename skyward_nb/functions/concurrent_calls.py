@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from concurrent.futures import CancelledError
 
 from skyward_nb.functions.packed_calls import PackedCall
 from skyward_nb.functions.rank_slots import RankSlots
@@ -24,6 +25,7 @@ class ConcurrentCalls:
         self._pool = pool
         self._slots = slots
         self._going: dict[ActiveRun, tuple[int, PackedCall, Execution]] = {}
+        self._is_cancelled = False
 
     @property
     def going(self) -> bool:
@@ -39,6 +41,8 @@ class ConcurrentCalls:
         """Take a call that has begun on ranks that were claimed for it."""
         self._going[execution.run] = number, job, execution
         self.owned()
+        if self._is_cancelled:  # just before
+            self._interrupt()
 
     def owned(self) -> None:
         """This thread alone goes on with them from now on."""
@@ -54,11 +58,29 @@ class ConcurrentCalls:
             self.ended.append((number, job, self._finish(execution)))
         return True
 
-    def stop(self) -> None:
-        """End those that still run."""
-        for run in self._going:
+    def cancel(self) -> None:
+        """Have no more of them run, and end those that do; from any thread."""
+        self._is_cancelled = True
+        self._slots.look()
+        self._interrupt()
+
+    def is_wanted(self) -> bool:
+        """Whether nobody has cancelled them."""
+        return not self._is_cancelled
+
+    def check_wanted(self) -> None:
+        """Raise CancelledError where somebody has."""
+        if self._is_cancelled:
+            raise CancelledError
+
+    def _interrupt(self) -> None:
+        for run in tuple(self._going):
             if not (run.is_over or run.state.interrupts):
                 self._pool.interrupt(run.number)
+
+    def stop(self) -> None:
+        """End those that still run."""
+        self._interrupt()
         while self._going:
             with contextlib.suppress(PoolError):
                 self._finish(self._going.popitem()[1][2])

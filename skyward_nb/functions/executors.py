@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Generator
-from concurrent.futures import Executor, Future
+from concurrent.futures import CancelledError, Executor, Future
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from skyward_nb.functions.function import Function, PendingFunction
@@ -48,9 +48,14 @@ class RankExecutor(Executor):
         futures = list(self._futures)
         for future in futures if cancel_futures else ():
             future.cancel()
-        for future in futures if wait else ():
-            with contextlib.suppress(BaseException):
-                future.exception()
+        try:
+            for future in futures if wait else ():
+                with contextlib.suppress(CancelledError):
+                    future.exception()
+        except KeyboardInterrupt:
+            for future in futures:
+                future.cancel()
+            raise
 
 
 def _function(fn: Callable[..., R]) -> Function[..., R]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
+from skyward_nb.functions.rank_slots import StopsBy
 from skyward_nb.words.units import read_seconds
 
 R = TypeVar("R")
@@ -74,6 +75,11 @@ class PoolFuture(Future[R]):
         """Whether it was cancelled, and has ended."""
         return super().cancelled() or (self.done() and self._is_cancelled)
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether nobody has cancelled it."""
+        return not self._is_cancelled
+
     def stops_by(self, stop: Callable[[], None]) -> None:
         """It runs now, and this stops it; at once if it was cancelled meanwhile."""
         with self._once:
@@ -97,16 +103,14 @@ class Workers:
         self._waiting: set[PoolFuture[Any]] = set()
         self._is_closed = False
 
-    def submit(
-        self, future: PoolFuture[Any], work: Callable[[Callable[[Callable[[], None]], None]], Any]
-    ) -> None:
+    def submit(self, future: PoolFuture[Any], work: Callable[[StopsBy], Any]) -> None:
         """Have `work` done for a future; it gets a function that registers how to stop it. Once closed, cancel it."""
 
         def do() -> None:
             with self._lock:
                 self._waiting.discard(future)
             if future.set_running_or_notify_cancel():
-                _fulfil(future, work)
+                fulfil(future, work)
 
         with self._lock:
             if not self._is_closed:
@@ -150,9 +154,8 @@ class Workers:
 _PATIENCE = 5.0
 
 
-def _fulfil(
-    future: PoolFuture[Any], work: Callable[[Callable[[Callable[[], None]], None]], Any]
-) -> None:
+def fulfil(future: PoolFuture[Any], work: Callable[[StopsBy], Any]) -> None:
+    """Do what a future is of, here and now; it gets a function that registers how to stop it."""
     try:
         value = work(future.stops_by)
     except BaseException as error:  # noqa: BLE001 - the future's `result` raises it
@@ -162,23 +165,27 @@ def _fulfil(
         future.set_result(value)
 
 
-def joined(futures: Sequence[Future[Any]]) -> Future[tuple[Any, ...]]:
+def joined(
+    futures: Sequence[PoolFuture[Any]], draw: Callable[[], None]
+) -> PoolFuture[tuple[Any, ...]]:
     """A future of the values of several; what one of them raises ends it. Cancelling it cancels all."""
-    whole: Future[tuple[Any, ...]] = _Joined(futures)
+    whole = _Joined(futures, draw)
     whole.set_running_or_notify_cancel()
-    left = len(futures)
+    left, is_told = len(futures), False
     lock = threading.Lock()
 
     def ended(future: Future[Any]) -> None:
-        nonlocal left
+        nonlocal left, is_told
+        error = CancelledError() if future.cancelled() else future.exception()
         with lock:
             left -= 1
-            if whole.done():
-                return
-            if future.cancelled() or future.exception() is not None:
-                whole.set_exception(CancelledError() if future.cancelled() else future.exception())
-            elif not left:
-                whole.set_result(tuple(each.result() for each in futures))
+            is_last = not is_told and (error is not None or not left)
+            is_told |= is_last
+        # Not within the lock: who hears of it may cancel the others.
+        if is_last and error is not None:
+            whole.set_exception(error)
+        elif is_last:
+            whole.set_result(tuple(each.result() for each in futures))
 
     for future in futures:
         future.add_done_callback(ended)
@@ -187,9 +194,9 @@ def joined(futures: Sequence[Future[Any]]) -> Future[tuple[Any, ...]]:
     return whole
 
 
-class _Joined(Future[tuple[Any, ...]]):
-    def __init__(self, parts: Sequence[Future[Any]]) -> None:
-        super().__init__()
+class _Joined(PoolFuture[tuple[Any, ...]]):
+    def __init__(self, parts: Sequence[PoolFuture[Any]], draw: Callable[[], None]) -> None:
+        super().__init__(draw)
         self._parts = parts
 
     def cancel(self) -> bool:

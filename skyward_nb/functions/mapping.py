@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from skyward_nb.functions.packed_calls import PackedCall, name_of, pack_batch
+from skyward_nb.functions.rank_slots import StopsBy
 from skyward_nb.functions.runner import Runner
 from skyward_nb.show.display import RunDisplay
 
@@ -28,8 +29,9 @@ def run_map(
     items: Sequence[tuple[Any, ...]],
     ranks: tuple[int, ...],
     timeout: float | None,
+    stops_by: StopsBy = lambda _: None,
 ) -> list[Any]:
-    """The value of a function for each of these tuples of arguments, in order."""
+    """The value of a function for each of these tuples of arguments, in order; `stops_by` as of `Runner.run_each`."""
     began = time.monotonic()
     values: list[Any] = [None] * len(items)
     sizes = BatchSizes(len(items), len(ranks), _speed_of(runner, function), timeout)
@@ -49,7 +51,7 @@ def run_map(
         display.loop(done, len(items), time.monotonic() - began)
 
     title = f"{name_of(function)}() of {len(items):,} items"
-    for number, (each, seconds) in runner.run_each(batches(), ranks, title, ended):
+    for number, (each, seconds) in runner.run_each(batches(), ranks, title, ended, stops_by):
         values[starts[number] : starts[number] + len(each)] = each
         done += len(each)
         sizes.took(seconds / len(each))

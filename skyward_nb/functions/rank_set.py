@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self, TypeVar, cast, overload
 
 from skyward_nb.functions.executors import RankExecutor
@@ -16,8 +15,10 @@ from skyward_nb.functions.futures import PoolFuture, Workers, joined
 from skyward_nb.functions.mapping import run_map
 from skyward_nb.functions.packed_calls import pack_call
 from skyward_nb.functions.pool_operand import PoolOperand
+from skyward_nb.functions.rank_slots import StopsBy, Wanted, always
 from skyward_nb.functions.rank_streams import RankStream
 from skyward_nb.functions.runner import Runner
+from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.pool.outcome import ActiveRun
 from skyward_nb.reports.tracebacks import shortened
 from skyward_nb.runtime.function_calls import raw_of
@@ -68,10 +69,23 @@ class RankSet(PoolOperand, ABC):
 
     def _streams(
         self, call: PendingFunction[Any], *, all_of: bool = False
-    ) -> Callable[[], list[RankStream]]:
-        """What begins a generator, with the arguments as they are now, and gives the values of each rank."""
-        runner = self._calls.ready(call.function)
-        return partial(runner.stream, call.function, pack_call(call), self.ranks, all_of=all_of)
+    ) -> Callable[..., list[RankStream]]:
+        """What begins a generator, with the arguments as they are now, and gives the values of each rank.
+
+        It takes `stops_by` and `is_wanted`, as a call does.
+        """
+        packed = pack_call(call)
+
+        def begin(
+            stops_by: StopsBy = lambda _: None, is_wanted: Wanted = always
+        ) -> list[RankStream]:
+            runner = self._calls.ready(call.function)
+            stops_by(runner.look_at_waiting)
+            return runner.stream(
+                call.function, packed, self.ranks, all_of=all_of, is_wanted=is_wanted
+            )
+
+        return begin
 
     def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
         """`call > pool`: run a call in the background, with the arguments as they are now."""
@@ -84,11 +98,14 @@ class RankSet(PoolOperand, ABC):
         job.packed = runner.pool.sending.stow(job.bundle)
         future: PoolFuture[Any] = PoolFuture(self._calls.draw_later)
 
-        def work(stops_by: Callable[[Callable[[], None]], None]) -> Any:
+        def work(stops_by: StopsBy) -> Any:
             def begun(run: ActiveRun) -> None:
                 stops_by(lambda: runner.pool.interrupt(run.number))
 
-            found = runner.run(job, self.ranks, all_of=all_of, begun=begun)
+            stops_by(runner.look_at_waiting)
+            found = runner.run(
+                job, self.ranks, all_of=all_of, begun=begun, is_wanted=lambda: future.is_wanted
+            )
             return list(found) if all_of else found.head
 
         future.add_done_callback(lambda _: runner.pool.sending.let_go(job.bundle))
@@ -102,7 +119,7 @@ class RankSet(PoolOperand, ABC):
 
     def submit_all(self, calls: Sequence[PendingFunction[Any]]) -> Future[tuple[Any, ...]]:
         """`(a & b) > pool`: the same in the background; cancelling the future cancels all calls."""
-        return joined([self.submit(call) for call in calls])
+        return joined([self.submit(call) for call in calls], self._calls.draw_later)
 
     def run_each(self, calls: Sequence[PendingFunction[R]]) -> Iterator[R]:
         """Run calls side by side; yields their values in the order in which the calls end."""
@@ -143,10 +160,21 @@ class RankSet(PoolOperand, ABC):
         arguments. Free ranks get items, many at once where those are quick; `timeout` is in seconds, for
         each such batch. An exception of an item is raised with a note that names the item.
         """
+        return self._mapped(function, items, timeout)
+
+    @shortened
+    def _mapped(
+        self,
+        function: Callable[..., Any],
+        items: Sequence[Iterable[Any]],
+        timeout: float | None = None,
+        stops_by: StopsBy = lambda _: None,
+    ) -> list[Any]:
         if streams(raw_of(function)):
             raise _gives_many(getattr(function, "__qualname__", "it"))
         runner = self._calls.ready(function)
-        return run_map(runner, function, list(zip(*items, strict=True)), self.ranks, timeout)
+        tuples = list(zip(*items, strict=True))
+        return run_map(runner, function, tuples, self.ranks, timeout, stops_by)
 
     def executor(self) -> RankExecutor:
         """These ranks as a `concurrent.futures.Executor`: each call runs on one of them."""
@@ -207,14 +235,17 @@ class WholePool(RankSet):
         They are named as pip does: `pool.install("einops", "scipy>=1.10")`. Raises `HostNotReady`, on this machine
         `MissingDependency`, with the installer's words; the pool is as it was then.
         """
-        self._live().install(packages)
+        self._live().readiness.install(packages)
 
     def _ready(self, *functions: Callable[..., Any]) -> Runner:
         """The runner of the pool, whose ranks are ready for the frameworks of these functions."""
         runner = self._live()
-        raw = tuple(map(raw_of, functions))
-        runner.ready(tuple(use for each in raw for use in marks_of(each).uses), raw)
+        runner.readiness.ready(*_needs_of(functions))
         return runner
+
+    def _is_ready(self, *functions: Callable[..., Any]) -> bool:
+        """Whether the ranks are so already."""
+        return self._live().readiness.is_ready(*_needs_of(functions))
 
 
 class Target(RankSet):
@@ -240,6 +271,13 @@ class Target(RankSet):
 
     def __repr__(self) -> str:
         return f"<{self._compute.name}.{self._name}>"
+
+
+def _needs_of(
+    functions: Sequence[Callable[..., Any]],
+) -> tuple[tuple[PluginChoice, ...], tuple[Callable[..., Any], ...]]:
+    raw = tuple(map(raw_of, functions))
+    return tuple(use for each in raw for use in marks_of(each).uses), raw
 
 
 def _check_returns(call: PendingFunction[Any]) -> None:

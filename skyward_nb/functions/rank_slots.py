@@ -5,7 +5,22 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeAlias
+
+Wanted: TypeAlias = Callable[[], bool]
+"""Whether what waits for a rank is still wanted."""
+
+
+StopsBy: TypeAlias = Callable[[Callable[[], None]], None]
+"""Takes what stops something from another thread."""
+
+
+def always() -> bool:
+    """Of what nobody can cancel."""
+    return True
 
 
 class SlotDeadlock(Exception):
@@ -14,6 +29,14 @@ class SlotDeadlock(Exception):
     def __init__(self, ranks: Iterable[int]) -> None:
         self.ranks: frozenset[int] = frozenset(ranks)
         super().__init__(self.ranks)
+
+
+OF_TASK: ContextVar[int] = ContextVar("of_task", default=0)
+"""In a thread that waits for a task of an event loop, a number of that task, below 0."""
+
+
+def _me() -> int:
+    return OF_TASK.get() or threading.get_ident()
 
 
 class SlotsClosed(Exception):
@@ -34,10 +57,17 @@ class RankSlots:
         self._queue: deque[object] = deque()
         self._changed = threading.Condition()
 
-    def claim(self, ranks: Collection[int], *, all_of: bool = False) -> tuple[int, ...]:
+    def claim(
+        self,
+        ranks: Collection[int],
+        *,
+        all_of: bool = False,
+        is_wanted: Wanted = always,
+    ) -> tuple[int, ...]:
         """Take one of these ranks, the one on the least busy node, or all; waits for its turn.
 
-        Raises `SlotDeadlock` where this thread itself holds what it would wait for, and `SlotsClosed`.
+        Raises `SlotDeadlock` where this thread itself holds what it would wait for, `SlotsClosed`, and CancelledError
+        where it is not wanted any more: `look` has it ask.
         """
         ticket = object()
         with self._changed:
@@ -45,6 +75,8 @@ class RankSlots:
             try:
                 while True:
                     self._check_open()
+                    if not is_wanted():
+                        raise CancelledError
                     if self._queue[0] is ticket and (found := self._choose(ranks, all_of)):
                         self._busy.update(dict.fromkeys(found))
                         return found
@@ -68,6 +100,11 @@ class RankSlots:
                 self._busy.pop(rank, None)
             self._changed.notify_all()
 
+    def look(self) -> None:
+        """Have those that wait see whether they still want a rank."""
+        with self._changed:
+            self._changed.notify_all()
+
     def close(self) -> None:
         """Refuse ranks to the threads that wait for them, and to all later ones."""
         with self._changed:
@@ -75,9 +112,9 @@ class RankSlots:
             self._changed.notify_all()
 
     def held_by_this_thread(self, ranks: Iterable[int]) -> None:
-        """Note that only this thread will release these ranks."""
+        """Note that only this thread, or this task of an event loop, will release these ranks."""
         with self._changed:
-            self._busy.update(dict.fromkeys(ranks, threading.get_ident()))
+            self._busy.update(dict.fromkeys(ranks, _me()))
             self._changed.notify_all()
 
     @contextmanager
@@ -126,7 +163,7 @@ class RankSlots:
         return (min(free, key=lambda rank: (load.get(self._nodes[rank], 0), rank)),)
 
     def _check_not_stuck(self, ranks: Collection[int], all_of: bool) -> None:
-        me = threading.get_ident()
+        me = _me()
         mine = [rank for rank in ranks if self._busy.get(rank) == me]
         if mine and (all_of or len(mine) == len(set(ranks))):
             raise SlotDeadlock(mine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
@@ -21,6 +22,9 @@ from skyward_nb.protocol.message_parts import Packed
 from skyward_nb.reports.execution import Execution
 from skyward_nb.runtime.remote_generators import AHEAD, RemoteGenerator, heeds_what_is_sent
 from skyward_nb.words.errors import SkyError
+
+_FOLLOWS = 0.05
+"""Seconds between two looks while another thread listens."""
 
 
 class Feeds:
@@ -99,14 +103,16 @@ class StreamRun:
         self.heeds: bool = _heeds(function.raw)
         self.waiting: dict[int, deque[Packed]] = {rank: deque() for rank in run.state.ranks}
         self.open: set[int] = set(run.state.ranks)
+        self._listens = threading.Lock()
+        """Of several threads that read it, one listens."""
+        self._ends = threading.RLock()
         execution.handlers[Yielded] = self._take
 
     def next_of(self, rank: int) -> Any:
         """The next value of a rank; raises StopIteration with its generator's return value, or the run's error."""
         queue = self.waiting[rank]
         if not queue and not self._is_over:
-            self._owned()
-            self._pool.runs.await_any((self._run,), self._hear, lambda: self._is_there(rank))
+            self._await(lambda: self._is_there(rank))
             self._end_if_over()
         if queue:
             return self._unpacked(rank, queue.popleft())
@@ -114,8 +120,21 @@ class StreamRun:
         if not self._run.is_over:
             if self._ended_well(rank):  # the others go on
                 raise StopIteration(None)
-            self._pool.runs.await_any((self._run,), self._hear)
+            self._await()
         raise StopIteration(self.end().get(rank))
+
+    def _await(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Wait until it is over, or `until` says so."""
+        while not (until() or self._run.is_over):
+            if not self._listens.acquire(timeout=_FOLLOWS):
+                continue
+            try:
+                with self._ends:
+                    if not self._is_over:  # else others may have its ranks
+                        self._owned()
+                self._pool.runs.await_any((self._run,), self._hear, until)
+            finally:
+                self._listens.release()
 
     def stop(self) -> None:
         """Interrupt it on all its ranks; from any thread."""
@@ -125,7 +144,7 @@ class StreamRun:
         """Whether its ranks are free within so many seconds, if no further values are taken."""
         if not self._is_over:
             until = time.monotonic() + seconds
-            self._pool.runs.await_any((self._run,), self._hear, lambda: time.monotonic() > until)
+            self._await(lambda: time.monotonic() > until)
             self._end_if_over()
         return self._is_over
 
@@ -167,15 +186,16 @@ class StreamRun:
 
     def end(self) -> Mapping[int, Any]:
         """The return values of the generators, once all are over; raises the run's error."""
-        if self._error is not None:
-            raise self._error
-        if self._ended is None:
-            try:
-                self._ended = self._end()
-            except BaseException as error:
-                self._error = error
-                raise
-        return self._ended
+        with self._ends:
+            if self._error is not None:
+                raise self._error
+            if self._ended is None:
+                try:
+                    self._ended = self._end()
+                except BaseException as error:
+                    self._error = error
+                    raise
+            return self._ended
 
     def resume(self, rank: int, **what: Any) -> None:
         """Have a rank's generator go on."""
@@ -195,8 +215,8 @@ class StreamRun:
 def _heeds(function: Callable[..., Any]) -> bool:
     if inspect.isasyncgenfunction(function):
         return True
-    function = inspect.unwrap(getattr(function, "func", function))
-    return heeds_what_is_sent(function.__code__)
+    # That of the generator that there is on the rank: a decorator's own, where it is one.
+    return heeds_what_is_sent(getattr(function, "func", function).__code__)
 
 
 class RankStream(Generator[Any, Any, Any]):

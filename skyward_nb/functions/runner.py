@@ -12,23 +12,25 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
-from skyward_nb.functions.call_display import CallDisplay
+from skyward_nb.functions.call_display import CallDisplay, shown_to_its_end
 from skyward_nb.functions.concurrent_calls import ConcurrentCalls
 from skyward_nb.functions.function import Function
 from skyward_nb.functions.function_marks import shown
 from skyward_nb.functions.notebook_names import namespace_of
 from skyward_nb.functions.packed_calls import PackedCall
-from skyward_nb.functions.rank_slots import RankSlots, SlotDeadlock, SlotsClosed
+from skyward_nb.functions.rank_readiness import RankReadiness
+from skyward_nb.functions.rank_slots import (
+    RankSlots,
+    SlotDeadlock,
+    SlotsClosed,
+    StopsBy,
+    Wanted,
+    always,
+)
 from skyward_nb.functions.rank_streams import RankStream, StreamRun
-from skyward_nb.functions.told_to_end import exits_if_told
 from skyward_nb.functions.used_frameworks import UsedFrameworks
 from skyward_nb.options.cell_options import CellOptions
-from skyward_nb.options.framework_choice import FrameworkChoice
-from skyward_nb.options.plugin_options import missing
-from skyward_nb.options.specs import extended, extended_by_choice, readied_for
-from skyward_nb.plugins.choices import PluginChoice
 from skyward_nb.plugins.plugin_table import is_installed
-from skyward_nb.pool.installing import added_words
 from skyward_nb.pool.outcome import ActiveRun, RunOutcome, RunRequest
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Event, ValueWanted
@@ -38,11 +40,8 @@ from skyward_nb.reports.results import RankResults
 from skyward_nb.reports.run_ending import RunEnding, conclude
 from skyward_nb.reports.scripts import Script
 from skyward_nb.show.display import RunDisplay, spell_result
-from skyward_nb.words.errors import PoolBusy, PoolError, StartError
-from skyward_nb.words.pool_options import PoolOptions
+from skyward_nb.words.errors import PoolBusy, PoolError
 from skyward_nb.words.ranks import count_ranks, parse_ranks, shown_ranks
-from skyward_nb.words.simulation import simulation_notes
-from skyward_nb.words.spec import PoolSpec
 
 _SETTLES = 0.5
 
@@ -56,9 +55,12 @@ class Runner:
         self._slots = RankSlots({info.rank: info.node for info in pool.infos})
         pool.closing.before_close.append(self._slots.close)
         self._namespace = namespace_of(get_ipython())
-        self._used = UsedFrameworks(self._namespace)
-        self._refused: set[str] = set()
-        """Frameworks that functions use and that did not come up."""
+        self.readiness: RankReadiness = RankReadiness(
+            pool,
+            stage,
+            UsedFrameworks(self._namespace),
+            lambda: self._claimed(pool.ranks, all_of=True),
+        )
         self.speeds: weakref.WeakKeyDictionary[Callable[..., Any], float] = (
             weakref.WeakKeyDictionary()
         )
@@ -75,11 +77,18 @@ class Runner:
         *,
         all_of: bool,
         begun: Callable[[ActiveRun], None] = lambda _: None,
+        is_wanted: Wanted = always,
     ) -> RankResults[Any]:
-        """Run a job on one of these ranks, or on all; returns what it returned, or raises what it raised."""
-        with self._claimed(ranks, all_of=all_of) as taken, self._stage.behind():
+        """Run a job on one of these ranks, or on all; returns what it returned, or raises what it raised.
+
+        Raises CancelledError where it is not wanted any more before there is a rank: see `look_at_waiting`.
+        """
+        with (
+            self._claimed(ranks, all_of=all_of, is_wanted=is_wanted) as taken,
+            self._stage.behind(),
+        ):
             display = self._stage.display(f"{job.name}()")
-            with _shown_to_its_end(display, self.pool):
+            with shown_to_its_end(display, self.pool):
                 execution = self._execution(job, taken, display)
 
                 def begin(calm: contextlib.ExitStack) -> None:
@@ -89,10 +98,16 @@ class Runner:
                 return self._conclude(job, execution.execute(begin), display)
 
     def stream(
-        self, function: Function[..., Any], job: PackedCall, ranks: Sequence[int], *, all_of: bool
+        self,
+        function: Function[..., Any],
+        job: PackedCall,
+        ranks: Sequence[int],
+        *,
+        all_of: bool,
+        is_wanted: Wanted = always,
     ) -> list[RankStream]:
-        """Begin a generator on one of these ranks, or on all; what each of them yields."""
-        taken = self._claim(ranks, all_of=all_of)
+        """Begin a generator on one of these ranks, or on all; what each of them yields. Raises as `run`."""
+        taken = self._claim(ranks, all_of=all_of, is_wanted=is_wanted)
         display = self._stage.display(f"{job.name}()")
 
         def end() -> Mapping[int, Any]:
@@ -101,7 +116,8 @@ class Runner:
             finally:
                 self._held.discard(run)
                 self._slots.release(taken)
-            with _shown_to_its_end(display, self.pool):
+                self._stage.listen_again()
+            with shown_to_its_end(display, self.pool):
                 found = self._conclude(job, outcome, display)
             return dict(zip(found.ranks, found, strict=True))
 
@@ -117,7 +133,13 @@ class Runner:
             owned()
             return [RankStream(run, rank) for rank in taken]
 
-    def _claim(self, ranks: Sequence[int], *, all_of: bool = False) -> tuple[int, ...]:
+    def look_at_waiting(self) -> None:
+        """Have what waits for ranks see whether it is still wanted."""
+        self._slots.look()
+
+    def _claim(
+        self, ranks: Sequence[int], *, all_of: bool = False, is_wanted: Wanted = always
+    ) -> tuple[int, ...]:
         """Take one of these ranks, or all; waits until they are free.
 
         Raises `PoolError` where they never would be: this thread has generators on them, and takes
@@ -125,7 +147,7 @@ class Runner:
         """
         while True:
             try:
-                return self._slots.claim(ranks, all_of=all_of)
+                return self._slots.claim(ranks, all_of=all_of, is_wanted=is_wanted)
             except SlotDeadlock as stuck:
                 self._settle(stuck)
             except SlotsClosed:
@@ -152,8 +174,10 @@ class Runner:
             raise
 
     @contextlib.contextmanager
-    def _claimed(self, ranks: Sequence[int], *, all_of: bool) -> Generator[tuple[int, ...]]:
-        taken = self._claim(ranks, all_of=all_of)
+    def _claimed(
+        self, ranks: Sequence[int], *, all_of: bool, is_wanted: Wanted = always
+    ) -> Generator[tuple[int, ...]]:
+        taken = self._claim(ranks, all_of=all_of, is_wanted=is_wanted)
         try:
             yield taken
         finally:
@@ -204,74 +228,23 @@ class Runner:
             except SlotsClosed:
                 raise self.pool.context.closed_error() from None
 
-    def ready(
-        self, uses: tuple[PluginChoice, ...], functions: Sequence[Callable[..., Any]]
-    ) -> None:
-        """Prepare the ranks for the frameworks that functions use, if they are not: by a new generation.
-
-        That are the plugins that their decorators name; of a pool that was made without any, also the
-        frameworks that they import. Raises `OptionError` where that contradicts what the pool is made with.
-        """
-        if uses and missing(self.pool.spec, uses):
-            with self._claimed(self.pool.ranks, all_of=True):
-                if missing(self.pool.spec, uses):
-                    self._become(readied_for(self.pool.spec, uses))
-        if self.pool.spec.adds_frameworks:
-            self._add(self._used.of(functions))
-
     def run_script(self, script: Script, options: CellOptions) -> None:
         """Run a script on ranks of the pool, once they are free; raises what it raised, and `OptionError`."""
         pool, name = self.pool, script.name
         script.check_pool(pool.spec)
         if pool.spec.adds_frameworks:
-            self._add(script.frameworks().of(is_installed))
+            self.readiness.add(script.frameworks().of(is_installed))
         world = pool.spec.world_size
         ranks = parse_ranks("ranks", options.ranks, world)
         with self._claimed(ranks, all_of=True), self._stage.behind():
             display = self._stage.display(name)
             for stream, which in (("stdout", options.stdout), ("stderr", options.stderr)):
                 display.show_only(stream, shown_ranks(stream, which, world))
-            with _shown_to_its_end(display, pool):
+            with shown_to_its_end(display, pool):
                 title = f"Running {name} on {spell_result(ranks, world)}"
                 request = script.request(ranks, options, pool.spec)
                 outcome = execute(self._stage.displays, request, display, title)
                 conclude(self._stage.displays, outcome, display, options, {})
-
-    def install(self, packages: Sequence[str]) -> None:
-        """Install packages on all machines, once ranks are free; these begin anew with them."""
-        with self._claimed(self.pool.ranks, all_of=True):
-            spec = extended(self.pool.spec, PoolOptions(pip=tuple(packages)))
-            if spec is not self.pool.spec:
-                self._become(spec)
-
-    def _add(self, chosen: FrameworkChoice) -> None:
-        """Prepare the ranks for frameworks, but for those that did not come up before."""
-        chosen = chosen.of(lambda word: word not in self._refused)
-        if chosen.words and self._extended(chosen) is not self.pool.spec:
-            with self._claimed(self.pool.ranks, all_of=True):
-                if (spec := self._extended(chosen)) is not self.pool.spec:
-                    try:
-                        self._become(spec, str(chosen))
-                    except StartError:  # nobody asked for it: the picture tells it
-                        self._refused.update(chosen.words)
-
-    def _extended(self, chosen: FrameworkChoice) -> PoolSpec:
-        return extended_by_choice(self.pool.spec, chosen, asked=False)[0]
-
-    def _become(self, spec: PoolSpec, note: str = "") -> None:
-        what = added_words(spec, self.pool.spec)
-        display = self._stage.display(f"Readying {what}")
-        told = simulation_notes(spec, self.pool.spec)
-        try:
-            change = self.pool.become(spec, display.watch)
-        except BaseException as error:
-            # One that nobody asked for is told by the picture alone.
-            display.error_follows = not note and isinstance(error, Exception)
-            display.fail(error)
-            raise
-        notes = (note, *told) if note else told
-        notes += change.notes
-        display.end("finished", f"Ranks are ready for {what}", notes=notes)
 
     def _request(self, job: PackedCall, ranks: tuple[int, ...]) -> RunRequest:
         number = self._stage.number
@@ -327,19 +300,23 @@ class Runner:
         ranks: tuple[int, ...],
         title: str,
         ended: Callable[[RunDisplay], None] = lambda _: None,
+        stops_by: StopsBy = lambda _: None,
     ) -> Generator[tuple[int, Any]]:
         """Run jobs, each on one of these ranks, as ranks get free; (number, value) of each as it ends.
 
-        When one fails, or nobody wants more, the others are stopped. `ended` may show how far it is.
+        When one fails, or nobody wants more, the others are stopped. `ended` may show how far it is; `stops_by` gets what
+        stops it from another thread.
         """
         display = self._stage.display(title)
         crowd = ConcurrentCalls(self.pool, self._slots, title)
+        stops_by(crowd.cancel)
         self._held.add(crowd)
         numbered: Iterator[tuple[int, PackedCall]] = enumerate(jobs)
         waiting = next(numbered, None)
         try:
-            with self._stage.behind(), _shown_to_its_end(display, self.pool):
+            with self._stage.behind(), shown_to_its_end(display, self.pool):
                 while waiting is not None or crowd.going or crowd.ended:
+                    crowd.check_wanted()
                     while waiting is not None and (taken := self._take(ranks, crowd)):
                         number, job = waiting
                         with self._released_on_error(taken), contextlib.ExitStack() as calm:
@@ -363,30 +340,10 @@ class Runner:
         finally:
             self._held.discard(crowd)
             crowd.stop()
+            self._stage.listen_again()
 
     def _take(self, ranks: Sequence[int], crowd: ConcurrentCalls) -> tuple[int, ...]:
         """One of these ranks: one that is free, or, where there is nothing else to do, gets free."""
         if crowd.going or crowd.ended:
             return self._slots.try_claim(ranks)
-        return self._claim(ranks)
-
-
-@contextlib.contextmanager
-def _shown_to_its_end(display: RunDisplay, pool: Pool) -> Generator[None]:
-    """Whatever ends a run ends its picture."""
-    with exits_if_told(), _ends_its_picture(display, pool):
-        yield
-
-
-@contextlib.contextmanager
-def _ends_its_picture(display: RunDisplay, pool: Pool) -> Generator[None]:
-    try:
-        yield
-    except BaseException as error:
-        if display.view.ended is None:
-            words = str(error).partition("\n")[0] or "Stopped: its values are not taken any more"
-            stopped = isinstance(error, KeyboardInterrupt | GeneratorExit)
-            if isinstance(error, PoolError) and pool.closed and not pool.context.gone:
-                stopped, words = True, "Stopped: the pool was closed"
-            display.end("interrupted" if stopped else "failed", words)
-        raise
+        return self._claim(ranks, is_wanted=crowd.is_wanted)

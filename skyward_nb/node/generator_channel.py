@@ -32,6 +32,10 @@ class GeneratorChannel:
         packed = take_apart("the value that was yielded", value).stow(self._store)
         self._uplink.emit(Yielded(event_sink.run(), self._rank, packed))
 
+    def is_answered(self) -> bool:
+        """Whether there is an answer."""
+        return self._mailbox.has(event_sink.run(), Resume)
+
     def answer(self) -> CallerAnswer:
         """Wait for the next answer."""
         return self._mailbox.receive(event_sink.run(), Resume)

@@ -136,6 +136,11 @@ class Mailbox:
         finally:
             self._receiving.discard(thread)
 
+    def has(self, run: int, kind: type[C]) -> bool:
+        """Whether a command of a kind in this run has come."""
+        self._wait(0)
+        return any(isinstance(each, kind) and each.run == run for each in tuple(self._waiting))
+
     def open(self, run: int) -> None:
         """From now on, an interrupt of this run raises KeyboardInterrupt; one that has come raises at once."""
         self._running = run

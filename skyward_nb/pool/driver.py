@@ -132,6 +132,8 @@ class Driver:
                     self._listen(runs, watch, until)
                 finally:
                     self._lock.pass_on()
+                # What a user's generator takes its time for is waited for while others listen.
+                self._take_in(runs, watch, ticks=False)
             else:
                 self._take_in(runs, watch)
         with self._lock:
@@ -141,12 +143,14 @@ class Driver:
     def _listen(
         self, runs: Collection[ActiveRun], watch: RunWatch, until: Callable[[], bool]
     ) -> None:
-        """Listen for all runs until one of these is over."""
+        """Listen for all runs until one of these is over, or asks for a value."""
         self._lines.begin_listening()
         while not (self._state.has_ended or until() or _is_one_over(runs)):
             with self._lock:
                 due = self._context.run_clock.real(self._state.next_due())
             self._hear(self._lines.step(self._hear_of_line, due))
+            if any(run.inbox.asks for run in runs):
+                return
             self._take_in(runs, watch)
             if self._is_flooded and self._lines.heard_until() is not None:
                 self._is_flooded = False

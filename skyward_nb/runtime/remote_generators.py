@@ -30,12 +30,21 @@ class CallerAnswer(Protocol):
         """Whether nobody wants more."""
         ...
 
+    @property
+    def thrown(self) -> object:
+        """What is to be raised in it, if anything."""
+        ...
+
 
 class CallerChannel(Protocol):
     """A rank's way home."""
 
     def give(self, value: object) -> None:
         """Send a value that was yielded; raises `PayloadError`."""
+        ...
+
+    def is_answered(self) -> bool:
+        """Whether there is an answer."""
         ...
 
     def answer(self) -> CallerAnswer:
@@ -88,13 +97,15 @@ def send_all(values: GeneratorType[Any, Any, Any]) -> Any:
             return end.value
         room -= 1
         step = lambda: next(values)  # noqa: E731
-        while room <= 0:
+        while room <= 0 or wire.is_answered():
             answer = wire.answer()
             if answer.closed:
                 values.close()
                 return None
             room += answer.count
             step = _step(wire, answer, values)
+            if answer.thrown is not None:
+                break  # before a later answer
 
 
 def _step(

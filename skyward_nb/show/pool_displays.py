@@ -249,6 +249,9 @@ class PoolDisplays:
         self.pool.lines.before_cut = leave
 
     def _look_when_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self.pool.context.state.runs:
+            self.rest()  # whoever has a run listens, or nobody does, and its values wait in the socket
+            return
         with contextlib.suppress(PoolError):  # the next cell tells it
             self.look()
             if self._renewal is None:

@@ -80,3 +80,60 @@ def test_what_takes_no_generator_says_what_does(no_leaks):
                     await use()
 
     asyncio.run(main())
+
+
+def test_more_tasks_than_threads_that_read_generators_all_come_to_their_end(no_leaks):
+    """Threads of the loop's own all waited for ranks, and none was left to read what held these."""
+
+    async def main():
+        async with sky.Compute(nodes=2, quiet=True) as pool:
+
+            async def read(number):
+                return [x async for x in count(number, 0.01) >> pool]
+
+            found = await asyncio.wait_for(asyncio.gather(*map(read, range(3, 23))), 120)
+            assert found == [list(range(number)) for number in range(3, 23)]
+
+    asyncio.run(main())
+
+
+def test_a_generator_that_is_cancelled_before_it_has_a_rank_takes_none(no_leaks):
+    async def main():
+        async with sky.Compute(quiet=True) as pool:
+            first = count(3) >> pool
+            assert await anext(first) == 0
+            second = asyncio.ensure_future(anext(count(5) >> pool))
+            await asyncio.sleep(0.2)
+            assert not second.done(), "another task waits for what this one holds"
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            assert [x async for x in first] == [1, 2]
+            assert await (same(1) >> pool) == 1
+
+    asyncio.run(main())
+
+
+def test_a_task_that_would_wait_for_itself_is_told(no_leaks):
+    async def main():
+        async with sky.Compute(quiet=True) as pool:
+            async for _ in count(3, 600) >> pool:
+                with pytest.raises(sky.PoolError, match=r"still used by count\(\)"):
+                    await anext(count(3) >> pool)
+                break
+
+    asyncio.run(main())
+
+
+def test_a_map_that_is_cancelled_stops(no_leaks):
+    async def main():
+        async with sky.Compute(nodes=2, quiet=True) as pool:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(pool.map(nap, [0.5] * 1000), 2)
+            assert await asyncio.wait_for(same(1) @ pool, 60) == [1, 1]
+
+    asyncio.run(main())
+
+
+def nap(seconds):
+    time.sleep(seconds)

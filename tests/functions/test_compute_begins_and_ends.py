@@ -13,6 +13,7 @@ from tiers import few
 from waiting import until
 
 import skyward_nb as sky
+from skyward_nb.pool.pool import Pool
 from skyward_nb.show.display import RunDisplay
 
 
@@ -30,6 +31,31 @@ def test_an_interrupt_just_as_it_is_up_leaves_nothing(no_leaks, monkeypatch, who
     monkeypatch.setattr(whose, name, interrupted)
     with pytest.raises(KeyboardInterrupt), sky.Compute(quiet=True):
         pytest.fail("it was interrupted")
+
+
+def test_an_interrupt_between_its_start_and_its_block_leaves_nothing(no_leaks, monkeypatch):
+    started = sky.Compute.start
+
+    def interrupted(pool):
+        started(pool)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sky.Compute, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), sky.Compute(quiet=True):
+        pytest.fail("it was interrupted")
+
+
+def test_a_block_can_be_entered_once_more_where_its_machines_did_not_come_again(
+    no_leaks, monkeypatch
+):
+    pool = sky.Compute(quiet=True).start()
+    pool._runner.pool.close()  # its machines are lost
+    with monkeypatch.context() as patched:
+        patched.setattr(Pool, "start", lambda *_, **__: pytest.fail("no capacity"))
+        with pytest.raises(pytest.fail.Exception), pool:
+            """It does not come so far."""
+    with pool:
+        assert twice(3) >> pool == 6
 
 
 @pytest.mark.extensive

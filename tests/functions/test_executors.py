@@ -28,6 +28,12 @@ def pid(_):
     return os.getpid()
 
 
+def rest():
+    import time
+
+    time.sleep(1000)
+
+
 def fail(x):
     raise ValueError(f"no {x}")
 
@@ -74,6 +80,21 @@ def test_a_shutdown_may_stop_what_goes_on(pool, tmp_path):
     until(there.exists)
     executor.shutdown(cancel_futures=True)
     assert future.cancelled()
+
+
+def test_an_interrupt_at_the_end_of_its_block_stops_all(pool, monkeypatch):
+    executor = pool.executor()
+    futures = [executor.submit(rest) for _ in range(4)]
+    waits = type(futures[0])._wait_for_it
+
+    def interrupted(*_):
+        monkeypatch.setattr(type(futures[0]), "_wait_for_it", waits)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(futures[0]), "_wait_for_it", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        executor.shutdown()
+    assert until(lambda: all(each.cancelled() for each in futures))
 
 
 @pytest.mark.extensive

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from skyward_nb.functions.futures import PoolFuture, Workers
+from skyward_nb.functions.futures import PoolFuture, Workers, joined
 from skyward_nb.words.errors import OptionError
 
 
@@ -39,3 +39,19 @@ def test_how_long_a_result_is_waited_for_is_a_number_or_a_text(timeout):
         future.result(timeout=timeout)
     with pytest.raises(OptionError, match="timeout=soon: give a time such as 90s"):
         future.exception("soon")
+
+
+def test_what_is_waited_for_together_may_be_cancelled_by_who_hears_of_it():
+    parts = [PoolFuture(lambda: None) for _ in range(2)]
+    drawn = []
+    whole = joined(parts, lambda: drawn.append(1))
+    whole.add_done_callback(lambda it: it.cancel())
+    parts[0].set_running_or_notify_cancel()
+    parts[0].set_exception(ValueError("the first"))
+    assert parts[1].cancelled()
+    with pytest.raises(ValueError, match="the first"):
+        whole.result(60)
+    waiting = joined([PoolFuture(lambda: None)], lambda: drawn.append(2))
+    with pytest.raises(TimeoutError):
+        waiting.result(0.001)
+    assert drawn[-1] == 2, "what its calls show is drawn meanwhile"

@@ -1,0 +1,134 @@
+"""Generators of functions on ranks, and among their arguments: what they wait for, and what waits for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import CancelledError
+
+import pytest
+from functions.examples import same, total
+from waiting import until
+
+import skyward_nb as sky
+
+
+@sky.function
+def count(to, seconds=0.0, mark=None):
+    for number in range(to):
+        if mark is not None:
+            mark.write_text(str(number))
+        yield number
+        time.sleep(seconds)
+
+
+@sky.function
+@sky.silent
+def quiet_count(to):
+    for number in range(to):
+        print(number)
+        yield number
+
+
+@sky.function
+def count_on_each(to):
+    yield from range(to)
+    if sky.instance_info().rank == 1:
+        raise LookupError("on rank 1")
+
+
+@sky.function
+def doubled(values):
+    for each in values:
+        yield 2 * each
+
+
+def test_one_behind_a_decorator_has_all_its_values(pool):
+    assert list(quiet_count(20) >> pool) == list(range(20))
+
+
+def test_a_loop_that_is_left_ends_the_generator_at_its_yield(pool, tmp_path):
+    """It had gone on for as many values as it may be ahead: of a training, for so many epochs."""
+    mark = tmp_path / "now"
+    for number in count(1000, 0.2, mark) >> pool.head:
+        if number == 1:
+            break
+    assert int(mark.read_text()) < 10
+    assert same(1) @ pool == [1, 1]
+
+
+def test_a_generator_argument_that_takes_its_time_holds_no_other_call(pool):
+    """Even one that waits for what another call gives: pipelines of two functions are made so."""
+    handed, goes_on = [], threading.Event()
+
+    def slowly():
+        yield 1
+        assert goes_on.wait(60)
+        yield 2
+
+    first = threading.Thread(
+        target=lambda: handed.append(total(slowly()) >> pool.head), daemon=True
+    )
+    first.start()
+    for _ in range(20):
+        assert same(3) >> pool.rank(1) == 3
+    assert not handed
+    goes_on.set()
+    first.join(60)
+    assert handed == [3]
+
+
+def test_a_function_that_reads_another_ones_values_in_a_thread(pool):
+    import queue
+
+    between: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+
+    def read():
+        for value in count(30) >> pool.head:
+            between.put(value)
+        between.put(None)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    assert list(doubled(each for each in iter(between.get, None)) >> pool.rank(1)) == [
+        2 * each for each in range(30)
+    ]
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_streams_that_a_thread_each_reads_raise_what_their_function_did(pool):
+    for _ in range(5):
+        told = []
+
+        def read(stream, told=told):
+            try:
+                told.append(list(stream))
+            except BaseException as error:
+                told.append(error)
+
+        threads = [threading.Thread(target=read, args=(each,)) for each in count_on_each(40) @ pool]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(60)
+        errors = [each for each in told if isinstance(each, BaseException)]
+        assert errors and all(isinstance(each, LookupError) for each in errors), told
+    assert same(1) @ pool == [1, 1]
+
+
+def test_a_call_that_is_cancelled_while_it_waits_for_a_rank_is_out_of_the_way(pool, tmp_path):
+    busy = count(10**6, 0.01) >> pool.head
+    assert next(busy) == 0
+    waiting = same(1) > pool.head
+    slots = pool._runner._slots
+    assert until(lambda: slots._queue)
+    # Behind it in the queue, for a rank that is free.
+    behind = same(2) > pool.rank(1)
+    assert not behind.done()
+    assert waiting.cancel()
+    assert behind.result(60) == 2
+    with pytest.raises(CancelledError):
+        waiting.result(60)
+    assert waiting.cancelled()
+    busy.close()
