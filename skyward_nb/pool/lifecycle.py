@@ -198,13 +198,19 @@ class Lifecycle:
         context.ledger.adopt(state.last_run)
         state.has_begun(is_whole=context.generations.adopt(hellos))
         self._runs.attached(*unseen_of(hellos))
-        registry.conducted(context.entry, context.known_client)
+        self._conduct()
         for link, why in ended.items():
             for event in self._renewal.machine_ended(link, why):
                 if isinstance(event, RankLost):
                     state.handle(event, context.run_clock.now())
                 else:
                     watch(event)
+
+    def _conduct(self) -> None:
+        """Have others know that this process is the pool's client."""
+        registry.conducted(self._context.entry, self._context.known_client)
+        if (replacing := self._renewal.replacing) is not None:
+            replacing.conducted()
 
     def _is_ours(self, client: Client) -> bool:
         """Whether it is this process, or a kernel of the same notebook."""

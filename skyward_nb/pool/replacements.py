@@ -64,6 +64,10 @@ class Replacements:
         """The machines to replace before the next run."""
         return self._state.lacking(self.noticed())
 
+    def conducted(self) -> None:
+        """Have it known that this process is the pool's client."""
+        self._provider.conducted(self._pool_id)
+
     def cheaper(self, bill: Bill) -> Bill:
         """The pool's cost without the machines that have ended."""
         gone = [self._machine(self._link(nodes)) for nodes in self._state.ended_machines]

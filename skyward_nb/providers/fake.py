@@ -300,6 +300,9 @@ class FakeProvider:
             await lost.release()
         return tuple(machines)
 
+    def conducted(self, pool_id: str) -> None:
+        """Nothing: no sweep looks for its machines."""
+
     def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
         """The same bill: they cost nothing."""
         return bill

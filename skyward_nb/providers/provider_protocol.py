@@ -196,6 +196,10 @@ class Replaces(Protocol):
         """
         ...
 
+    def conducted(self, pool_id: str) -> None:
+        """Know that this process is the pool's client from now on, and has its machines replaced."""
+        ...
+
     def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
         """The pool's bill from now on without these machines."""
         ...

@@ -311,6 +311,28 @@ def test_what_machines_have_cost_that_came_to_nothing_is_no_longer_there_to_be_s
     assert not made.end()
 
 
+def test_what_is_left_of_a_budget_is_to_be_of_use(api, renter):
+    made = renter(nodes=2, max_cost=0.0075)
+    api.fail("DescribeInstances", "Unsupported")
+    with pytest.raises(LaunchError, match=r"of max_cost=0.0075 is spent .* the rest is too little"):
+        made.launch()
+    assert len(launches(api)) == 1
+    assert not made.end()
+
+
+def test_machines_that_cannot_be_ended_are_told_of(api, renter):
+    made = renter(nodes=2)
+    api.fail("DescribeInstances", "Unsupported")
+    api.fail("TerminateInstances", "InvalidParameterValue")
+    with pytest.raises(LaunchError) as caught:
+        made.launch()
+    assert "and not all of c6i.large in us-east-1a is known to end" in caught.value.message
+    assert "none is left" not in caught.value.message
+    assert len(launches(api)) == 1
+    assert not made.end()
+    assert api.left() == {}
+
+
 def test_a_budget_that_is_spent_rents_nothing_more(api, renter):
     made = renter(nodes=2, max_cost=0.003)
     api.fail("DescribeInstances", "Unsupported")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import time
 
 import pytest
 
 from skyward_nb.providers.aws import rental_records, sweep
+from skyward_nb.providers.aws.aws_provider import AWSProvider
 from skyward_nb.providers.folders import far_root
 from skyward_nb.reports.cleanup import clean_up
 
@@ -101,11 +103,31 @@ def test_a_pool_that_replaces_its_machines_is_left_while_it_has_none(api, renter
     if is_elsewhere:
         maker = rental_records.MakerProcess(1, 1.0, "another", machine="another")
         made.entry.note(maker=maker)
+        assert not asyncio.run(sweep.sweep())
+        os.utime(made.entry.folder / "record.json", (0, time.time() - 2 * 86400))
+        with listed("default-abc"):
+            assert not asyncio.run(sweep.sweep())
+        assert asyncio.run(sweep.sweep()).records == ["default-abc"]
     else:
         gone(made.entry)
-    with contextlib.nullcontext() if is_elsewhere else listed("default-abc"):
-        assert asyncio.run(sweep.sweep()).records == ["default-abc"]
+        with listed("default-abc"):
+            assert asyncio.run(sweep.sweep()).records == ["default-abc"]
     assert api.left() == {} and not rental_records.entries()
+
+
+def test_a_pool_that_another_kernel_has_attached_replaces_its_machines_too(api, renter):
+    """The kernel that made it is gone."""
+    made = renter()
+    made.launch()
+    made.entry.note(state="up", replaces=True)
+    asyncio.run(made.cloud.ask(
+        "TerminateInstances", "us-east-1", InstanceIds=[each.instance for each in made.machines]
+    ))  # fmt: skip
+    gone(made.entry)
+    AWSProvider().conducted("default-abc")
+    assert not asyncio.run(sweep.sweep())
+    gone(rental_records.find("default-abc"))
+    assert asyncio.run(sweep.sweep()).records == ["default-abc"]
 
 
 def test_a_pool_that_is_listed_elsewhere_is_left(api, renter, tmp_path, monkeypatch):

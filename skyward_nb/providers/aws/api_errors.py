@@ -152,7 +152,7 @@ _ADVICE = {
     "NoMFA": "`aws sts get-session-token` makes them from an MFA code",
     "LoginOver": "`aws login`, then try again",
     "AuthFailure": "AWS rejects these credentials: `aws sts get-caller-identity` shows whose they are; "
-    "a wrong clock of this machine is another cause",
+    "a wrong clock of this machine is another cause, or a region that is not enabled for the account",
     NO_SPOT_ROLE: "the account has never had a spot machine, and these credentials may not make the role that it "
     "needs first. Once, by somebody who may: "
     "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",

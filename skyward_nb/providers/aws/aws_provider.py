@@ -45,6 +45,12 @@ class AWSProvider(FarProvider):
 
         return await replaced(spec, pool_id, lack, readied, tell)
 
+    def conducted(self, pool_id: str) -> None:
+        """Note it in the pool's record: no sweep takes the pool for lost while this process lives."""
+        from skyward_nb.providers.aws.replacement import conducted
+
+        conducted(pool_id)
+
     def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
         """The bill of a pool from now on without these machines."""
         from skyward_nb.providers.aws.replacement import cheaper

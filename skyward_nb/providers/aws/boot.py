@@ -231,8 +231,11 @@ async def _see_that_they_run(cloud: AWSClient, entry: RentalFolder, lines: list[
         end = ends.get(line.name)
         if end is not None and end.is_by_ec2:
             raise EndedByEC2(f"{line.name}: {end.why}")
-        if end is not None:
+        if end is not None and end.code == POWERED_OFF:
             raise await boot_failed(cloud, record.name, region, line.name, record.user)
+        if end is not None:
+            why = f"{line.name} ended before it could be logged in to: {end.why}"
+            raise StartError(record.name, why)
 
 
 async def _change_keys(

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -32,7 +33,7 @@ from skyward_nb.providers.aws.offer_walk import OfferWalk, ZoneAttempt, run_limi
 from skyward_nb.providers.aws.quotas import limit_of
 from skyward_nb.providers.aws.rental_records import LaunchAttempt, RunningInstance
 from skyward_nb.providers.aws.tags import of_pool
-from skyward_nb.providers.aws.user_data import LEAST
+from skyward_nb.providers.aws.user_data import LEAST, SHORTEST
 from skyward_nb.providers.provider_protocol import Tell
 from skyward_nb.words.errors import AccountError, LaunchError, StartError
 from skyward_nb.words.offers import Offer, spell_dollars
@@ -122,9 +123,15 @@ class Launch:
         `way_here` says how it differs from the attempt before.
         """
         self._step(f"asking for {self._spec.nodes} × {now}{way_here}, {self._costs(now)}")
-        if self._spec.max_cost is not None and self._spent >= self._spec.max_cost:
-            why = f"max_cost={self._spec.max_cost:g} is spent on machines that ended before all ran"
-            raise AWSError("BudgetSpent", why, "Launch")
+        if self._spec.max_cost is not None and self._spent:
+            rest = self._spec.max_cost - self._spent
+            lasts = now.offer.lasts(rest, self._spec.nodes)
+            if rest <= 0 or (lasts is not None and lasts < SHORTEST):
+                why = (
+                    f"{spell_dollars(self._spent)} of max_cost={self._spec.max_cost:g} is spent on machines that ended "
+                    "before all ran: the rest is too little for these"
+                )
+                raise AWSError("BudgetSpent", why, "Launch")
         arguments = await self.request.arguments(now, self._spent)
         record = self._entry.record
         attempt = LaunchAttempt(
@@ -144,10 +151,14 @@ class Launch:
             self._spent += self._cost(now, attempt)
             if not isinstance(fault, AWSError):
                 raise
-            region, since = now.offer.region, self._before
-            if await termination.end_machines(self._cloud, self._entry, region, since=since):
+            region, since, unsure = now.offer.region, self._before, ""
+            try:
+                left = await termination.end_machines(self._cloud, self._entry, region, since=since)
+            except AWSError as error:
+                left, unsure = [str(now)], f" ({spell_fault(error)})"
+            if left:
                 # Its machines must be gone before others are paid for.
-                why = f"{spell_fault(fault)}, and not all of {now} is known to end"
+                why = f"{spell_fault(fault)}, and not all of {now} is known to end{unsure}"
                 raise AWSError(_UNENDED, why, "Launch") from fault
             raise
 
@@ -166,12 +177,15 @@ class Launch:
         """Ask for machines until EC2 answers; the token makes repetitions one call. Raises `AWSError`."""
         pause, may_be = _PAUSE, False
         for left in reversed(range(_AGAINS)):
+            if may_be:  # an answer was lost: machines of this call may appear later still
+                attempt = replace(attempt, repeated=time.time())
+                self._entry.attempt(attempt)
             try:
                 await self._cloud.ask(
                     "RunInstances",
                     attempt.region,
                     once=True,
-                    heard=lambda answer: self._heard(attempt, answer),
+                    heard=partial(self._heard, attempt),
                     ClientToken=attempt.token,
                     **arguments,
                 )

@@ -33,8 +33,21 @@ _NO_WAY = {
     "UnrecognizedClientException",
 }
 """Refusals after which nothing can be rented; after others, the shipped table is used."""
+_CLOSED = {"AuthFailure", "OptInRequired"}
+"""What EC2 answers to keys that are no good, and to an account for which the region is not enabled."""
 _NO_REGION = {"AuthFailure", "Unreachable", "Unreadable"}
 """Errors of regions that may not exist."""
+
+
+class RegionClosed(AccountError):
+    """AWS refuses a `region` to the account, or it refuses the account everywhere."""
+
+    def __init__(self, region: str, fault: AWSError) -> None:
+        self.remark: str = (
+            f"{region} is left out: AWS refuses it to this account ({fault.code}). Its owner can enable regions in "
+            "AWS's console"
+        )
+        super().__init__(spell_fault(fault))
 
 
 class Market:
@@ -169,7 +182,8 @@ class Market:
         known = self._cache.find(asked, kind, within)
         if known is None and (said := await self._ask(operation, asked[1], **words)) is not None:
             known = read(said)
-            self._cache.keep(asked, known)
+            if known:  # what it lacks today may be there tomorrow
+                self._cache.keep(asked, known)
         return known
 
     async def _ask(self, operation: str, region: str, **words: Any) -> Answer | None:
@@ -178,6 +192,8 @@ class Market:
             return await self._cloud.ask_all(operation, region, **words)
         except AWSError as fault:
             unknown = fault.code in _NO_REGION and self._cloud.unknown_region(region)
+            if fault.code in _CLOSED and not unknown:
+                raise RegionClosed(region, fault) from fault
             if fault.code in _NO_WAY or unknown:
                 raise AccountError(unknown or spell_fault(fault)) from fault
             self.remarks.append(f"AWS answered only in part about {region}: {spell_fault(fault)}")

@@ -6,13 +6,14 @@ import asyncio
 import os
 import platform
 import time
+from collections.abc import Sequence
 
 import msgspec
 
 from skyward_nb.providers.aws.api_errors import AWSError, spell_fault
 from skyward_nb.providers.aws.cache import Cache
 from skyward_nb.providers.aws.client import AWSClient
-from skyward_nb.providers.aws.market import Market
+from skyward_nb.providers.aws.market import Market, RegionClosed
 from skyward_nb.providers.aws.network_cards import card_remarks
 from skyward_nb.providers.aws.offer_selection import RegionStock, fitting, offers
 from skyward_nb.providers.aws.price_table import (
@@ -90,7 +91,9 @@ async def _asked(spec: PoolSpec) -> Quote:
     region = await asyncio.to_thread(region_of, access)
     profile = access.profile or os.environ.get("AWS_PROFILE", "")
     endpoint = access.endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
-    market = Market(cloud, Cache(f"{profile}@{endpoint}"))
+    # Keys in variables may be of any account, and zones have other names in each.
+    key = "" if access.profile else os.environ.get("AWS_ACCESS_KEY_ID", "")
+    market = Market(cloud, Cache("@".join(filter(None, (profile, endpoint, key)))))
     types = await _types(spec, market, region)
     try:
         fit = fitting(spec, types, usual_prices(), _arch())
@@ -102,10 +105,22 @@ async def _asked(spec: PoolSpec) -> Quote:
     wanted = _regions(access, region)
     is_spot = spec.spot != "no"
     asking = [market.stock(each, fit.types, spot=is_spot) for each in wanted]
-    found = offers(spec, fit.types, await asyncio.gather(*asking), shipped_regions)
+    stocks = _open(market, await asyncio.gather(*asking, return_exceptions=True))
+    found = offers(spec, fit.types, stocks, shipped_regions)
     kinds = {each.type.name: each.type for each in found}
     remarks = (*fit.remarks, *card_remarks(spec, kinds.values()), *dict.fromkeys(market.remarks))
     return Quote(nodes=spec.nodes, offers=found, remarks=remarks)
+
+
+def _open(market: Market, told: Sequence[RegionStock | BaseException]) -> list[RegionStock]:
+    """Those of the regions that the account may use; others are remarked on. Raises what none, or any, may be asked for."""
+    found = [each for each in told if isinstance(each, RegionStock)]
+    for each in told:
+        if isinstance(each, RegionClosed) and found:
+            market.remarks.append(each.remark)
+        elif isinstance(each, BaseException):
+            raise each
+    return found
 
 
 async def _types(spec: PoolSpec, market: Market, region: str) -> tuple[InstanceType, ...]:

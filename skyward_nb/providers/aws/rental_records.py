@@ -38,7 +38,8 @@ Kind = Literal["group", "placement", "address", "timer"]
 class LaunchAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """One call that may have launched machines; with its `token`, a repetition is the same call.
 
-    It asks for `count` machines; `instances` are those known to be launched; `over`: known that none runs.
+    It asks for `count` machines; `instances` are those known to be launched; `over`: known that none runs. It was first
+    sent `at` a time, and last `repeated` at another, in seconds since 1970; 0 if once.
     """
 
     token: str
@@ -48,6 +49,7 @@ class LaunchAttempt(msgspec.Struct, frozen=True, kw_only=True):
     spot: bool = False
     count: int = 1
     at: float = 0.0
+    repeated: float = 0.0
     instances: tuple[str, ...] = ()
     over: bool = False
 
@@ -183,6 +185,13 @@ class RentalFolder:
     def is_there(self) -> bool:
         """Whether the record is on disk: once all that it names is gone, it is removed."""
         return (self.folder / _RECORD).exists()
+
+    @property
+    def written(self) -> float:
+        """When the record was last written, in seconds since 1970; 0 where it is gone."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / _RECORD).stat().st_mtime
+        return 0.0
 
     def note(self, **changes: Any) -> None:
         """Write the record down with these changes; raises FileNotFoundError where it is gone."""

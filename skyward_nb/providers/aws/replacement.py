@@ -77,7 +77,8 @@ async def replaced(
         if (instead := _instead_of(error, spec, entry)) is not None:
             raise instead from error
         raise
-    key_pairs.access_to(entry.folder, entry.record, entry.record.machines)
+    with rental_records.as_far_as_it_can():
+        key_pairs.access_to(entry.folder, entry.record, entry.record.machines)
     if lack.bill is not None:
         now = time.time()
         bill = replace(lack.bill, before=lack.bill.before + launch.cost(now))
@@ -106,6 +107,14 @@ async def _see_whose(spec: PoolSpec, cloud: AWSClient, record: RentalRecord) -> 
             f"{record.account}: sign in there, or end the pool with `%sky down {spec.name}`"
         )
         raise StartError(spec.name, why)
+
+
+def conducted(pool_id: str) -> None:
+    """Note that this process is the pool's client: a sweep leaves a pool that has no machines to who replaces them."""
+    entry = rental_records.find(pool_id)
+    if entry is not None and entry.record.state == "up":
+        with rental_records.as_far_as_it_can():
+            entry.claim(maker=MakerProcess.this())
 
 
 def cheaper(pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:

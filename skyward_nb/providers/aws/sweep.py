@@ -151,8 +151,7 @@ async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport)
         is_conducted = record.maker.may_live
         is_there = (alive or is_elsewhere) and (is_conducted or _is_listed(record))
         may_appear = unseen and time.time() - record.created < _UNSEEN
-        # Of a maker on another computer nobody can tell whether it lives.
-        replaces = record.replaces and is_conducted and (record.maker.is_here or _is_listed(record))
+        replaces = record.replaces and is_conducted and not _is_over_elsewhere(entry)
         if is_there or may_appear or replaces:
             return
     with rental_records.as_far_as_it_can():
@@ -201,6 +200,12 @@ async def _look_at_stopped(
 def _is_listed(record: RentalRecord) -> bool:
     """Whether somebody may attach to a pool: it is listed while its agents live."""
     return Path(record.listing or far_root() / f"{record.pool_id}.json").exists()
+
+
+def _is_over_elsewhere(entry: RentalFolder) -> bool:
+    """Whether its maker is on another computer, where nobody can tell whether it lives, and has rented nothing for long."""
+    is_long_ago = time.time() - entry.written > _ABROAD
+    return is_long_ago and not entry.record.maker.is_here and not _is_listed(entry.record)
 
 
 def _is_forgotten(entry: RentalFolder) -> bool:

@@ -192,7 +192,8 @@ async def end_some(
     for attempt in entry.record.attempts:
         left = tuple(each for each in attempt.instances if each not in names or each in alive)
         if left != attempt.instances:
-            entry.attempt(replace(attempt, instances=left, over=attempt.over or not left))
+            with as_far_as_it_can():
+                entry.attempt(replace(attempt, instances=left, over=attempt.over or not left))
     return alive
 
 
@@ -269,7 +270,7 @@ def _unended(record: RentalRecord, region: str) -> list[LaunchAttempt]:
 
 def _is_late(attempt: LaunchAttempt) -> bool:
     # If the clock was set back, it counts as recent for longer, which is harmless.
-    return time.time() - attempt.at < _SEEN_LATE
+    return time.time() - max(attempt.at, attempt.repeated) < _SEEN_LATE
 
 
 def _is_over(record: RentalRecord, region: str) -> bool:

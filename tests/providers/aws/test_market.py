@@ -4,6 +4,10 @@ import asyncio
 import json
 from datetime import UTC, datetime
 
+import pytest
+
+from skyward_nb.providers.aws import quoting
+from skyward_nb.providers.aws.api_errors import AWSError
 from skyward_nb.providers.aws.cache import Cache
 from skyward_nb.providers.aws.market import Market
 from skyward_nb.providers.aws.price_table import shipped_types
@@ -13,6 +17,7 @@ from skyward_nb.providers.aws.responses import (
     types_of,
     zones_of,
 )
+from skyward_nb.words.errors import AccountError
 
 TYPES = [each for each in shipped_types() if each.name in ("g6.xlarge", "g6.2xlarge")]
 
@@ -57,6 +62,41 @@ def test_a_price_list_that_takes_one_type_at_a_time_is_asked_so(tmp_path):
     assert len(cloud.asked) == 3
     asyncio.run(market.stock("eu-west-1", TYPES, spot=False))
     assert len(cloud.asked) == 3
+
+
+class Closed(PriceList):
+    """A cloud whose regions of Asia are not enabled for the account."""
+
+    async def ask_all(self, operation, region, **words):
+        if region.startswith("ap-"):
+            raise AWSError("AuthFailure", "not able to validate the provided credentials", operation)
+        return {}
+
+    def unknown_region(self, region):
+        return ""
+
+
+def test_a_region_that_is_not_enabled_is_left_out_where_others_are(tmp_path):
+    market = Market(Closed(), Cache("test", tmp_path / "kept"))
+
+    async def told(*regions):
+        asking = [market.stock(each, TYPES, spot=False) for each in regions]
+        return await asyncio.gather(*asking, return_exceptions=True)
+
+    (found,) = quoting._open(market, asyncio.run(told("ap-east-1", "us-east-1")))
+    assert found.region == "us-east-1"
+    (remark,) = market.remarks
+    assert remark.startswith("ap-east-1 is left out: AWS refuses it to this account (AuthFailure)")
+    with pytest.raises(AccountError, match="or a region that is not enabled for the account"):
+        quoting._open(market, asyncio.run(told("ap-east-1", "ap-south-2")))
+
+
+def test_what_there_is_not_yet_is_asked_for_again(tmp_path):
+    """A type is new in a region some day: it was lacking for a week."""
+    cloud = PriceList()
+    market = Market(cloud, Cache("test", tmp_path / "kept"))
+    asyncio.run(market.type_named("us-east-1", "p9.large"))
+    assert not [*tmp_path.glob("kept/*")]
 
 
 def test_what_is_kept_is_kept_for_a_time_and_by_who_asked(tmp_path):
