@@ -24,8 +24,8 @@ fi
 
 _PATIENCE, _PAUSE = 900, 5
 """Seconds for which another apt-get is waited for, and between two looks."""
-_HELD = 42
-"""The exit code of `_INSTALL` where another apt-get goes on for longer."""
+_HELD, _NO_SUDO = 42, 44
+"""Exit codes of `_INSTALL` where another apt-get goes on for longer, and where only root may install."""
 
 _INSTALL = r"""
 as=
@@ -49,6 +49,7 @@ get() {
   cat "$said" >&2
   return "$code"
 }
+[ -z "$as" ] || command -v sudo >/dev/null 2>&1 || exit 44
 $as true || exit 40
 get install --no-install-recommends "$@" || { get update && get install --no-install-recommends "$@"; } || exit 41
 """
@@ -79,12 +80,17 @@ async def install_packages(
     ran = await shell.run(f"{given}{_INSTALL}", limit=_LIMIT, heard=tell)
     if ran.code:
         held = f"and another apt-get has held its locks for {_PATIENCE} s"
-        ways = {40: "and sudo asks for a password", _HELD: held}
+        ways = {
+            40: "and sudo asks for a password",
+            _NO_SUDO: "its user is not root, and it has no sudo",
+            _HELD: held,
+        }
         why = ways.get(ran.code, "and installing it failed")
+        there, sudo = ("There, as root", "") if ran.code == _NO_SUDO else ("There", "sudo ")
         raise HostNotReady(
             shell.name,
-            f"apt={','.join(asked)}: it lacks {', '.join(lacking)}, {why}. There:\n"
-            f"  sudo apt-get install {words}",
+            f"apt={','.join(asked)}: it lacks {', '.join(lacking)}, {why}. {there}:\n"
+            f"  {sudo}apt-get install {words}",
             last_words(ran.err),
         )
 

@@ -62,7 +62,7 @@ assert find_spec("IPython") and find_spec("threadpoolctl")' >/dev/null 2>&1 </de
 
 _SEE = f"""{_WORKS}
 echo
-if [ -d "$code" ]; then touch "$code" 2>/dev/null; echo sky=code; fi
+if {package.IS_WHOLE}; then {package.USED}; echo sky=code; fi
 if [ -n "$env" ] && works "$env"; then echo sky=env; fi
 """
 
@@ -172,7 +172,7 @@ async def _ready(
     if asked.startswith("~/"):
         asked = facts.home + asked[1:]
     code = package.place(facts, ours.digest)
-    script = f"code={shlex.quote(code)}\nenv={shlex.quote(wanted.final if wanted else '')}\n{_SEE}"
+    script = f"final={shlex.quote(code)}\nenv={shlex.quote(wanted.final if wanted else '')}\n{_SEE}"
     script += LIST if image.apt else ""
     data = b""
     if image.interpreter:

@@ -21,10 +21,16 @@ _LIMIT = 600.0
 _OLD = 90
 """Days without use after which a copy of the package is removed, when another one arrives."""
 
-_UNPACK = """
-if [ -d "$final" ]; then touch "$final"; exit 0; fi
+IS_WHOLE = '[ -f "$final/skyward_nb/__init__.py" ]'
+"""Tests whether a copy is there with its files: some machines remove old ones, and leave the folders."""
+USED = 'touch "$final" 2>/dev/null; find "$final" -type f -mtime +5 -exec touch -c {} + 2>/dev/null'
+"""Has those machines see that a copy is used; of its files, that all are of one age."""
+
+_UNPACK = f"""
+if {IS_WHOLE}; then {USED}; exit 0; fi
+rm -rf "$final"
 mkdir "$new" && tar -xzf - -C "$new" && in_place || exit 3
-find "$folder" -mindepth 1 -maxdepth 1 -type d -mtime "+$old" -exec rm -rf {} +
+find "$folder" -mindepth 1 -maxdepth 1 -type d -mtime "+$old" -exec rm -rf {{}} +
 """
 
 

@@ -54,6 +54,7 @@ if [ ! -x "$new/uv" ]; then
 fi
 "$new/uv" --version >/dev/null || exit 5
 rm -rf "$new/wheel" "$new"/uv-* "$new/uv.tar.gz" "$new/said"
+[ -x "$final/uv" ] || rm -rf "$final"
 in_place || exit 3
 """
 
