@@ -34,16 +34,20 @@ def _tree_of(function: Callable[..., Any]) -> ast.AST | None:
 def given_to_base(made: Callable[..., Any], takes: Sequence[str]) -> set[str]:
     """The names of what an `__init__` itself gives to that of its base, which takes these in turn."""
     tree = _tree_of(made)
-    found: set[str] = set()
-    for each in [] if tree is None else _calls(tree, "__init__"):
-        found |= {keyword.arg for keyword in each.keywords if keyword.arg is not None}
+    return set() if tree is None else {name for name, _ in _given(tree, takes)}
+
+
+def _given(tree: ast.AST, takes: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:
+    for each in _calls(tree, "__init__"):
+        for keyword in each.keywords:
+            if keyword.arg is not None:
+                yield keyword.arg, keyword.value
         in_turn = itertools.takewhile(lambda arg: not isinstance(arg, ast.Starred), each.args)
         # `Base.__init__(self, ...)` names the object first.
         names_self = not (
             isinstance(each.func, ast.Attribute) and isinstance(each.func.value, ast.Call)
         )
-        found |= {name for _, name in zip([*in_turn][names_self:], takes, strict=False)}
-    return found
+        yield from zip(takes, [*in_turn][names_self:], strict=False)
 
 
 def _calls(tree: ast.AST, method: str) -> Iterator[ast.Call]:
@@ -55,8 +59,10 @@ def _calls(tree: ast.AST, method: str) -> Iterator[ast.Call]:
                 pass
 
 
-def is_passed_on(made: Callable[..., Any], several: str, known: Collection[str]) -> bool:
-    """Whether an `__init__` gives its `*args` or `**kwargs` to that of its base, and keeps nothing of them itself.
+def is_passed_on(
+    made: Callable[..., Any], several: str, takes: Sequence[str], known: Collection[str]
+) -> bool:
+    """Whether an `__init__` gives its `*args` or `**kwargs` to that of its base, which takes these, and keeps nothing of them itself.
 
     What it takes of them, or adds, is harmless where it is `known` otherwise, or given to the base as it is. Where its
     source is not to be had, it is taken to give them on: most do.
@@ -64,7 +70,7 @@ def is_passed_on(made: Callable[..., Any], several: str, known: Collection[str])
     if (tree := _tree_of(made)) is None:
         return True
     harmless: list[ast.expr] = []
-    on_as_they_are = _popped_for_base(tree)
+    on_as_they_are = _taken_for_base(tree, takes)
     for each in ast.walk(tree):
         match each:
             case ast.Call(func=ast.Attribute(attr="__init__")):
@@ -83,21 +89,38 @@ def is_passed_on(made: Callable[..., Any], several: str, known: Collection[str])
     return all(any(each is one for one in harmless) for each in uses)
 
 
-def _popped_for_base(tree: ast.AST) -> list[ast.AST]:
-    """Calls such as `kwargs.pop("axis", 1)` whose results are given to the base by that name, at once or by a variable."""
-    given = [(kw.arg, kw.value) for call in _calls(tree, "__init__") for kw in call.keywords]
-    by_variable = {value.id: name for name, value in given if isinstance(value, ast.Name)}
-    found = [(name, value) for name, value in given if isinstance(value, ast.Call)]
+def _taken_for_base(tree: ast.AST, takes: Sequence[str]) -> list[ast.expr]:
+    """Calls such as `kwargs.pop("axis", 1)` whose results are given to the base as its `axis`, at once or once they are kept."""
+    given = [*_given(tree, takes)]
+    names: dict[str, str] = {ast.unparse(value): name for name, value in given}
     for each in ast.walk(tree):
         match each:
-            case ast.Assign(targets=[ast.Name(id=variable)], value=ast.Call() as value):
-                found.append((by_variable.get(variable), value))
+            case ast.Assign(targets=[target], value=value):
+                given.append((names.get(ast.unparse(target), ""), value))
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                given.append((names.get(ast.unparse(target), ""), value))
             case _:
                 pass
-    return [value for name, value in found if value.args and _says(value.args[0], name)]
+    asked = [(name, _asked_of(value)) for name, value in given]
+    return [each for name, each in asked if each is not None and _says(each.args[0], name)]
 
 
-def _says(argument: ast.expr, name: str | None) -> bool:
+def _asked_of(value: ast.expr) -> ast.Call | None:
+    """The call that a value is had by, where it comes to the same if it is made of itself once more: `int(kwargs.pop("units", 3))`."""
+    match value:
+        case ast.Call(
+            func=ast.Name(id="int" | "float" | "str" | "bool" | "tuple" | "list"), args=[of]
+        ):
+            return _asked_of(of)
+        case ast.BoolOp(op=ast.Or(), values=[first, *_]):
+            return _asked_of(first)
+        case ast.Call(args=[_, *_]):
+            return value
+        case _:
+            return None
+
+
+def _says(argument: ast.expr, name: str) -> bool:
     return isinstance(argument, ast.Constant) and argument.value == name
 
 

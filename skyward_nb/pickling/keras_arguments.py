@@ -20,7 +20,7 @@ from skyward_nb.pickling.argument_flow import (
     given_to_base,
     is_passed_on,
 )
-from skyward_nb.pickling.keras_values import Since, is_data, is_kept, plain, value_of
+from skyward_nb.pickling.keras_values import Since, as_lists, is_data, is_kept, plain, value_of
 from skyward_nb.pickling.process_bound import Unpicklable
 
 NUMBER = "skyward_nb arguments"
@@ -219,7 +219,10 @@ def _taken(kind: type, config: Mapping[str, Any]) -> tuple[list[inspect.Paramete
         several = [each for each in own if each.kind in SEVERAL]
         alone = [each for each in own if each.kind not in SEVERAL and each.name not in given]
         named = {**{each.name: each for each in alone}, **named}
-        lost = [_starred(each) for each in several if not is_passed_on(made, each.name, known)]
+        takes = [each.name for each in parameters(base)]
+        lost = [
+            _starred(each) for each in several if not is_passed_on(made, each.name, takes, known)
+        ]
         if lost:
             return list(named.values()), lost
         if not several:
@@ -371,12 +374,13 @@ def check_passed_on(made: Any, config: Mapping[str, Any]) -> None:
         there = now.get(name, value)
         if isinstance(value, (int, float, str)):
             is_other = there != value
-        elif there is None and isinstance(value, (list, tuple)) and is_data(value):
-            is_other = False
+        elif not (isinstance(value, (list, tuple)) and is_data([value, there])):
+            is_other = (there is None) is not (value is None)
+        elif is_other := bool(there):
+            is_other = as_lists(there) != as_lists(value)
+        else:
             with suppress(AttributeError):  # a property
                 setattr(made, _attribute(made, name), value)
-        else:
-            is_other = (there is None) is not (value is None)
         if is_other and name not in OF_EVERY_LAYER:
             raise ValueError(
                 f"{type(made).__name__} gives its {name} on otherwise than it is given it: give it a get_config() "

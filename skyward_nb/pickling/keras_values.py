@@ -49,6 +49,11 @@ def plain(value: Any) -> Any:
     return set(value) if isinstance(value, set) else value
 
 
+def as_lists(value: Any) -> Any:
+    """Tuples as lists, at any depth: Keras writes either."""
+    return [as_lists(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
 def is_kept(kept: Any, given: Any) -> bool:
     """Whether what was given is kept as it is."""
     # Arrays in a list do not say whether they are equal.

@@ -639,6 +639,18 @@ DERIVED = {
         "it = Of(3), Of(3, activation='tanh')",
         "[each.activation.__name__ for each in it]",
     ),
+    "takes what it passes on by its place": (
+        "class Of(keras.layers.Dense):\n    def __init__(self, **kwargs): super().__init__(kwargs.pop('units', 3), **kwargs)\n"
+        "it = Of(units=5)",
+        "it.units",
+    ),
+    "keeps what it passes on first": (
+        "class Of(keras.layers.Dense):\n    def __init__(self, **kwargs):\n"
+        "        units: int = int(kwargs.pop('units', 3))\n        self.acts = kwargs.pop('activation', None) or 'relu'\n"
+        "        super().__init__(units, activation=self.acts, **kwargs)\n"
+        "it = Of(units=5)",
+        "(it.units, it.activation.__name__)",
+    ),
     "layers that share what drops": (
         "class Of(keras.layers.Layer):\n    def __init__(self, a, b):\n"
         "        super().__init__(); self.a, self.b = a, b\n"
@@ -722,8 +734,20 @@ def test_what_a_class_takes_of_what_it_passes_on_is_told_of(keras_here, ns, take
             "it = Of(3)\nit.kernel_regularizer = keras.regularizers.L2(0.5)",
             "kernel_regularizer",
         ),
+        (
+            "LayerNormalization",
+            "(self, **kwargs):\n        axis = kwargs.pop('axis', [-1])\n        axis = [each - 1 for each in axis]\n"
+            "        super().__init__(axis=axis, **kwargs)",
+            "it = Of()",
+            "axis",
+        ),
     ],
-    ids=["changed before it is passed on", "fixed, and set since", "not taken, and set since"],
+    ids=[
+        "changed before it is passed on",
+        "fixed, and set since",
+        "not taken, and set since",
+        "a list that is changed before it is passed on",
+    ],
 )
 def test_what_is_given_on_otherwise_is_told_of(base, init, makes, name, keras_here, ns, rank):
     run(ns, f"class Of(keras.layers.{base}):\n    def __init__{init}\n{makes}")
