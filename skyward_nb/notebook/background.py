@@ -54,7 +54,7 @@ class Background:
         self._events = Inbox()
         self._outcome: RunOutcome | None = None
         self._trouble: BaseException | None = None
-        self._ended = threading.Event()
+        self._ended, self._over = threading.Event(), threading.Event()
         self._loop = _running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._run, name="skyward-run", daemon=True)
@@ -123,7 +123,9 @@ class Background:
         until = None if seconds is None else time.monotonic() + seconds
         self.look()
         while not self.is_over and (until is None or time.monotonic() < until):
-            self._ended.wait(0 if self._events else _PERIOD)
+            if not self._events:
+                # In a subshell, another thread may bring its value.
+                (self._over if self._ended.is_set() else self._ended).wait(_PERIOD)
             self.look()
         return self.is_over
 
@@ -146,7 +148,6 @@ class Background:
             self.has_ended()
 
     def _end(self) -> None:
-        self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
         try:
@@ -158,6 +159,8 @@ class Background:
                 self.value = self._conclude(self._outcome)
         except (SkyError, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the handle raises it
             self.error = error
+        self.is_over = True  # now that its value is there: another thread may ask
+        self._over.set()
         self.has_ended()
 
 

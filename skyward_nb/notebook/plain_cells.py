@@ -108,7 +108,7 @@ def _lines_here(lines: list[str], first: int, shell: KnownShell) -> set[int] | N
         try:
             code = shell.transform("\n".join(lines[first:]))
             tree = compile(code, "<cell>", "exec", _PARSE)
-        except (SyntaxError, ValueError):
+        except Exception:  # noqa: BLE001 - the user's own transformers; a cell too deep for Python's parser
             return None
     if len(code.rstrip().split("\n")) > len(lines) - first:
         return None

@@ -123,10 +123,7 @@ class Pools:
         return list(self._lost.values())
 
     def close(self) -> list[str]:
-        """Take every pool down, but for those that are to outlive the notebook, or its restart; what came of each.
-
-        Where one raises, the others are taken down all the same.
-        """
+        """Take every pool down, but for those that are to outlive the notebook, or its restart; what came of each, or the first error."""
         said: list[str] = []
         failed: list[BaseException] = []
         goes_on = _is_restarting(self._shell) and not self.every_cell.ends_at_restart
@@ -137,10 +134,12 @@ class Pools:
                 failed.append(error)
             if pool.closed:  # else it can be ended again
                 del self._pools[name]
-        if failed:
-            raise failed[0]
-        if not goes_on:
-            self._end_left()
+        try:
+            if not goes_on:
+                self._end_left()
+        finally:
+            if failed:
+                raise failed[0]
         atexit.unregister(self.close)
         return said
 

@@ -122,7 +122,8 @@ def _change(entry: PoolEntry, change: Callable[[PoolEntry], PoolEntry]) -> None:
         for there in _read(path):
             if (now := change(there)) != there:
                 _answers(entry)
-                _write(now)
+                with contextlib.suppress(FileNotFoundError):  # another one removes it just now
+                    _write(now)
     finally:
         os.close(folder)
 

@@ -78,6 +78,10 @@ def conclude(
             display.note(*fetch_files(pool, outcome.folder, outcome.ranks, display.watch))
             ending = RunEnding(user_ns, pool, outcome, display, goes_on=goes_on)
             return ending.conclude(options, writes)
+    except KeyboardInterrupt:
+        if display.view.ended is None:
+            display.end("interrupted", "Interrupted before its values were here")
+        raise
     finally:
         displays.renew()
 

@@ -135,6 +135,33 @@ def test_a_group_that_is_asked_for_is_removed_once_it_is_there(monkeypatch):
     assert seen[:3] == ["made", "end g.0", "detached g"]
 
 
+def test_a_helper_that_nobody_needs_waits_for_the_group_that_it_has_asked_for(monkeypatch):
+    """The kernel was killed meanwhile: the group would be there for ever."""
+    made, seen = _ender(monkeypatch, None, {})
+    monkeypatch.setattr(helper, "_LEAVE_LIMIT", 0.01)
+    goes_on = threading.Event()
+    made._groups.clear()
+    made._serving, made._beating = set(), {}
+    made._ray.util.placement_group = lambda *_: goes_on.wait(20) and "group"
+
+    async def scene():
+        asking = asyncio.ensure_future(made.start_group({"group": "g", "bundles": [{"CPU": 1}]}))
+        made._serving.add(asking)
+        leaving = asyncio.ensure_future(made.leave())
+        await asyncio.wait([asking])
+        assert asking.cancelled() and not leaving.done()
+        goes_on.set()
+        await leaving
+
+    loop = asyncio.new_event_loop()
+    scenes = loop.create_task(scene())
+    loop.run_forever()  # until `leave` stops it
+    loop.run_until_complete(scenes)
+    loop.close()
+    made.end_own()
+    assert seen == ["group"]
+
+
 def test_an_interrupt_waits_for_the_answer_to_a_group_that_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("SKYWARD_STATE_DIR", str(tmp_path))
 

@@ -50,7 +50,7 @@ class Helper:
         self._keys = itertools.count()
         self._id = secrets.token_hex(8)
         self._groups: dict[str, Any] = {}
-        self._starting: dict[str, asyncio.Future[Any]] = {}
+        self._starting: dict[str, asyncio.Task[None]] = {}
         self._actors: dict[str, Any] = {}
         self._class = self._actor_class()
         self._serving: set[asyncio.Task[Any]] = set()
@@ -74,12 +74,17 @@ class Helper:
 
     async def start_group(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Ask for a placement group."""
-        name, ask = asked["group"], self._ray.util.placement_group
-        made = asyncio.to_thread(ask, asked["bundles"], "STRICT_SPREAD", name, lifetime="detached")
+        name = asked["group"]
         self._own.add(name)
-        self._starting[name] = asyncio.ensure_future(made)
-        self._groups[name] = await asyncio.shield(self._starting[name])
+        self._starting[name] = asyncio.ensure_future(self._make(name, asked["bundles"]))
+        await asyncio.shield(self._starting[name])  # it is made, whoever has asked: see `leave`
         return {}
+
+    async def _make(self, name: str, bundles: list[dict[str, float]]) -> None:
+        ask = self._ray.util.placement_group
+        self._groups[name] = await asyncio.to_thread(
+            ask, bundles, "STRICT_SPREAD", name, "detached"
+        )
 
     async def look_at_group(self, asked: dict[str, Any]) -> dict[str, Any]:
         """How a group stands."""
@@ -115,7 +120,7 @@ class Helper:
         names = [_actor_name(group, number) for number in range(len(bundles))]
         for number, bundle in enumerate(bundles):
             others = {k: v for k, v in bundle.items() if k not in ("CPU", "GPU", "memory")}
-            program = asked["program"].replace("{number}", str(number))
+            own = (asked[each].replace("{number}", str(number)) for each in ("program", "keep"))
             made = self._ray.remote(self._class).options(
                 name=names[number],
                 lifetime="detached",
@@ -127,8 +132,7 @@ class Helper:
                 resources=others,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self._group(group), number),
             )
-            keep = asked["keep"].replace("{number}", str(number))
-            self._actors[names[number]] = made.remote(group, names, number, program, keep)
+            self._actors[names[number]] = made.remote(group, names, number, *own)
         started = await _all_started({n: _value(self._actors[n].started.remote()) for n in names})
         self._own.discard(group)
         return {"actors": started}
@@ -141,17 +145,14 @@ class Helper:
     async def _fault(self, name: str) -> str:
         try:
             actor = await asyncio.to_thread(self._actor, name)
-            if await asyncio.wait_for(_value(actor.has_ended.remote()), _LOOK_LIMIT):
-                return "its agent has ended"
+            is_over = await asyncio.wait_for(_value(actor.has_ended.remote()), _LOOK_LIMIT)
         except ValueError:
             return "Ray does not know it any more"
-        except self._ray.exceptions.ActorUnavailableError:
+        except (self._ray.exceptions.ActorUnavailableError, asyncio.TimeoutError):  # noqa: UP041 - its Python may be 3.10
             return ""
         except self._ray.exceptions.RayActorError as error:
             return _reason(error)
-        except asyncio.TimeoutError:  # noqa: UP041 - its Python may be 3.10
-            return ""
-        return ""
+        return "its agent has ended" if is_over else ""
 
     def _actor(self, name: str) -> Any:
         """An actor by its name; raises ValueError if there is none."""
@@ -240,9 +241,11 @@ class Helper:
         """End all channels: who asked for them is gone."""
         if self._serving:
             await asyncio.wait(self._serving, timeout=_LEAVE_LIMIT)
-        for task in [*self._serving, *self._beating.values()]:
+        ended: list[asyncio.Task[None]] = [*self._serving, *self._beating.values()]
+        for task in ended:
             task.cancel()
-        await asyncio.gather(*self._serving, *self._beating.values(), return_exceptions=True)
+        # `end_own` removes also groups that Ray is only just asked for.
+        await asyncio.gather(*ended, *self._starting.values(), return_exceptions=True)
         asyncio.get_running_loop().stop()
 
     async def serve(self, connection: socket.socket, text: bytes) -> None:
