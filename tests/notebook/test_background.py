@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
+from types import SimpleNamespace
 
 import pytest
 from later import Later
 from slow import LINES, said, until_it_is_seen, until_it_runs
 from waiting import until
 
+from skyward_nb.notebook.background import Background
 from skyward_nb.pool import registry
 
 nbclient = Later("nbclient")
@@ -148,6 +150,7 @@ display._displays[-1].view.state
 
 KILL = """
 import os, signal
+from skyward_nb.notebook.background import Background
 from skyward_nb.pool import registry
 (entry,) = registry.entries()
 os.kill(registry.condition(entry).pid, signal.SIGKILL)
@@ -189,6 +192,30 @@ def test_a_run_in_the_background_that_ended_before_its_pool_was_taken_down_keeps
         "%sky down\nh.status, h.result().head"
     )
     assert ran.result == "('finished', 5)"
+
+
+def test_its_value_is_there_once_it_is_over():
+    """Another thread may ask just as a large one comes."""
+    seen = []
+
+    class Ended:
+        pool = None
+        display = SimpleNamespace(view=SimpleNamespace(run="default/1"))
+
+        def wait(self, hear):
+            return "outcome"
+
+        def watch(self, event):
+            """Nothing to show."""
+
+    def conclude(outcome):
+        seen.append(work.is_over)
+        return outcome
+
+    work = Background(Ended(), conclude, seen.append)
+    assert work.wait(60)
+    assert seen == [False]
+    assert (work.value, work.error) == ("outcome", None)
 
 
 @pytest.mark.extensive

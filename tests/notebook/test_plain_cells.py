@@ -145,3 +145,14 @@ def test_loading_the_extension_imports_no_pools():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "\n"
+
+
+def test_what_cannot_be_read_here_goes_to_ranks_whole():
+    """An exception would leave the cell without an answer: IPython knows of it only once it runs."""
+    deep = f"x = {'-' * 200_000}1"
+    assert rewritten(deep, SHELL).startswith(REMOTE)
+
+    def fails(_: str) -> str:
+        raise RuntimeError("a transformer of one's own")
+
+    assert rewritten("x = 1", KnownShell(fails, set(), set())) == f"{REMOTE}'x = 1')"

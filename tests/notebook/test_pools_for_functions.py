@@ -47,6 +47,39 @@ def test_it_is_started_as_a_cell_starts_it_and_again_after_its_end(notebook):
     assert wrong.error[0] == "OptionError"
 
 
+def test_values_that_nobody_takes_between_cells_cost_nothing(notebook):
+    """Whoever has a generator reads: the kernel's loop was told of them again and again."""
+    notebook.run("%%sky_remote nodes=2\n1")
+    notebook.run(
+        "import skyward_nb as sky\n@sky.function\ndef count():\n    yield from range(1000)\n"
+        "from skyward_nb.show.pool_displays import PoolDisplays\n"
+        "looks, look = [], PoolDisplays._look_when_idle\n"
+        "def counted(self, loop): looks.append(1); look(self, loop)\n"
+        "PoolDisplays._look_when_idle = counted\n"
+        "values = count() >> sky.get_pool(); next(values)"
+    )
+    for _ in range(5):
+        notebook.run("import asyncio; await asyncio.sleep(0.2)")
+    assert int(notebook.run("len(looks)").result) < 20
+    notebook.run("values.close()")
+    said = notebook.run(
+        "await asyncio.sleep(0.1); sky.get_pool()._stage.displays._loop is not None"
+    )
+    assert said.result == "True", "it listens again"
+
+
+def test_a_pool_that_is_first_used_in_a_thread_is_shown_by_the_kernel(notebook):
+    notebook.run("%%sky_remote nodes=2\n1")
+    notebook.run(FUNCTION)
+    ran = notebook.run(
+        "import threading\nused = []\n"
+        "thread = threading.Thread(target=lambda: used.append(pid() >> sky.get_pool()))\n"
+        "thread.start(); thread.join(); pool = sky.get_pool()\n"
+        "len(used), pool._stage._loop is get_ipython().kernel.io_loop.asyncio_loop"
+    )
+    assert ran.result == "(1, True)"
+
+
 @pytest.mark.extensive
 def test_a_thread_uses_a_pool_that_is_up_and_starts_none(notebook):
     notebook.run("%%sky_remote nodes=2 out=pids\nimport os\nos.getpid()")

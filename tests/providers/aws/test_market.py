@@ -69,7 +69,9 @@ class Closed(PriceList):
 
     async def ask_all(self, operation, region, **words):
         if region.startswith("ap-"):
-            raise AWSError("AuthFailure", "not able to validate the provided credentials", operation)
+            raise AWSError(
+                "AuthFailure", "not able to validate the provided credentials", operation
+            )
         return {}
 
     def unknown_region(self, region):
