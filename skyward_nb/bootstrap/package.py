@@ -29,7 +29,7 @@ USED = 'touch "$final" 2>/dev/null; find "$final" -type f -mtime +5 -exec touch 
 _UNPACK = f"""
 if {IS_WHOLE}; then {USED}; exit 0; fi
 rm -rf "$final"
-mkdir "$new" && tar -xzf - -C "$new" && in_place || exit 3
+mkdir "$new" && tar -xzf - -C "$new" && find "$new" -type f -exec touch {{}} + && in_place || exit 3
 find "$folder" -mindepth 1 -maxdepth 1 -type d -mtime "+$old" -exec rm -rf {{}} +
 """
 

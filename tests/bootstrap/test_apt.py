@@ -72,6 +72,22 @@ def test_where_it_is_not_allowed_the_line_to_type_is_told(debian, tmp_path):
     assert not (tmp_path / "home/apt").exists()
 
 
+def test_where_there_is_no_sudo_root_is_to_do_it(debian, tmp_path):
+    tools = tmp_path / "tools"
+    (tools / "sudo").unlink()
+    program(tools, "id", "echo 1000")
+    others = tmp_path / "others"
+    others.mkdir()
+    for each in {*Path("/usr/bin").iterdir(), *Path("/bin").iterdir()}:
+        if each.name != "sudo" and not (others / each.name).is_symlink():
+            (others / each.name).symlink_to(each)
+    shell = shell_at(tmp_path / "home", PATH=f"{tools}:{others}")
+    with pytest.raises(HostNotReady) as raised:
+        make_ready(shell, wants("ffmpeg"))
+    assert "its user is not root, and it has no sudo. There, as root:" in str(raised.value)
+    assert "\n  apt-get install ffmpeg" in str(raised.value)
+
+
 HELD = r"""
 echo "$*" >>"$HOME/apt"
 [ -e "$HOME/updated" ] && exit 0

@@ -2,8 +2,10 @@
 
 import asyncio
 import io
+import os
 import subprocess
 import tarfile
+from pathlib import Path
 
 import pytest
 from bootstrap.homes import BOOT, PYTHON, facts_of, shell_at
@@ -37,6 +39,22 @@ def test_it_is_sent_once_and_can_be_imported(shell, tmp_path):
     code = tmp_path / "home/.cache/skyward_nb/code"
     assert [each.name for each in code.iterdir() if each.is_dir()] == [package.digest]
     assert not [each for each in code.rglob("*") if each.stat().st_mode & 0o077]
+
+
+def test_one_whose_files_were_removed_is_sent_again(shell):
+    """Some machines remove what nobody has read for weeks, and leave the folders."""
+    facts, package = facts_of(shell), Package()
+    folder = Path(asyncio.run(ship(shell, facts, package)))
+    assert all(each.stat().st_mtime > 1e9 for each in folder.rglob("*.py")), "none is old now"
+    for each in folder.glob("skyward_nb/*.py"):
+        each.unlink()
+    old = folder / "skyward_nb/node/agent.py"
+    os.utime(old, (0, 0))
+    asyncio.run(ship(shell, facts, package))
+    assert (folder / "skyward_nb/__init__.py").exists()
+    os.utime(old, (0, 0))
+    asyncio.run(ship(shell, facts, package))
+    assert old.stat().st_mtime > 0, "one that is used is not old"
 
 
 def test_several_at_once_make_one(tmp_path):

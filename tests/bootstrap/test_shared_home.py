@@ -43,8 +43,8 @@ def test_two_hosts_that_make_one_folder_at_once_leave_one_that_is_whole(tmp_path
         path = f"{tmp_path}/{name}:{os.environ['PATH']}"
         hosts.append(_on_another_host(_MAKE, final=str(final), PATH=path))
     assert [host.stdout.readline() for host in hosts] == ["begun\n", "begun\n"]
-    for host in hosts:
-        host.communicate("go\n", timeout=60)
+    said = [host.communicate("go\n", timeout=60)[0] for host in hosts]
+    assert said == ["", ""], "the second one's packages are those that it has listed, and no more"
     assert [host.returncode for host in hosts] == [0, 0]
     assert [each.name for each in final.iterdir()] == ["file"]
     assert [each.name for each in final.parent.iterdir() if each.name.startswith(".new")] == []
