@@ -73,10 +73,10 @@ def stop(pid: int, seconds: float) -> int:
 
 
 def sandboxed(pid: int | str) -> str:
-    """What Linux says of the filter on a process's calls; "" of one that is gone."""
+    """What Linux says of the filters on a process's calls; "" of one that is gone."""
     with contextlib.suppress(OSError):
         said = Path(f"/proc/{pid}/status").read_text()
-        return next((line for line in said.splitlines() if line.startswith("Seccomp:")), "")
+        return "".join(line for line in said.splitlines() if line.startswith("Seccomp"))
     return ""
 
 

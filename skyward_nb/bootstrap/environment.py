@@ -172,7 +172,7 @@ async def _ready(
     if asked.startswith("~/"):
         asked = facts.home + asked[1:]
     code = package.place(facts, ours.digest)
-    script = f"final={shlex.quote(code)}\nenv={shlex.quote(wanted.final if wanted else '')}\n{_SEE}"
+    script = f"files={ours.count}\nfinal={shlex.quote(code)}\nenv={shlex.quote(wanted.final if wanted else '')}\n{_SEE}"
     script += LIST if image.apt else ""
     data = b""
     if image.interpreter:

@@ -38,7 +38,7 @@ leave() {
   [ -z "$locked" ] || rm -rf "$locked"
 }
 in_place() {
-  if [ -d "$final" ]; then rm -rf "$new"; return; fi
+  if [ -d "$final" ]; then rm -rf "$new"; return 0; fi
   mv "$new" "$final" || return
   # Of two hosts that renamed at once, the second one's folder is within that of the first.
   rm -rf "$final/${new##*/}"

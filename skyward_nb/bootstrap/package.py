@@ -21,8 +21,8 @@ _LIMIT = 600.0
 _OLD = 90
 """Days without use after which a copy of the package is removed, when another one arrives."""
 
-IS_WHOLE = '[ -f "$final/skyward_nb/__init__.py" ]'
-"""Tests whether a copy is there with its files: some machines remove old ones, and leave the folders."""
+IS_WHOLE = """[ "$(find "$final" -type f ! -name '*.pyc' 2>/dev/null | wc -l)" -ge "$files" ]"""
+"""Tests whether a copy is there with its `files`: some machines remove old ones, and leave the folders."""
 USED = 'touch "$final" 2>/dev/null; find "$final" -type f -mtime +5 -exec touch -c {} + 2>/dev/null'
 """Has those machines see that a copy is used; of its files, that all are of one age."""
 
@@ -43,6 +43,11 @@ class Package:
         for name, content in self._files:
             digest.update(f"{name}\0{len(content)}\0".encode() + content)
         self.digest: str = digest.hexdigest()[:16]
+
+    @property
+    def count(self) -> int:
+        """How many files it has."""
+        return len(self._files)
 
     @cached_property
     def archive(self) -> bytes:
@@ -77,7 +82,8 @@ async def ship(shell: Shell, facts: MachineFacts, package: Package | None = None
     """
     package = package or Package()
     final = place(facts, package.digest)
-    script = f"old={_OLD}\nfinal={shlex.quote(final)}\n{LOCK}{_UNPACK}"
+    given = f"old={_OLD} files={package.count}\nfinal={shlex.quote(final)}\n"
+    script = f"{given}{LOCK}{_UNPACK}"
     ran = await shell.run(script, data=package.archive, limit=_LIMIT)
     if ran.code:
         raise await failure(shell, facts, ran, f"skyward_nb could not be copied to {final}")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import itertools
+import weakref
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -14,6 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar, overload
 
 from skyward_nb.functions.function import PendingFunction
@@ -64,12 +68,12 @@ class AsyncCompute(PoolOperand):
 
     async def _one(self, call: PendingFunction[R]) -> R:
         await self._readied(call)
-        return await _awaited(self.submit(call))
+        return await _awaited(self._pool._submit(call, task=_number_of_task()))
 
     async def broadcast(self, call: PendingFunction[R]) -> list[R]:
         """What `await (call @ pool)` does: on every rank; their values in rank order."""
         await self._readied(call)
-        return await _awaited(self._pool._submit(call, all_of=True))
+        return await _awaited(self._pool._submit(call, all_of=True, task=_number_of_task()))
 
     async def _readied(self, call: PendingFunction[Any]) -> None:
         """Prepare the ranks for what a function uses, not in the loop's thread: that waits until nothing runs there."""
@@ -119,7 +123,8 @@ class AsyncCompute(PoolOperand):
         def work(stops_by: StopsBy) -> list[Any]:
             return self._pool._mapped(function, items, stops_by=stops_by)
 
-        asyncio.get_running_loop().run_in_executor(None, fulfil, future, work)
+        run = contextvars.copy_context().run
+        asyncio.get_running_loop().run_in_executor(None, run, partial(fulfil, future, work))
         return await _awaited(future)
 
     def __repr__(self) -> str:
@@ -160,7 +165,7 @@ class _WaitingThread:
 
     def do(self, work: Callable[..., R], *args: Any) -> asyncio.Future[R]:
         """Have it do something for the present task."""
-        task = -id(asyncio.current_task())
+        task = _number_of_task()
 
         def done() -> R:
             OF_TASK.set(task)
@@ -168,6 +173,16 @@ class _WaitingThread:
 
         # A task would have the loop raise the KeyboardInterrupt of a run that was stopped.
         return asyncio.get_running_loop().run_in_executor(self._executor, done)
+
+
+_tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], int] = weakref.WeakKeyDictionary()
+_numbers = itertools.count(-1, -1)
+
+
+def _number_of_task() -> int:
+    """A number below 0 of the present task, which no other one has had."""
+    task = asyncio.current_task()
+    return 0 if task is None else _tasks.setdefault(task, next(_numbers))
 
 
 async def _begun(thread: _WaitingThread, begin: Callable[..., Sequence[RankStream]]) -> RankStream:

@@ -153,7 +153,11 @@ def _is_main() -> bool:
 def _kernel_loop(shell: InteractiveShell | None) -> asyncio.AbstractEventLoop | None:
     """The loop of the kernel's main thread, if this is a kernel."""
     kernel = getattr(shell, "kernel", None)
-    return getattr(getattr(kernel, "io_loop", None), "asyncio_loop", None)
+    found = getattr(getattr(kernel, "io_loop", None), "asyncio_loop", None)
+    if found is None and kernel is not None and _is_main():
+        with contextlib.suppress(RuntimeError):
+            return asyncio.get_running_loop()
+    return found
 
 
 @contextlib.contextmanager

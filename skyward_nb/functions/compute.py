@@ -221,7 +221,9 @@ class Compute(WholePool):
             self.start()
             self._take_jobs()
         except BaseException:
-            if self._runner is not None and not self._runner.pool.closed:  # else it can start anew
+            # One that was lost can start anew, but for one whose money is spent.
+            pool = None if self._runner is None else self._runner.pool
+            if pool is not None and not (pool.closed and pool.context.over is None):
                 self.close()
             raise
         return self

@@ -15,7 +15,7 @@ from skyward_nb.functions.futures import PoolFuture, Workers, joined
 from skyward_nb.functions.mapping import run_map
 from skyward_nb.functions.packed_calls import pack_call
 from skyward_nb.functions.pool_operand import PoolOperand
-from skyward_nb.functions.rank_slots import StopsBy, Wanted, always
+from skyward_nb.functions.rank_slots import OF_TASK, StopsBy, Wanted, always
 from skyward_nb.functions.rank_streams import RankStream
 from skyward_nb.functions.runner import Runner
 from skyward_nb.plugins.choices import PluginChoice
@@ -91,7 +91,10 @@ class RankSet(PoolOperand, ABC):
         """`call > pool`: run a call in the background, with the arguments as they are now."""
         return self._submit(call)
 
-    def _submit(self, call: PendingFunction[Any], *, all_of: bool = False) -> PoolFuture[Any]:
+    def _submit(
+        self, call: PendingFunction[Any], *, all_of: bool = False, task: int = 0
+    ) -> PoolFuture[Any]:
+        """As `submit`; for a `task` of an event loop, which may have generators, by its number."""
         runner = self._calls.ready(call.function)
         _check_returns(call)
         job = pack_call(call)
@@ -103,6 +106,7 @@ class RankSet(PoolOperand, ABC):
                 stops_by(lambda: runner.pool.interrupt(run.number))
 
             stops_by(runner.look_at_waiting)
+            OF_TASK.set(task)  # this thread does one thing after another
             found = runner.run(
                 job, self.ranks, all_of=all_of, begun=begun, is_wanted=lambda: future.is_wanted
             )

@@ -126,7 +126,12 @@ class StreamRun:
     def _await(self, until: Callable[[], bool] = lambda: False) -> None:
         """Wait until it is over, or `until` says so."""
         while not (until() or self._run.is_over):
-            if not self._listens.acquire(timeout=_FOLLOWS):
+            try:
+                is_mine = self._listens.acquire(timeout=_FOLLOWS)
+            except KeyboardInterrupt:
+                self.stop()  # as where it listens itself
+                continue
+            if not is_mine:
                 continue
             try:
                 with self._ends:

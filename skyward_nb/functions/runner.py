@@ -272,7 +272,7 @@ class Runner:
         self, job: PackedCall, outcome: RunOutcome, display: RunDisplay, *, ends: bool = True
     ) -> RankResults[Any]:
         # Its end is not within the lock: a run that begins holds the pool, and may show that.
-        with concluding(self.pool, outcome):
+        with concluding(self.pool, outcome, display):
             if job.feeds.error is None:
                 self._bring(outcome, display)
             with self._stage.displays.lock:

@@ -159,8 +159,9 @@ class Background:
                 self.value = self._conclude(self._outcome)
         except (SkyError, KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the handle raises it
             self.error = error
-        self.is_over = True  # now that its value is there: another thread may ask
-        self._over.set()
+        finally:
+            self.is_over = True  # now that its value is there: another thread may ask
+            self._over.set()
         self.has_ended()
 
 

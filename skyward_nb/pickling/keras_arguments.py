@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -227,7 +227,7 @@ def _taken(kind: type, config: Mapping[str, Any]) -> tuple[list[inspect.Paramete
             return list(named.values()), lost
         if not several:
             break
-        given = _passed(made, base)
+        given = _passed(made, base) - asked_of_several(made)
     return list(named.values()), []
 
 
@@ -360,10 +360,11 @@ def says_what_it_is(made: Any, config: Mapping[str, Any]) -> bool:
     )
 
 
-def check_passed_on(made: Any, config: Mapping[str, Any]) -> None:
+def check_passed_on(made: Any, config: Mapping[str, Any], given: Collection[str]) -> None:
     """Raise `ValueError` if Keras's own class below has been given other numbers and texts than there are in the config, or more, or less.
 
-    The rate of an optimizer may have been set since, and a layer may have got what its `build` or `adapt` makes: axes, bounds.
+    The rate of an optimizer may have been set since, and a layer may have got what its `build` or `adapt` makes (axes, bounds):
+    lists are compared that it was `given`.
     """
     import keras
 
@@ -377,7 +378,7 @@ def check_passed_on(made: Any, config: Mapping[str, Any]) -> None:
         elif not (isinstance(value, (list, tuple)) and is_data([value, there])):
             is_other = (there is None) is not (value is None)
         elif is_other := bool(there):
-            is_other = as_lists(there) != as_lists(value)
+            is_other = name in given and as_lists(there) != as_lists(value)
         else:
             with suppress(AttributeError):  # a property
                 setattr(made, _attribute(made, name), value)

@@ -223,7 +223,7 @@ class _Maker:
             kept = {key: config[key] for key in config if key not in out}
             made = keras_arguments.make(kind, kept, arguments)
         if number is not None and keras_arguments.says_what_it_is(made, config):
-            keras_arguments.check_passed_on(made, config)
+            keras_arguments.check_passed_on(made, config, kept.keys())
         if isinstance(made, keras.Model):
             self._lend(made, "compile_from_config", lambda config: self._compiles(made, config))
         if build is not None:

@@ -19,7 +19,7 @@ from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import ActiveRun, RunLeft
 from skyward_nb.pool.state import STILL_MEANT, Action, Deliver, Ended, Incoming, Send, SigInt
 from skyward_nb.protocol.commands import Inspect, Sample
-from skyward_nb.protocol.events import CommunicationCut, Event, RankLost
+from skyward_nb.protocol.events import CommunicationCut, Event, RankLost, ValueWanted
 from skyward_nb.words.errors import PoolBusy
 
 _FOLLOWS = 0.1
@@ -195,9 +195,24 @@ class Driver:
             some = False
             while run.inbox:
                 some = True
-                stopped(functools.partial(watch, run), run.inbox.take())
+                event = run.inbox.take()
+                if isinstance(event, ValueWanted):
+                    self._ask(run, watch, event)
+                else:
+                    stopped(functools.partial(watch, run), event)
             if ticks and not some:
                 stopped(functools.partial(watch, run), None)
+
+    def _ask(self, run: ActiveRun, watch: RunWatch, event: ValueWanted) -> None:
+        """Have a user's generator, or a person, asked: other runs' time goes on meanwhile."""
+        clock = self._context.run_clock
+        with self._lock:
+            run.state.asks(clock.now())
+        try:
+            watch(run, event)
+        finally:
+            with self._lock:
+                run.state.is_answered(clock.now())
 
     def _leave_if_asked(self) -> None:
         """Leave the pool if the kernel is being restarted: that interrupt is not meant for the run."""

@@ -242,7 +242,7 @@ class Lines:
         """Begin to listen: the time before does not count as silence of machines."""
         now = time.monotonic()
         for link in self.links:
-            link.heard = max(link.heard, now)
+            link.heard = min(now, link.heard + (now - self._looked))
 
     def step(self, watch: Watch, due: float | None = None) -> Incoming | None:
         """The next event, or None for a tick, at `due` (monotonic seconds) at the latest.

@@ -104,6 +104,8 @@ class RunState:
         self._grace = grace
         self._patience = patience
         self._timeout_due = timeout_due
+        self._wanted: list[float] = []
+        """When ranks have asked their caller for values that they do not have yet."""
         self._stop_due: float | None = None
         self._cut_due: float | None = None
         self._looked_at: tuple[int, ...] = ()
@@ -306,7 +308,7 @@ class RunState:
 
     def tick(self, now: float) -> list[Command]:
         """Handle the time."""
-        if self._timeout_due is not None and now >= self._timeout_due and self.running:
+        if self._timeout_due is not None and now >= self._timeout_due and self._may_time_out():
             return self._time_out(now)
         if self._stop_due is not None and now >= self._stop_due:
             self._stop_due = None
@@ -324,7 +326,8 @@ class RunState:
 
     def next_due(self) -> float | None:
         """The time of the next action of `tick`."""
-        dues = (self._timeout_due, self._stop_due, self._cut_due, self._kill_due)
+        timeout_due = None if self._wanted else self._timeout_due
+        dues = (timeout_due, self._stop_due, self._cut_due, self._kill_due)
         times = [due for due in dues if due is not None]
         return min(times) if times and self.running else None
 
@@ -332,6 +335,19 @@ class RunState:
         self.cutting |= set(ranks)
         self._answers_due.update(ranks)
         return [CutCommunication(self.run, ranks, also_idle)] if ranks else []
+
+    def asks(self, now: float) -> None:
+        """A rank asks its caller for a value: while that takes its time, `timeout` does not go on."""
+        self._wanted.append(now)
+
+    def is_answered(self, now: float) -> None:
+        """It has its value."""
+        since = self._wanted.pop()
+        if self._timeout_due is not None and not self._wanted:
+            self._timeout_due += now - since
+
+    def _may_time_out(self) -> bool:
+        return bool(self.running) and not self._wanted
 
     def _time_out(self, now: float) -> list[Command]:
         self._timeout_due = None

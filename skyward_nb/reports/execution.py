@@ -254,10 +254,14 @@ def execute(
 
 
 @contextlib.contextmanager
-def concluding(pool: Pool, outcome: RunOutcome) -> Generator[None]:
+def concluding(pool: Pool, outcome: RunOutcome, display: RunDisplay) -> Generator[None]:
     """After this, all of a run has been seen, and what was brought home for it is dropped."""
     try:
         yield
+    except KeyboardInterrupt:
+        if display.view.ended is None:
+            display.end("interrupted", "Interrupted before its values were here")
+        raise
     finally:
         if not pool.closed:
             pool.seen()

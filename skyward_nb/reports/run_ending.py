@@ -74,14 +74,10 @@ def conclude(
     """Bind the values of a run and return the one to show, or raise; then draw displays with late output."""
     pool = displays.pool
     try:
-        with concluding(pool, outcome):
+        with concluding(pool, outcome, display):
             display.note(*fetch_files(pool, outcome.folder, outcome.ranks, display.watch))
             ending = RunEnding(user_ns, pool, outcome, display, goes_on=goes_on)
             return ending.conclude(options, writes)
-    except KeyboardInterrupt:
-        if display.view.ended is None:
-            display.end("interrupted", "Interrupted before its values were here")
-        raise
     finally:
         displays.renew()
 

@@ -150,7 +150,8 @@ class PoolDisplays:
                 display.note("; ".join(words))
             if self._loop is not None and not self.pool.closed:
                 if self._heard != self.pool.lines.sockets():
-                    self.listen()  # a line was cut, and opened anew
+                    # A line was cut, and opened anew; or nobody listened while the run went on.
+                    self._loop.call_soon_threadsafe(self.listen)
                 if self._look_later is None:
                     self._look_later = self._loop.call_later(_LOOK_AFTER, self._look_after)
 
@@ -218,12 +219,19 @@ class PoolDisplays:
 
     def rest(self) -> None:
         """Stop listening between cells: another thread reads, or none."""
+        self._pause()
+        self._loop = None
+
+    def _pause(self) -> None:
+        """Stop listening until a run ends."""
         self._leave()
         self._leave = lambda: None
-        self._loop = None
+        self._heard = []
 
     def listen(self) -> None:
         """Take what ranks show between cells, on the kernel's own loop, so that none has to wait."""
+        if self.pool.closed:
+            return
         if threading.current_thread() is not threading.main_thread():
             return  # a subshell's loop would read while a cell runs: the next cell takes it
         try:
@@ -250,7 +258,9 @@ class PoolDisplays:
 
     def _look_when_idle(self, loop: asyncio.AbstractEventLoop) -> None:
         if self.pool.context.state.runs:
-            self.rest()  # whoever has a run listens, or nobody does, and its values wait in the socket
+            # Whoever has a run listens, or nobody does, and its values wait in the socket.
+            with self.lock:
+                self._pause()
             return
         with contextlib.suppress(PoolError):  # the next cell tells it
             self.look()

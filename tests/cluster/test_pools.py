@@ -114,7 +114,7 @@ def test_an_error_there_is_an_error_here(book):
 
 
 def test_the_square_button_stops_what_runs_there(book):
-    book.here("kept = 3")
+    book.well("kept = 3")
     ran = book.kernel.stopped(book.code("print('here')\ntime.sleep(1000)"))
     assert ran.status == "error"
     assert book.values("kept") == [3] * HOSTS

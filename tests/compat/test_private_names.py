@@ -64,6 +64,9 @@ PROTOCOLS = {"_render_traceback_", "_repr_pretty_"}
 OUR_OWN = {
     ("functions/asynchronous.py", "self._pool._streams"),
     ("functions/asynchronous.py", "self._pool._submit"),
+    ("functions/asynchronous.py", "self._pool._mapped"),
+    ("functions/asynchronous.py", "self._pool._calls"),
+    ("functions/asynchronous.py", "self._compute._is_ready"),
 }
 """Private to another class of ours."""
 _NAME = re.compile(r"\w+(\.\w+)*")

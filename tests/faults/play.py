@@ -241,7 +241,8 @@ def _idle(case: Case, stand: Stand, script: Script) -> Result:
         if (
             case.fault is Fault.HANGS_UP
         ):  # else which is first there is open: that, or the next cell
-            until(lambda: pool.look(lambda _: None))
+            files = Path(f"/proc/{pool.pids[case.victim]}/fd")
+            until(lambda: len([*files.iterdir()]) <= 3)
         if case.dice.random() < 0.5 and case.fault is not Fault.FROZEN:
             time.sleep(SOON)
             pool.look(lambda _: None)

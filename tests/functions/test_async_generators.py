@@ -125,6 +125,15 @@ def test_a_task_that_would_wait_for_itself_is_told(no_leaks):
     asyncio.run(main())
 
 
+def test_a_task_may_call_beside_a_generator_that_comes_to_its_end_by_itself(no_leaks):
+    async def main():
+        async with sky.Compute(quiet=True) as pool:
+            found = [(x, await (same(x) >> pool)) async for x in count(3) >> pool]
+            assert found == [(0, 0), (1, 1), (2, 2)]
+
+    asyncio.run(main())
+
+
 def test_a_map_that_is_cancelled_stops(no_leaks):
     async def main():
         async with sky.Compute(nodes=2, quiet=True) as pool:

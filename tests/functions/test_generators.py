@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -76,6 +77,44 @@ def test_a_generator_argument_that_takes_its_time_holds_no_other_call(pool):
     goes_on.set()
     first.join(60)
     assert handed == [3]
+
+
+def test_what_a_generator_argument_takes_counts_for_no_timeout(pool):
+    def slowly():
+        yield 1
+        time.sleep(2)
+        yield 2
+
+    beside = rest(60) > pool.rank(1)
+    assert total(slowly()).with_timeout(1) >> pool.head == 3
+    assert beside.cancel()
+
+
+@sky.function
+def rest(seconds):
+    time.sleep(seconds)
+
+
+def test_an_interrupt_stops_a_stream_that_another_thread_listens_for(pool):
+    first, second = count(10**6, 0.05) @ pool
+    told = []
+
+    def read():
+        try:
+            told.extend(second)
+        except BaseException as error:
+            told.append(error)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    assert until(lambda: len(told) > 2)
+    threading.Timer(0.5, signal.raise_signal, (signal.SIGINT,)).start()
+    with pytest.raises(KeyboardInterrupt):
+        for _ in first:
+            """Until the interrupt."""
+    thread.join(60)
+    assert isinstance(told[-1], KeyboardInterrupt)
+    assert same(1) @ pool == [1, 1]
 
 
 def test_a_function_that_reads_another_ones_values_in_a_thread(pool):

@@ -639,6 +639,22 @@ DERIVED = {
         "it = Of(3), Of(3, activation='tanh')",
         "[each.activation.__name__ for each in it]",
     ),
+    "a norm that build gave its axes": (
+        "class Of(keras.layers.LayerNormalization):\n    def __init__(self, epsilon=1e-6): super().__init__(epsilon=epsilon)\n"
+        "it = Of(1e-3)\nit(ones)",
+        "(it.epsilon, list(it.axis))",
+    ),
+    "a norm of an axis of its own": (
+        "class Of(keras.layers.LayerNormalization):\n    def __init__(self, **kwargs): super().__init__(axis=-1, **kwargs)\n"
+        "it = Of(epsilon=1e-3)\nit(ones)",
+        "(it.epsilon, list(it.axis))",
+    ),
+    "what it takes of what a base of the notebook is given": (
+        "class A(keras.layers.Layer):\n    def __init__(self, fn=None, **kw): super().__init__(**kw); self.fn = fn\n"
+        "class Of(A):\n    def __init__(self, **kwargs): super().__init__(kwargs.pop('fn', None), **kwargs)\n"
+        "it = Of(fn=keras.ops.tanh)",
+        "it.fn.__name__",
+    ),
     "takes what it passes on by its place": (
         "class Of(keras.layers.Dense):\n    def __init__(self, **kwargs): super().__init__(kwargs.pop('units', 3), **kwargs)\n"
         "it = Of(units=5)",

@@ -333,6 +333,7 @@ def test_a_pool_whose_ranks_are_all_gone_is_attached_and_begins_anew(make):
 
 def test_the_time_between_cells_is_no_silence(lend):
     pool = lend()
+    pool.lines._looked -= 61
     for link in pool.lines.links:
         link.heard -= 61
     heard = []

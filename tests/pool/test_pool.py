@@ -38,12 +38,30 @@ def test_a_pool_opens_and_closes_without_a_trace(make):
     until(lambda: process.num_fds() <= before[0] and process.num_threads() <= before[1])
 
 
+def paused(pool, seconds):
+    """As if nobody had listened for so long."""
+    pool.lines._looked -= seconds
+    for link in pool.lines.links:
+        link.heard -= seconds
+
+
+def test_questions_of_ranks_are_no_sign_of_a_silent_machine(lend):
+    """Whoever answers them listens anew each time."""
+    lines = lend().lines
+    heard = [link.heard - 100 for link in lines.links]
+    for link, at in zip(lines.links, heard, strict=True):
+        link.heard = at
+    for _ in range(3):
+        lines.next(0)
+        lines.begin_listening()
+    assert all(link.heard < at + 50 for link, at in zip(lines.links, heard, strict=True))
+
+
 def test_a_pause_between_cells_is_no_silence_of_machines(lend):
     pool, told = lend(), []
     cell = request(pool, "5")
     for begin in (pool.look, lambda watch: pool.run(cell, watch)):
-        for link in pool.lines.links:
-            link.heard -= 3600
+        paused(pool, 3600)
         begin(told.append)
         assert not pool.lines.is_cut
     assert not [each for each in told if isinstance(each, Phase)]

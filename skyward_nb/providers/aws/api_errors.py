@@ -103,6 +103,7 @@ NO_TIMER = "NoTimerForStoppedMachines"
 NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _WAYS = {
     NextStep.ZONE: {
+        "BudgetSpent",
         "InsufficientInstanceCapacity",
         "InsufficientCapacity",
         "InsufficientHostCapacity",

@@ -155,6 +155,8 @@ class Launch:
             try:
                 left = await termination.end_machines(self._cloud, self._entry, region, since=since)
             except AWSError as error:
+                if all(each.over for each in self._entry.record.attempts[since:]):
+                    raise fault from error  # there are none to end
                 left, unsure = [str(now)], f" ({spell_fault(error)})"
             if left:
                 # Its machines must be gone before others are paid for.

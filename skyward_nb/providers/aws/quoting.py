@@ -6,7 +6,8 @@ import asyncio
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -45,7 +46,10 @@ async def quote_of(spec: PoolSpec) -> Quote:
     key = _key(spec)
     at, quote = _quotes.get(key, (0.0, None))
     if quote is None or time.monotonic() - at > _HOLDS:
-        quote = await _asked(spec)
+        try:
+            quote = await _asked(spec)
+        except RegionClosed as closed:
+            raise AccountError(closed.message) from closed
         hold(spec, quote)
     return quote
 
@@ -94,22 +98,49 @@ async def _asked(spec: PoolSpec) -> Quote:
     # Keys in variables may be of any account, and zones have other names in each.
     key = "" if access.profile else os.environ.get("AWS_ACCESS_KEY_ID", "")
     market = Market(cloud, Cache("@".join(filter(None, (profile, endpoint, key)))))
-    types = await _types(spec, market, region)
+    wanted = _regions(access, region)
+    types = await _open_first(market, wanted, partial(_types, spec, market))
     try:
         fit = fitting(spec, types, usual_prices(), _arch())
     except NothingFits:
         if spec.accelerator is not None or access.instance_type is not None:
             raise
-        more = _united(types, await market.all_types(region))
+        more = _united(types, await _open_first(market, wanted, market.all_types))
         fit = fitting(spec, more, usual_prices(), _arch())
-    wanted = _regions(access, region)
     is_spot = spec.spot != "no"
     asking = [market.stock(each, fit.types, spot=is_spot) for each in wanted]
     stocks = _open(market, await asyncio.gather(*asking, return_exceptions=True))
-    found = offers(spec, fit.types, stocks, shipped_regions)
+    try:
+        found = offers(
+            spec,
+            fit.types,
+            stocks,
+            lambda name: tuple(each for each in shipped_regions(name) if each not in wanted),
+        )
+    except NothingFits as nothing:
+        for each in dict.fromkeys(market.remarks):
+            nothing.add_note(each)
+        raise
     kinds = {each.type.name: each.type for each in found}
     remarks = (*fit.remarks, *card_remarks(spec, kinds.values()), *dict.fromkeys(market.remarks))
     return Quote(nodes=spec.nodes, offers=found, remarks=remarks)
+
+
+async def _open_first(
+    market: Market,
+    regions: Sequence[str],
+    ask: Callable[[str], Awaitable[tuple[InstanceType, ...]]],
+) -> tuple[InstanceType, ...]:
+    """What the first of these regions says that the account may use."""
+    closed: RegionClosed | None = None
+    for region in regions:
+        try:
+            return await ask(region)
+        except RegionClosed as error:
+            closed = error
+            market.remarks.append(error.remark)
+    assert closed is not None
+    raise closed
 
 
 def _open(market: Market, told: Sequence[RegionStock | BaseException]) -> list[RegionStock]:

@@ -77,7 +77,8 @@ async def replaced(
         if (instead := _instead_of(error, spec, entry)) is not None:
             raise instead from error
         raise
-    with rental_records.as_far_as_it_can():
+    # Where the pool was ended meanwhile, the next call says so.
+    with contextlib.suppress(FileNotFoundError), rental_records.as_far_as_it_can():
         key_pairs.access_to(entry.folder, entry.record, entry.record.machines)
     if lack.bill is not None:
         now = time.time()

@@ -167,8 +167,8 @@ class Helper:
         if name in self._starting:  # a group that is asked for would appear after its end
             await asyncio.wait([self._starting[name]])
         # A node that does not answer makes each look a slow one.
-        until = _now() + asked["patience"]
-        while _now() < until:
+        until = time.monotonic() + asked["patience"]
+        while time.monotonic() < until:
             if all(await asyncio.gather(*map(self._fault, names))):
                 break
             await asyncio.sleep(_PAUSE)
@@ -177,8 +177,8 @@ class Helper:
         if (group := await asyncio.to_thread(self._group, name)) is not None:
             await asyncio.to_thread(self._ray.util.remove_placement_group, group)
         self._own.discard(name)
-        until = _now() + _END_LIMIT
-        while _now() < until:
+        until = time.monotonic() + _END_LIMIT
+        while time.monotonic() < until:
             state = (await self.look_at_group(asked))["state"]
             if state == "REMOVED" and all(await asyncio.gather(*map(self._fault, names))):
                 return {"left": [], "was_there": group is not None}
@@ -335,10 +335,6 @@ async def _down(actor: Any, key: str, writer: asyncio.StreamWriter) -> None:
             return
         writer.write(data)
         await writer.drain()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _reason(error: Exception) -> str:
