@@ -148,7 +148,7 @@ class PoolDisplays:
             self._lost, self._book.trouble = 0, ""
             if words:
                 display.note("; ".join(words))
-            if self._loop is not None and not self.pool.closed:
+            if self._loop is not None and not (self.pool.closed or self._loop.is_closed()):
                 if self._heard != self.pool.lines.sockets():
                     # A line was cut, and opened anew; or nobody listened while the run went on.
                     self._loop.call_soon_threadsafe(self.listen)
