@@ -103,6 +103,7 @@ class StreamRun:
         self.heeds: bool = _heeds(function.raw)
         self.waiting: dict[int, deque[Packed]] = {rank: deque() for rank in run.state.ranks}
         self.open: set[int] = set(run.state.ranks)
+        self._taken = 0
         self._listens = threading.Lock()
         """Of several threads that read it, one listens."""
         self._ends = threading.RLock()
@@ -115,6 +116,7 @@ class StreamRun:
             self._await(lambda: self._is_there(rank))
             self._end_if_over()
         if queue:
+            self._taken += 1
             return self._unpacked(rank, queue.popleft())
         self.open.discard(rank)
         if not self._run.is_over:
@@ -123,19 +125,23 @@ class StreamRun:
             self._await()
         raise StopIteration(self.end().get(rank))
 
-    def _await(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Wait until it is over, or `until` says so."""
+    def _await(self, until: Callable[[], bool] = lambda: False, *, reads: bool = True) -> None:
+        """Wait until it is over, or `until` says so; `reads`: this thread is the one that takes values."""
+        was_stopped = False
         while not (until() or self._run.is_over):
             try:
                 is_mine = self._listens.acquire(timeout=_FOLLOWS)
             except KeyboardInterrupt:
                 self.stop()  # as where it listens itself
+                if was_stopped:  # the other thread may be within a generator of the user's
+                    raise
+                was_stopped = True
                 continue
             if not is_mine:
                 continue
             try:
                 with self._ends:
-                    if not self._is_over:  # else others may have its ranks
+                    if reads and not self._is_over:  # else others may have its ranks
                         self._owned()
                 self._pool.runs.await_any((self._run,), self._hear, until)
             finally:
@@ -146,12 +152,13 @@ class StreamRun:
         self._pool.interrupt(self._run.number)
 
     def settle(self, seconds: float) -> bool:
-        """Whether its ranks are free within so many seconds, if no further values are taken."""
+        """Whether its ranks are free within so many seconds, if no further values are taken; or somebody takes them."""
+        before = self._taken
         if not self._is_over:
             until = time.monotonic() + seconds
-            self._await(lambda: time.monotonic() > until)
+            self._await(lambda: time.monotonic() > until, reads=False)
             self._end_if_over()
-        return self._is_over
+        return self._is_over or self._taken > before
 
     def _end_if_over(self) -> None:
         """Set its ranks free once all generators are at their end, even if values are still to be taken."""
@@ -206,6 +213,13 @@ class StreamRun:
         """Have a rank's generator go on."""
         if rank in self._run.state.running:
             self._pool.lines.send(Resume(self._run.number, (rank,), **what))
+
+    def abandon(self, rank: int) -> None:
+        """An interrupt came, wherever this thread was: nothing of it goes on."""
+        if not (self._run.is_over or self._run.state.interrupts):
+            self.stop()
+        with contextlib.suppress(BaseException):  # the interrupt is raised
+            self.close(rank)
 
     def close(self, rank: int) -> None:
         """Nobody wants more of a rank; once that is so of all, the run ends."""
@@ -264,8 +278,10 @@ class RankStream(Generator[Any, Any, Any]):
         self._begun = True
         try:
             value = self._run.next_of(self._rank)
-        except BaseException:
+        except BaseException as error:
             self._closed = True
+            if isinstance(error, KeyboardInterrupt):
+                self._run.abandon(self._rank)
             raise
         self._taken += 1
         return value

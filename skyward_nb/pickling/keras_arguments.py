@@ -363,8 +363,8 @@ def says_what_it_is(made: Any, config: Mapping[str, Any]) -> bool:
 def check_passed_on(made: Any, config: Mapping[str, Any], given: Collection[str]) -> None:
     """Raise `ValueError` if Keras's own class below has been given other numbers and texts than there are in the config, or more, or less.
 
-    The rate of an optimizer may have been set since, and a layer may have got what its `build` or `adapt` makes (axes, bounds):
-    lists are compared that it was `given`.
+    The rate of an optimizer may have been set since, and a layer may have got what its `build` or `adapt` makes: bounds, and axes,
+    which are compared where it was `given` them.
     """
     import keras
 
@@ -378,7 +378,8 @@ def check_passed_on(made: Any, config: Mapping[str, Any], given: Collection[str]
         elif not (isinstance(value, (list, tuple)) and is_data([value, there])):
             is_other = (there is None) is not (value is None)
         elif is_other := bool(there):
-            is_other = name in given and as_lists(there) != as_lists(value)
+            is_compared = name in given or "ax" not in name
+            is_other = is_compared and as_lists(there) != as_lists(value)
         else:
             with suppress(AttributeError):  # a property
                 setattr(made, _attribute(made, name), value)

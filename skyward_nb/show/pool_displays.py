@@ -151,9 +151,17 @@ class PoolDisplays:
             if self._loop is not None and not (self.pool.closed or self._loop.is_closed()):
                 if self._heard != self.pool.lines.sockets():
                     # A line was cut, and opened anew; or nobody listened while the run went on.
-                    self._loop.call_soon_threadsafe(self.listen)
-                if self._look_later is None:
-                    self._look_later = self._loop.call_later(_LOOK_AFTER, self._look_after)
+                    self._loop.call_soon_threadsafe(self._listen_anew)
+                else:
+                    self._look_soon()
+
+    def _listen_anew(self) -> None:
+        self.listen()
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if self._loop is not None and self._look_later is None:
+            self._look_later = self._loop.call_later(_LOOK_AFTER, self._look_after)
 
     def _look_after(self) -> None:
         self._look_later = None
@@ -252,6 +260,8 @@ class PoolDisplays:
                     timer.cancel()
             if closing is None:
                 self._renewal = self._look_later = None
+            else:
+                self._heard = []  # another socket may get its number
 
         self._leave = leave
         self.pool.lines.before_cut = leave

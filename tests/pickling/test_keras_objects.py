@@ -644,6 +644,12 @@ DERIVED = {
         "it = Of(1e-3)\nit(ones)",
         "(it.epsilon, list(it.axis))",
     ),
+    "attention over an axis of its own": (
+        "class Of(keras.layers.MultiHeadAttention):\n    def __init__(self, heads):\n"
+        "        super().__init__(heads, 2, attention_axes=(-2,)); self.heads = heads\n"
+        "it = Of(1)\nx = keras.ops.ones((1, 3, 4))\nit(x, x)",
+        "it.heads",
+    ),
     "a norm of an axis of its own": (
         "class Of(keras.layers.LayerNormalization):\n    def __init__(self, **kwargs): super().__init__(axis=-1, **kwargs)\n"
         "it = Of(epsilon=1e-3)\nit(ones)",
@@ -751,6 +757,12 @@ def test_what_a_class_takes_of_what_it_passes_on_is_told_of(keras_here, ns, take
             "kernel_regularizer",
         ),
         (
+            "MaxPooling2D",
+            "(self, size=2):\n        super().__init__((size, size))\n        self.size = size",
+            "it = Of(2)\nit.size = 4",
+            "pool_size",
+        ),
+        (
             "LayerNormalization",
             "(self, **kwargs):\n        axis = kwargs.pop('axis', [-1])\n        axis = [each - 1 for each in axis]\n"
             "        super().__init__(axis=axis, **kwargs)",
@@ -762,6 +774,7 @@ def test_what_a_class_takes_of_what_it_passes_on_is_told_of(keras_here, ns, take
         "changed before it is passed on",
         "fixed, and set since",
         "not taken, and set since",
+        "made of what was set since",
         "a list that is changed before it is passed on",
     ],
 )
