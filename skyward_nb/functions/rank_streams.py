@@ -104,7 +104,7 @@ class StreamRun:
         self.waiting: dict[int, deque[Packed]] = {rank: deque() for rank in run.state.ranks}
         self.open: set[int] = set(run.state.ranks)
         self._taken = 0
-        self._listens = threading.Lock()
+        self._listens = threading.RLock()
         """Of several threads that read it, one listens."""
         self._ends = threading.RLock()
         execution.handlers[Yielded] = self._take
@@ -130,22 +130,20 @@ class StreamRun:
         was_stopped = False
         while not (until() or self._run.is_over):
             try:
-                is_mine = self._listens.acquire(timeout=_FOLLOWS)
+                if self._listens.acquire(timeout=_FOLLOWS):
+                    with self._ends:
+                        if reads and not self._is_over:  # else others may have its ranks
+                            self._owned()
+                    self._pool.runs.await_any((self._run,), self._hear, until)
             except KeyboardInterrupt:
                 self.stop()  # as where it listens itself
                 if was_stopped:  # the other thread may be within a generator of the user's
                     raise
                 was_stopped = True
-                continue
-            if not is_mine:
-                continue
-            try:
-                with self._ends:
-                    if reads and not self._is_over:  # else others may have its ranks
-                        self._owned()
-                self._pool.runs.await_any((self._run,), self._hear, until)
             finally:
-                self._listens.release()
+                # It may be taken also where an interrupt came as it was.
+                with contextlib.suppress(RuntimeError):  # another thread has it
+                    self._listens.release()
 
     def stop(self) -> None:
         """Interrupt it on all its ranks; from any thread."""

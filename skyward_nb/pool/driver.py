@@ -124,7 +124,8 @@ class Driver:
         """
         in_front = threading.current_thread() is threading.main_thread()
         for run in runs:
-            run.state.is_in_front = in_front
+            # Once it is: an interrupt that the main thread has taken may be read by another one that waits for the same.
+            run.state.is_in_front |= in_front
         while not (until() or _is_one_over(runs)):
             self._context.check_open()
             if self._lock.take_turn(_FOLLOWS):
