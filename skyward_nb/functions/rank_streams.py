@@ -14,7 +14,7 @@ from typing import Any
 
 from skyward_nb.functions.function import Function
 from skyward_nb.pickling.payload import Bundle, pack, unpack
-from skyward_nb.pool.outcome import ActiveRun
+from skyward_nb.pool.outcome import ActiveRun, RunLeft
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.commands import FeedValue, Resume
 from skyward_nb.protocol.events import Event, ValueWanted, Yielded
@@ -135,6 +135,8 @@ class StreamRun:
                         if reads and not self._is_over:  # else others may have its ranks
                             self._owned()
                     self._pool.runs.await_any((self._run,), self._hear, until)
+            except RunLeft:
+                raise
             except KeyboardInterrupt:
                 self.stop()  # as where it listens itself
                 if was_stopped:  # the other thread may be within a generator of the user's
@@ -278,7 +280,7 @@ class RankStream(Generator[Any, Any, Any]):
             value = self._run.next_of(self._rank)
         except BaseException as error:
             self._closed = True
-            if isinstance(error, KeyboardInterrupt):
+            if isinstance(error, KeyboardInterrupt) and not isinstance(error, RunLeft):
                 self._run.abandon(self._rank)
             raise
         self._taken += 1
