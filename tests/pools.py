@@ -58,6 +58,13 @@ def start(**options):
     return pool
 
 
+def paused(pool, seconds):
+    """As if nobody had listened for so long."""
+    pool.lines._looked -= seconds
+    for link in pool.lines.links:
+        link.heard -= seconds
+
+
 def found(pool):
     """Another client's view of a pool."""
     (entry,) = [each for each in registry.entries() if each.pool_id == pool.pool_id]

@@ -111,10 +111,6 @@ class CallDisplay:
         finally:
             self._count(-1)
 
-    def listen_again(self) -> None:
-        """What nobody listened for between cells is over."""
-        self._count(0)
-
     def _count(self, more: int) -> None:
         with self._counting:
             self._behind += more

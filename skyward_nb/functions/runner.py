@@ -116,7 +116,6 @@ class Runner:
             finally:
                 self._held.discard(run)
                 self._slots.release(taken)
-                self._stage.listen_again()
             with shown_to_its_end(display, self.pool):
                 found = self._conclude(job, outcome, display)
             return dict(zip(found.ranks, found, strict=True))
@@ -340,7 +339,6 @@ class Runner:
         finally:
             self._held.discard(crowd)
             crowd.stop()
-            self._stage.listen_again()
 
     def _take(self, ranks: Sequence[int], crowd: ConcurrentCalls) -> tuple[int, ...]:
         """One of these ranks: one that is free, or, where there is nothing else to do, gets free."""

@@ -311,15 +311,6 @@ def test_what_machines_have_cost_that_came_to_nothing_is_no_longer_there_to_be_s
     assert not made.end()
 
 
-def test_what_is_left_of_a_budget_is_to_be_of_use(api, renter):
-    made = renter(nodes=2, max_cost=0.0075)
-    api.fail("DescribeInstances", "Unsupported")
-    with pytest.raises(LaunchError, match=r"of max_cost=0.0075 is spent .* the rest is too little"):
-        made.launch()
-    assert len(launches(api)) == 1
-    assert not made.end()
-
-
 def test_machines_that_cannot_be_ended_are_told_of(api, renter):
     made = renter(nodes=2)
     api.fail("DescribeInstances", "Unsupported")
@@ -333,10 +324,18 @@ def test_machines_that_cannot_be_ended_are_told_of(api, renter):
     assert api.left() == {}
 
 
-def test_a_budget_that_is_spent_rents_nothing_more(api, renter):
-    made = renter(nodes=2, max_cost=0.003)
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [
+        (0.003, r"max_cost=0.003 is spent"),
+        (0.0075, r"of max_cost=0.0075 is spent .* the rest is too little"),
+    ],
+    ids=["all of it", "all but what is of no use"],
+)
+def test_a_budget_that_is_spent_rents_nothing_more(api, renter, budget, says):
+    made = renter(nodes=2, max_cost=budget)
     api.fail("DescribeInstances", "Unsupported")
-    with pytest.raises(LaunchError, match=r"max_cost=0.003 is spent"):
+    with pytest.raises(LaunchError, match=says):
         made.launch()
     assert len(launches(api)) == 1
     assert not made.end()

@@ -61,6 +61,12 @@ def listed(pool_id):
     path.unlink()
 
 
+def end_machines(made):
+    """End them as EC2 or a person does."""
+    names = [each.instance for each in made.machines]
+    asyncio.run(made.cloud.ask("TerminateInstances", "us-east-1", InstanceIds=names))
+
+
 def left_behind(renter, **noted):
     """Machines of a process that has ended, with this in their record."""
     made = renter()
@@ -82,9 +88,7 @@ def test_a_pool_that_may_be_attached_is_left_until_its_machines_end(api, renter)
     made = left_behind(renter, state="up")
     with listed("default-abc"):
         assert not asyncio.run(sweep.sweep())
-    asyncio.run(made.cloud.ask(
-        "TerminateInstances", "us-east-1", InstanceIds=[each.instance for each in made.machines]
-    ))  # fmt: skip
+    end_machines(made)
     assert asyncio.run(sweep.sweep()).records == ["default-abc"]
     assert api.left() == {} and not rental_records.entries()
 
@@ -95,9 +99,7 @@ def test_a_pool_that_replaces_its_machines_is_left_while_it_has_none(api, renter
     made = renter()
     made.launch()
     made.entry.note(state="up", replaces=True)
-    asyncio.run(made.cloud.ask(
-        "TerminateInstances", "us-east-1", InstanceIds=[each.instance for each in made.machines]
-    ))  # fmt: skip
+    end_machines(made)
     assert not asyncio.run(sweep.sweep())
     assert rental_records.find("default-abc").record.state == "up"
     if is_elsewhere:
@@ -120,9 +122,7 @@ def test_a_pool_that_another_kernel_has_attached_replaces_its_machines_too(api, 
     made = renter()
     made.launch()
     made.entry.note(state="up", replaces=True)
-    asyncio.run(made.cloud.ask(
-        "TerminateInstances", "us-east-1", InstanceIds=[each.instance for each in made.machines]
-    ))  # fmt: skip
+    end_machines(made)
     gone(made.entry)
     AWSProvider().conducted("default-abc")
     assert not asyncio.run(sweep.sweep())
@@ -193,9 +193,7 @@ def test_a_pool_of_another_account_that_is_in_use_is_no_news(api, renter):
     made = renter()
     made.launch()
     made.entry.note(state="up", account="999999999999", created=time.time() - 7200)
-    asyncio.run(made.cloud.ask(
-        "TerminateInstances", "us-east-1", InstanceIds=[each.instance for each in made.machines]
-    ))  # fmt: skip
+    end_machines(made)
     assert str(asyncio.run(sweep.sweep())) == "nothing was left"
     assert len(rental_records.entries()) == 1
 

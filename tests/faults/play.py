@@ -238,9 +238,8 @@ def _idle(case: Case, stand: Stand, script: Script) -> Result:
         return _left(case, stand, script, doer)
     watch = _Presser() if case.fault is Fault.FROZEN else lambda _: None
     try:
-        if (
-            case.fault is Fault.HANGS_UP
-        ):  # else which is first there is open: that, or the next cell
+        if case.fault is Fault.HANGS_UP:
+            # Else which is first there is open: that, or the next cell.
             files = Path(f"/proc/{pool.pids[case.victim]}/fd")
             until(lambda: len([*files.iterdir()]) <= 3)
         if case.dice.random() < 0.5 and case.fault is not Fault.FROZEN:

@@ -64,7 +64,7 @@ def test_values_that_nobody_takes_between_cells_cost_nothing(notebook):
     assert int(notebook.run("len(looks)").result) < 20
     notebook.run("values.close(); PoolDisplays.look = look")
     said = notebook.run(
-        "await asyncio.sleep(0.1); sky.get_pool()._stage.displays._loop is not None"
+        "await asyncio.sleep(0.1); d = sky.get_pool()._stage.displays; d._loop is not None and d._heard == d.pool.lines.sockets()"
     )
     assert said.result == "True", "it listens again"
 

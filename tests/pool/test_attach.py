@@ -10,7 +10,7 @@ import time
 
 import psutil
 import pytest
-from pools import follow, found, request, start, values
+from pools import follow, found, paused, request, start, values
 from waiting import until
 
 from skyward_nb.pickling.payload import unpack
@@ -333,9 +333,7 @@ def test_a_pool_whose_ranks_are_all_gone_is_attached_and_begins_anew(make):
 
 def test_the_time_between_cells_is_no_silence(lend):
     pool = lend()
-    pool.lines._looked -= 61
-    for link in pool.lines.links:
-        link.heard -= 61
+    paused(pool, 61)
     heard = []
     pool.look(heard.append)
     pool.run(request(pool, "5"), heard.append)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pools import request, values
+from pools import paused, request, values
 from waiting import until
 
 from skyward_nb.pickling.payload import unpack
@@ -36,13 +36,6 @@ def test_a_pool_opens_and_closes_without_a_trace(make):
         pool.close()
     # Threads and descriptors of tests before may still go.
     until(lambda: process.num_fds() <= before[0] and process.num_threads() <= before[1])
-
-
-def paused(pool, seconds):
-    """As if nobody had listened for so long."""
-    pool.lines._looked -= seconds
-    for link in pool.lines.links:
-        link.heard -= seconds
 
 
 def test_questions_of_ranks_are_no_sign_of_a_silent_machine(lend):
