@@ -37,10 +37,19 @@ def request(pool, body, namespace=None, ranks=None, **card):
     )  # fmt: skip
 
 
+def why_failed(outcome):
+    """A line of each rank that failed or was lost, in few words: of a test's report little may be left."""
+    lost = (f"rank {rank} {each.how} {each.stack}" for rank, each in sorted(outcome.lost.items()))
+    failed = (
+        f"rank {end.rank}: {end.failure.type_name}: {end.failure.message}" for end in outcome.failed
+    )
+    return "\n".join([*lost, *failed])
+
+
 def values(pool, body, namespace=None):
     pool.look(lambda _: None)
     outcome = pool.run(request(pool, body, namespace), lambda _: None)
-    assert not outcome.failed, outcome.failed
+    assert not outcome.failed, why_failed(outcome)
     return [unpack(end.value, pool.store) for _, end in sorted(outcome.done.items())]
 
 

@@ -10,6 +10,7 @@ import time
 
 import psutil
 import pytest
+from pools import why_failed
 from waiting import until
 
 from skyward_nb.cell.source import compile_cell
@@ -291,7 +292,7 @@ def run(pool, body):
         cell=made, number=1, namespace={}, ranks=pool.ranks, value_from=(), wants_value=False
     )
     outcome = pool.run(request, lambda _: None)
-    assert not outcome.failed, outcome.failed
+    assert not outcome.failed, why_failed(outcome)
 
 
 def test_an_agent_tells_of_its_ranks_when_it_is_asked(pool, monkeypatch):

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from later import needs
-from pools import request, values
+from pools import request, values, why_failed
 from waiting import until
 
 pytestmark = [
@@ -60,7 +60,7 @@ def standing():
 def ran(pool, body):
     pool.look(lambda _: None)
     outcome = pool.run(request(pool, body), lambda _: None)
-    assert not outcome.failed, outcome.failed
+    assert not outcome.failed, why_failed(outcome)
     return outcome
 
 

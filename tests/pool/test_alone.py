@@ -3,7 +3,7 @@
 import importlib.util
 
 import pytest
-from pools import request, values
+from pools import request, values, why_failed
 
 from skyward_nb.pickling import reducers
 from skyward_nb.pickling.payload import unpack
@@ -90,5 +90,5 @@ def test_code_may_form_a_group_of_its_nodes_ranks(alone):
         "x.item()"
     )
     outcome = alone.run(request(alone, body), lambda _: None)
-    assert not outcome.failed, outcome.failed
+    assert not outcome.failed, why_failed(outcome)
     assert [unpack(end.value, alone.store) for end in outcome.done.values()] == [3.0] * 4

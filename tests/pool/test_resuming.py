@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from later import Later, needs
-from pools import found, request, values
+from pools import found, request, values, why_failed
 from waiting import until
 
 from skyward_nb.pool.pool import Pool
@@ -66,7 +66,7 @@ def test_a_new_pool_goes_on_from_the_newest_checkpoint(make, place):
     second = make(checkpoint=place, resume=True)
     text = "assert model.twice() == 2 * step == 2 * (7 + sky.rank())\nhistory.append(step)"
     outcome = ran(second, text)
-    assert not outcome.failed, outcome.failed
+    assert not outcome.failed, why_failed(outcome)
     assert len(outcome.pool_lost) == 1, outcome.pool_lost
     (told,) = outcome.pool_lost
     assert told.startswith("goes on from the checkpoint of ")
@@ -88,7 +88,7 @@ def test_ranks_in_the_place_of_one_that_died_go_on_from_the_last_checkpoint(make
     sent |= {"rows": [1, 2]}
     killed(pool, 1)
     outcome = ran(pool, "assert (total, rate, rows, seen) == (5, 0.2, [1, 2], [0, 1])", sent)
-    assert not outcome.failed, outcome.failed
+    assert not outcome.failed, why_failed(outcome)
     assert outcome.names_lost == ["late"]
     assert len(outcome.pool_lost) == 1, outcome.pool_lost
     (told,) = outcome.pool_lost
