@@ -35,15 +35,17 @@ def here(word=""):
 
 def here_in(name):
     import sys, threading, time
+    from skyward_nb.system.thread_frames import looking
     main = threading.main_thread().ident
     def look():
         names = ()
         while name not in names:
             time.sleep(0.02)
-            frame, names = sys._current_frames()[main], []
-            while frame is not None:
-                names.append(frame.f_code.co_name)
-                frame = frame.f_back
+            with looking():
+                frame, names = sys._current_frames()[main], []
+                while frame is not None:
+                    names.append(frame.f_code.co_name)
+                    frame = frame.f_back
         here()
     threading.Thread(target=look, daemon=True).start()
 

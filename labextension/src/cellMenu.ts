@@ -79,7 +79,10 @@ export function addCellMenu(
       const at = button?.getBoundingClientRect();
       let pools: IPool[] = [];
       try {
-        pools = (await ask<IPanelState>('pools')).pools;
+        // By its name a cell reaches a pool of its own kernel alone.
+        const kernel = tracker.currentWidget?.sessionContext.session?.kernel;
+        const known = (await ask<IPanelState>('pools')).pools;
+        pools = known.filter(each => kernel && each.kernel === kernel.id);
       } catch {
         // The menu says that no pool is up, which is all that is known.
       }
@@ -101,17 +104,17 @@ function menuOf(app: JupyterFrontEnd, pools: IPool[], chosen: string): Menu {
   const add = (to: Menu, name: string, value: string, label: string) => {
     to.addItem({ command: SET, args: { name, value, label } });
   };
-  if (!pools.some(each => each.handle === DEFAULT)) {
+  if (!pools.some(({ pool }) => pool.name === DEFAULT)) {
     add(menu, 'pool', '', 'A pool that is made for it');
   }
-  for (const pool of pools) {
-    const value = pool.handle === DEFAULT ? '' : pool.handle;
-    add(menu, 'pool', value, `${pool.handle}: ${pool.pool.spec}`);
+  for (const { pool } of pools) {
+    const value = pool.name === DEFAULT ? '' : pool.name;
+    add(menu, 'pool', value, `${pool.name}: ${pool.spec}`);
   }
   menu.addItem({ type: 'separator' });
   add(menu, 'ranks', '', 'All ranks');
   add(menu, 'ranks', 'head', 'Rank 0 alone');
-  const pool = pools.find(each => each.handle === (chosen || DEFAULT));
+  const pool = pools.find(each => each.pool.name === (chosen || DEFAULT));
   const count = Math.min(pool ? worldSize(pool) : 0, MOST_RANKS);
   for (let rank = 1; rank < count; rank += 1) {
     add(menu, 'ranks', `${rank}`, `Rank ${rank} alone`);

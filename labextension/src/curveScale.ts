@@ -43,16 +43,20 @@ function metric(name: string, curves: Map<number, ICurve>): IMetric {
   const stride = Math.max(...[...curves.values()].map(each => each.stride), 1);
   const at = new Map<number, [number, number][]>();
   for (const [rank, curve] of curves) {
+    // One that keeps more points than others has one value there all the same: their mean.
+    const sums = new Map<number, [number, number]>();
     curve.steps.forEach((step, index) => {
       const value = curve.values[index];
       // Ranks that took other steps together have no step in common but these.
       const common = step - (step % stride);
       if (value !== undefined) {
-        const there = at.get(common) ?? [];
-        there.push([rank, value]);
-        at.set(common, there);
+        const [sum, count] = sums.get(common) ?? [0, 0];
+        sums.set(common, [sum + value, count + 1]);
       }
     });
+    for (const [common, [sum, count]] of sums) {
+      at.set(common, [...(at.get(common) ?? []), [rank, sum / count]]);
+    }
   }
   const steps = [...at.keys()].sort((a, b) => a - b);
   return { name, curves, steps, at };

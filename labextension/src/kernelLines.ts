@@ -6,6 +6,8 @@ import { NotebookActions } from '@jupyterlab/notebook';
 import type { Kernel, KernelMessage } from '@jupyterlab/services';
 
 const LOAD = '%load_ext skyward_nb';
+const TRIES = 20;
+const PAUSE = 250;
 
 /**
  * Run a line in a kernel, after what it runs now; returns what it printed.
@@ -24,16 +26,24 @@ export async function runLine(
   const kernel = kernels.connectTo({ model, handleComms: false });
   try {
     const printed: string[] = [];
-    const future = kernel.requestExecute({
-      code,
-      store_history: false,
-      stop_on_error: false,
-      allow_stdin: false
-    });
-    future.onIOPub = message => {
-      printed.push(textOf(message));
+    const run = async () => {
+      const future = kernel.requestExecute({
+        code,
+        store_history: false,
+        stop_on_error: false,
+        allow_stdin: false
+      });
+      future.onIOPub = message => {
+        printed.push(textOf(message));
+      };
+      return (await future.done).content;
     };
-    const { content } = await future.done;
+    let content = await run();
+    // A kernel drops what waits for a cell that fails, such as one that was interrupted for this line.
+    for (let n = 1; isDropped(content.status) && n < TRIES; n += 1) {
+      await new Promise(resolve => setTimeout(resolve, PAUSE));
+      content = await run();
+    }
     const said = printed.join('').trim();
     if (content.status !== 'ok') {
       const error = content as Partial<KernelMessage.IReplyErrorContent>;
@@ -43,6 +53,10 @@ export async function runLine(
   } finally {
     kernel.dispose();
   }
+}
+
+function isDropped(status: string): boolean {
+  return status === 'aborted' || status === 'abort';
 }
 
 function textOf(message: KernelMessage.IIOPubMessage): string {

@@ -82,7 +82,9 @@ function markPanel(panel: NotebookPanel): void {
 function draw(panel: NotebookPanel): void {
   const cells = panel.content.widgets;
   const failures = new Map<string, IFailure[]>();
+  const own = new Map<Cell, IFailure[]>();
   for (const cell of cells) {
+    const place = placeOf(cell);
     const records = recordsOf(cell.model);
     const isOn =
       records.length > 0 ||
@@ -90,15 +92,25 @@ function draw(panel: NotebookPanel): void {
         isRemote(cell.model.sharedModel.getSource()));
     cell.toggleClass('sky-on-pool', isOn);
     for (const failure of records.flatMap(each => each.failures ?? [])) {
-      const known = failures.get(failure.where) ?? [];
-      failures.set(failure.where, [...known, failure]);
+      // Another cell may have this number, too, since the kernel was restarted.
+      if (failure.where === place) {
+        own.set(cell, [...(own.get(cell) ?? []), failure]);
+      } else {
+        const known = failures.get(failure.where) ?? [];
+        failures.set(failure.where, [...known, failure]);
+      }
     }
   }
   for (const cell of cells) {
-    const { model } = cell;
-    const count = isCodeCellModel(model) ? model.executionCount : null;
-    markLines(cell, failures.get(`Cell In[${count ?? ''}]`) ?? []);
+    const called = failures.get(placeOf(cell)) ?? [];
+    markLines(cell, [...(own.get(cell) ?? []), ...called]);
   }
+}
+
+/** Where a failure in this cell is, as records say it. */
+function placeOf({ model }: Cell): string {
+  const count = isCodeCellModel(model) ? model.executionCount : null;
+  return `Cell In[${count ?? ''}]`;
 }
 
 const marked = new WeakMap<object, string>();

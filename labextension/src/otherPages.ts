@@ -7,7 +7,11 @@
 
 import type { ICodeCellModel } from '@jupyterlab/cells';
 import { isCodeCellModel } from '@jupyterlab/cells';
-import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import type {
+  INotebookModel,
+  INotebookTracker,
+  NotebookPanel
+} from '@jupyterlab/notebook';
 import type { KernelMessage } from '@jupyterlab/services';
 import { forget, isThere } from './lateValues';
 
@@ -15,6 +19,8 @@ import { forget, isThere } from './lateValues';
 interface IMark {
   /** The cell. */
   cell: string;
+  /** The request that ran it: what is drawn of a run in the background comes with that of a later cell. */
+  request: string;
   /** The class of the kept picture. */
   name: string;
   /** The widget that shows the run while it goes on; empty when it is over. */
@@ -27,10 +33,16 @@ type Output = Parameters<ICodeCellModel['outputs']['add']>[0];
 
 /** Show in every notebook what its cells show in other pages. */
 export function showOtherPages(tracker: INotebookTracker): void {
+  const followed = new WeakSet();
   const follow = (panel: NotebookPanel) => {
+    // Views of one notebook share its cells.
+    if (followed.has(panel.context.model)) {
+      return;
+    }
+    followed.add(panel.context.model);
     const runs = new Map<string, CellOfOthers | null>();
     panel.sessionContext.iopubMessage.connect((_, message) => {
-      take(panel, runs, message as KernelMessage.IIOPubMessage);
+      take(panel.context, runs, message as KernelMessage.IIOPubMessage);
     });
   };
   tracker.widgetAdded.connect((_, panel) => {
@@ -40,23 +52,23 @@ export function showOtherPages(tracker: INotebookTracker): void {
 }
 
 function take(
-  panel: NotebookPanel,
+  { model: notebook, sessionContext }: NotebookPanel['context'],
   runs: Map<string, CellOfOthers | null>,
   message: KernelMessage.IIOPubMessage
 ): void {
   const parent = message.parent_header as Partial<KernelMessage.IHeader>;
-  const kernel = panel.sessionContext.session?.kernel;
+  const kernel = sessionContext.session?.kernel;
   if (!parent.msg_id || !kernel || parent.session === kernel.clientId) {
     return;
   }
-  const context = panel.context.model;
-  if (context.collaborative) {
+  if (notebook.collaborative) {
     return; // its pages share what is in it
   }
-  let run = runs.get(parent.msg_id);
   const mark = markOf(message);
+  const request = mark?.request ?? shownBy(runs, message) ?? parent.msg_id;
+  let run = runs.get(request);
   if (run === undefined && mark) {
-    const model = cellOf(panel, mark.cell);
+    const model = cellOf(notebook, mark.cell);
     if (!model) {
       return;
     }
@@ -67,12 +79,23 @@ function take(
       }
     }
     run = new CellOfOthers(model);
-    runs.set(parent.msg_id, run);
+    runs.set(request, run);
   }
-  const wasDirty = context.dirty;
+  const wasDirty = notebook.dirty;
   run?.take(message, mark);
   // The page that ran the cell saves it: two that do would ask which of them to keep.
-  context.dirty = wasDirty;
+  notebook.dirty = wasDirty;
+}
+
+/** The request that showed what this message changes, if it is of another page: a later cell may change it. */
+function shownBy(
+  runs: Map<string, CellOfOthers | null>,
+  message: KernelMessage.IIOPubMessage
+): string | undefined {
+  if (message.header.msg_type !== 'update_display_data') {
+    return undefined;
+  }
+  return [...runs].find(([, each]) => each?.has(displayOf(message)))?.[0];
 }
 
 function markOf(message: KernelMessage.IIOPubMessage): IMark | null {
@@ -82,8 +105,8 @@ function markOf(message: KernelMessage.IIOPubMessage): IMark | null {
   return transient?.skyward_nb ?? null;
 }
 
-function cellOf(panel: NotebookPanel, id: string): ICodeCellModel | null {
-  for (const cell of panel.content.model?.cells ?? []) {
+function cellOf(notebook: INotebookModel, id: string): ICodeCellModel | null {
+  for (const cell of notebook.cells) {
     if (cell.id === id && isCodeCellModel(cell)) {
       return cell;
     }
@@ -97,6 +120,11 @@ class CellOfOthers {
   private readonly displays = new Map<string, number[]>();
 
   constructor(readonly model: ICodeCellModel) {}
+
+  /** Whether it shows the display of this id. */
+  has(display: string): boolean {
+    return this.displays.has(display);
+  }
 
   take(message: KernelMessage.IIOPubMessage, mark: IMark | null): void {
     const outputs = this.model.outputs;

@@ -5,10 +5,11 @@ import type { Kernel } from '@jupyterlab/services';
 import { runLine } from './kernelLines';
 import type { IPoolActions } from './poolCard';
 import type { IOutput, IPool, IStanding, Pools } from './pools';
-import { ask, ofPool } from './pools';
+import { ask, goesOn, ofPool } from './pools';
 import { valuesTable } from './valuesTable';
 
 const LOOKS = 120;
+const FEW_LOOKS = 12;
 const PAUSE = 250;
 
 /** The actions of all cards; `offer` puts a line where a person can run it. */
@@ -18,29 +19,31 @@ export function poolActions(
   offer: (line: string) => Promise<string>
 ): IPoolActions {
   const runs = (pool: IPool) =>
-    pools.state?.pools.find(each => each.pool.id === pool.pool.id)?.pool.run
-      ?.running.length;
+    pools.state?.pools.some(
+      each => each.pool.id === pool.pool.id && goesOn(each)
+    );
 
-  const interrupt = async (pool: IPool) => {
+  /** Interrupt whatever conducts a run, and wait until it is over, or for so many looks; whether it is. */
+  const stopRun = async (pool: IPool, looks: number) => {
     await ask(ofPool(pool, 'interrupt'), 'POST');
     pools.refresh();
-    return 'Interrupted: names and ranks stay.';
-  };
-
-  /** A kernel drops what waits for a cell that fails, so the run has to be over before a line is sent. */
-  const stopRun = async (pool: IPool) => {
-    if (!runs(pool)) {
-      return;
-    }
-    await interrupt(pool);
-    for (let look = 0; look < LOOKS && runs(pool); look += 1) {
+    for (let look = 0; look < looks && runs(pool); look += 1) {
       await new Promise(resolve => setTimeout(resolve, PAUSE));
       pools.refresh();
     }
+    return !runs(pool);
   };
 
+  const interrupt = async (pool: IPool) =>
+    (await stopRun(pool, FEW_LOOKS))
+      ? 'Interrupted: names and ranks stay.'
+      : 'What conducts it was interrupted; the run goes on so far.';
+
   const inKernel = async (pool: IPool, verb: string) => {
-    await stopRun(pool);
+    if (runs(pool)) {
+      // What cannot be interrupted, such as a run in the background, the line itself ends.
+      await stopRun(pool, LOOKS).catch(() => false);
+    }
     const said = await runLine(
       kernels,
       pool.kernel,
@@ -123,8 +126,8 @@ async function isSure(
   loss: string,
   label: string
 ): Promise<boolean> {
-  const run = pool.pool.run;
-  const stops = run?.running.length ? ` ${run.what} is interrupted.` : '';
+  const what = pool.pool.run?.what ?? 'What runs there';
+  const stops = goesOn(pool) ? ` ${what} is interrupted.` : '';
   const { button } = await showDialog({
     title,
     body: `${loss}${stops}`,

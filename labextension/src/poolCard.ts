@@ -2,7 +2,7 @@
 
 import { button, element, setText } from './dom';
 import type { IPool, IProgress, IRank, IRankFigures } from './pools';
-import { isNearlySpent, lostRanks } from './pools';
+import { goesOn, isNearlySpent, lostRanks } from './pools';
 import { messageOf, spellCost, spellRanks } from './words';
 
 /** What is shown below a pool: words, or a table. */
@@ -18,6 +18,11 @@ export interface IPoolActions {
   standing(pool: IPool): Promise<string>;
   values(pool: IPool): Promise<Answer>;
 }
+
+type Action = keyof IPoolActions;
+
+/** What may wait for all that the kernel runs. */
+const IN_KERNEL = new Set<Action>(['restart', 'down', 'values']);
 
 /** Ranks that fit into a narrow panel without being scrolled. */
 const MOST_AT_ONCE = 40;
@@ -77,18 +82,18 @@ export class PoolCard {
   private readonly ranks = element('ul', 'sky-ranks');
   private readonly said = element('div', 'sky-said');
   private readonly saidText = element('div', 'sky-answer');
-  private readonly buttons: Record<keyof IPoolActions, HTMLButtonElement>;
+  private readonly buttons: Record<Action, HTMLButtonElement>;
   private readonly chips = new Map<number, HTMLElement>();
-  private isBusy = false;
+  private readonly busy = new Set<Action>();
   private isInSight = true;
 
   constructor(
     private pool: IPool,
     actions: IPoolActions
   ) {
-    const act = (label: string, title: string, name: keyof IPoolActions) =>
+    const act = (label: string, title: string, name: Action) =>
       button(label, title, () => {
-        void this.act(label, () => actions[name](this.pool));
+        void this.act(name, label, () => actions[name](this.pool));
       });
     this.buttons = {
       interrupt: act(
@@ -153,8 +158,7 @@ export class PoolCard {
     this.pool = pool;
     const row = pool.pool;
     const lost = lostRanks(pool);
-    const running = row.run?.running ?? [];
-    const state = lost.length ? 'lost' : running.length ? 'running' : 'idle';
+    const state = lost.length ? 'lost' : goesOn(pool) ? 'running' : 'idle';
     this.node.dataset['pool'] = row.id;
     this.node.dataset['state'] = state;
     this.node.setAttribute('aria-label', `Pool ${pool.handle}`);
@@ -192,8 +196,12 @@ export class PoolCard {
     this.said.hidden = answer === '';
   }
 
-  private async act(label: string, what: () => Promise<Answer>): Promise<void> {
-    this.isBusy = true;
+  private async act(
+    name: Action,
+    label: string,
+    what: () => Promise<Answer>
+  ): Promise<void> {
+    this.busy.add(name);
     this.updateButtons();
     this.say(`${label} …`);
     try {
@@ -201,7 +209,7 @@ export class PoolCard {
     } catch (error) {
       this.say(messageOf(error), true);
     } finally {
-      this.isBusy = false;
+      this.busy.delete(name);
       this.updateButtons();
     }
   }
@@ -276,7 +284,7 @@ export class PoolCard {
 
   private updateButtons(): void {
     const { pool, kernel, is_asked } = this.pool;
-    const runs = (pool.run?.running.length ?? 0) > 0;
+    const runs = goesOn(this.pool);
     const isOurs = kernel !== '';
     const isFree = pool.client === null;
     const whose = isFree
@@ -290,7 +298,8 @@ export class PoolCard {
       isOurs || isFree,
       'Something else conducts it: end it there'
     );
-    this.allow('standing', runs && is_asked, 'Nothing runs');
+    const unasked = 'Ranks on other machines are not asked from here';
+    this.allow('standing', runs && is_asked, runs ? unasked : 'Nothing runs');
     this.allow('output', true, '');
     this.allow(
       'values',
@@ -299,14 +308,13 @@ export class PoolCard {
     );
   }
 
-  private allow(
-    name: keyof IPoolActions,
-    isPossible: boolean,
-    why: string
-  ): void {
+  private allow(name: Action, isPossible: boolean, why: string): void {
     const made = this.buttons[name];
     made.dataset['help'] ??= made.title;
-    made.disabled = this.isBusy || !isPossible;
+    const isAsked =
+      this.busy.has(name) ||
+      (IN_KERNEL.has(name) && [...this.busy].some(each => IN_KERNEL.has(each)));
+    made.disabled = isAsked || !isPossible;
     made.title = isPossible ? made.dataset['help'] : why;
   }
 }

@@ -104,6 +104,13 @@ export function worldSize(pool: IPool): number {
   return pool.pool.nodes * pool.pool.ranks_per_node;
 }
 
+/** Whether something runs on a pool; of one whose agents were not asked its display tells. */
+export function goesOn({ pool, is_asked, progress }: IPool): boolean {
+  return (
+    (pool.run?.running.length ?? 0) > 0 || (!is_asked && progress !== null)
+  );
+}
+
 /** The ranks of a pool that have ended. */
 export function lostRanks(pool: IPool): number[] {
   return pool.pool.ranks.filter(rank => rank.lost).map(rank => rank.rank);

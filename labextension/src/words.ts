@@ -64,7 +64,8 @@ export function readRanks(text: string): Set<number> | null {
 export function spellSize(bytes: number): string {
   let value = bytes;
   for (const unit of ['B', 'kB', 'MB', 'GB']) {
-    if (value < 1000) {
+    // What three digits round up to 1000 is one of the next.
+    if (value < 999.5) {
       return unit === 'B'
         ? `${Math.round(value)} B`
         : `${value.toPrecision(3)} ${unit}`;

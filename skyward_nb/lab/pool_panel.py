@@ -16,7 +16,7 @@ from skyward_nb.reports.found_pools import FoundPool
 from skyward_nb.reports.hang_check import CheckedPool, RunStanding, standing
 from skyward_nb.reports.run_logs import find_run, last_lines, log_lines, spell_line
 from skyward_nb.reports.status import PoolRow, row_of, unasked_row
-from skyward_nb.show.run_progress import RunProgress, read_progress
+from skyward_nb.show.run_progress import RunProgress, newest_progress, read_progress
 from skyward_nb.words.errors import PoolError
 
 MOST_LINES = 500
@@ -75,9 +75,9 @@ def _pool(
     entry: PoolEntry, now: AgentStatus | None, kernels: Mapping[int, str], *, is_alone: bool
 ) -> PanelPool:
     row = unasked_row(entry) if now is None else row_of(FoundPool(entry, now))
-    progress = read_progress(entry) if now is None or row.run is not None else None
-    if row.run is not None and progress is not None and progress.number != row.run.number:
-        progress = None
+    progress = newest_progress(entry) if now is None else None
+    if row.run is not None:
+        progress = read_progress(entry, row.run.number)
     return PanelPool(
         row,
         row.name if is_alone else row.id,
@@ -100,6 +100,10 @@ def client_to_interrupt(pool_id: str) -> Client:
             raise PoolError(name, f"pool {name!r} does not answer; %sky status tells of it")
         if not now.running:
             raise PoolError(name, f"nothing runs on pool {name!r}")
+        if now.unseen is not None and now.unseen.card.detached:
+            raise PoolError(
+                name, f"pool {name!r} runs this in the background: cancel() of its handle ends it"
+            )
         client = now.client
     if client is None:
         raise PoolError(

@@ -44,8 +44,7 @@ def run_now(pool_id: str, number: int) -> RunNow:
     for entry in registry.entries():
         if entry.pool_id != pool_id:
             continue
-        progress = read_progress(entry)
-        if progress is not None and progress.number == number:
+        if read_progress(entry, number) is not None:
             picture = ask_for_picture(entry, number)
             return RunNow("live", picture.data) if picture is not None else RunNow("begun")
     try:

@@ -22,6 +22,7 @@ from skyward_nb.compat.torch_private import groups
 from skyward_nb.node.rank_frameworks import RankFrameworks
 from skyward_nb.plugins.collectives import NamedFrame, called_at, frames_below, waits_in
 from skyward_nb.protocol.events import Event, Waited
+from skyward_nb.system.thread_frames import looking
 from skyward_nb.words.profile import MOST_ONE_SIDED, OF_ALL
 
 _EVERY = 0.05
@@ -132,7 +133,9 @@ class CollectiveWaits:
         """The collective that the main thread sleeps in: one that computes, or would if it could, does not."""
         if os.pread(self._state, 512, 0).rpartition(b") ")[2][:1] != b"S":
             return ""
-        return _known(tuple(_frames(sys._current_frames().get(self._main))))
+        with looking():
+            frames = tuple(_frames(sys._current_frames().get(self._main)))
+        return _known(frames)
 
 
 def _frames(frame: FrameType | None) -> Iterator[NamedFrame]:

@@ -37,6 +37,7 @@ from skyward_nb.protocol.frames import FrameError, command_frames
 from skyward_nb.runtime import preempt
 from skyward_nb.runtime.common_step import common_step
 from skyward_nb.system.processes import computing_threads
+from skyward_nb.system.thread_frames import looking
 
 _LARGEST = 1 << 16
 _LOOKS = 4
@@ -162,12 +163,12 @@ class ControlThread:
 
     def _other_threads(self) -> bytes:
         """The stacks of all threads but the main one, in the format of `faulthandler`."""
-        frames = sys._current_frames()
-        blocks = [
-            _stack(ident, frame)
-            for ident, frame in frames.items()
-            if ident not in (self._main, threading.get_ident())
-        ]
+        with looking():
+            blocks = [
+                _stack(ident, frame)
+                for ident, frame in sys._current_frames().items()
+                if ident not in (self._main, threading.get_ident())
+            ]
         return "".join(blocks).encode("ascii", "backslashreplace")[:_MOST_OF_THREADS]
 
     def _answer(self, command: CutCommunication) -> CommunicationCut:
@@ -194,11 +195,13 @@ class ControlThread:
         found = ""
         seen: set[tuple[int, int]] = set()
         for _ in range(_LOOKS):
-            frame = sys._current_frames().get(self._main)
-            found = waits_in(frames_of_thread(frame))
+            with looking():
+                frame = self._frame()
+                frames, where = tuple(frames_of_thread(frame)), _where(frame)
+            found = waits_in(frames)
             if found not in _FROM_ANYONE:
                 return found
-            seen.add(_where(frame))
+            seen.add(where)
             if len(seen) > 1 or _computes(found):
                 return ""
             time.sleep(_BETWEEN_LOOKS)
@@ -227,15 +230,22 @@ class ControlThread:
 
         None if it does not stay there, or `computes`, or is in code that listens.
         """
-        frame = sys._current_frames().get(self._main)
+        with looking():
+            frame = self._frame()
         if frame is None or called_at(frame.f_code, frame.f_lasti) in _LISTENING:
             return None
         before, began, spent = _where(frame), time.monotonic(), time.process_time()
         for _ in range(_STILL_LOOKS):
             time.sleep(_BETWEEN_STILL_LOOKS)
-            if computes() or before != _where(sys._current_frames().get(self._main)):
+            with looking():
+                now = _where(self._frame())
+            if computes() or before != now:
                 return None
         return (time.process_time() - spent) / (time.monotonic() - began)
+
+    def _frame(self) -> FrameType | None:
+        """The frame that the main thread is in."""
+        return sys._current_frames().get(self._main)
 
 
 def _stack(ident: int, frame: FrameType | None) -> str:

@@ -195,6 +195,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 def record_of(view: RunView, *, in_html: bool = False) -> Record:
     """The record of a view; with `in_html` lines may stand in its HTML alone, which must come with it."""
     late = behind(view.ranks) if view.ended is None else {}
+    most = _most_points(view)
     output = _output(view, in_html=in_html)
     return Record(
         version=2 if any(isinstance(part, Text) and part.in_html for part in output) else 1,
@@ -216,7 +217,7 @@ def record_of(view: RunView, *, in_html: bool = False) -> Record:
             for nodes, steps in sorted(view.steps.items())
             for step in steps
         ),
-        ranks=tuple(_rank(view, rank, late.get(rank, "")) for rank in sorted(view.ranks)),
+        ranks=tuple(_rank(view, rank, late.get(rank, ""), most) for rank in sorted(view.ranks)),
         remarks=remarks(view),
         output=output,
         notes=view.notes,
@@ -279,9 +280,9 @@ def _most_points(view: RunView) -> int:
     return most if most >= _FEWEST_POINTS else 0
 
 
-def _rank(view: RunView, rank: int, late: str) -> RankRecord:
+def _rank(view: RunView, rank: int, late: str, most: int) -> RankRecord:
+    """A rank that is `late`, in words; of each curve it has the `most` points."""
     now = view.ranks[rank]
-    most = _most_points(view)
     sample = now.telemetry
     return RankRecord(
         rank=rank,

@@ -26,6 +26,7 @@ from skyward_nb.plugins.plugin_base import PlainPlugin, RankContext, check_peopl
 from skyward_nb.plugins.tensorflow_cluster import BARRIER_KEY, SUM_KEY, Cluster, quiet, workers
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.system import processes
+from skyward_nb.system.thread_frames import looking
 from skyward_nb.words.frameworks import with_what_they_need
 from skyward_nb.words.info import InstanceInfo
 from skyward_nb.words.mesh import Axes
@@ -200,12 +201,14 @@ def _await_threads() -> None:
 def _some_thread_waits() -> bool:
     """Whether another thread than this one waits in a collective of TensorFlow's, or may."""
     here = threading.get_ident()
-    return any(
+    with looking():
         # But for the function called: an idle thread gets from a queue.
-        waits_in(itertools.islice(frames_of_thread(frame), 1, None))
-        for ident, frame in sys._current_frames().items()
-        if ident != here
-    )
+        known = [
+            [*itertools.islice(frames_of_thread(frame), 1, None)]
+            for ident, frame in sys._current_frames().items()
+            if ident != here
+        ]
+    return any(map(waits_in, known))
 
 
 _cluster = Cluster()

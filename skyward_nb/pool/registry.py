@@ -151,7 +151,7 @@ def _path(entry: PoolEntry) -> Path:
 
 
 def progress_file(entry: PoolEntry) -> Path:
-    """The file with which the display of a pool's run tells others how far it is; gone with the entry."""
+    """What the names of the files begin with that tell others how far a pool's runs are; gone with the entry."""
     if entry.is_here:
         return runtime_root() / entry.pool_id / "run.now"
     return far_root() / f"{entry.pool_id}.now"

@@ -32,8 +32,9 @@ class LabCell:
         """The class of the kept picture."""
 
     def mark(self, live: str = "") -> dict[str, Any]:
-        """What goes with the picture, and into no file: its cell, and the widget that shows it `live`."""
-        return {"skyward_nb": {"cell": self._id, "name": self.name, "live": live}}
+        """What goes with the picture, and into no file: its cell, who ran that, and the widget that shows it `live`."""
+        mark = {"cell": self._id, "request": self._request, "name": self.name, "live": live}
+        return {"skyward_nb": mark}
 
     def has_shown(self) -> None:
         """The kept picture and the widgets were shown now."""

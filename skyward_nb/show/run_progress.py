@@ -3,9 +3,9 @@
 Its display writes them once a second, if the run is longer than that, and removes them in the end. The whole
 picture is written only while somebody has asked for it within the last seconds, which costs a mark.
 
-    run.now           how far it is
-    run.now.asked     when it was last asked for the picture: the file's time
-    run.now.picture   the picture, as a bundle for front ends of their own
+    run.now-7           how far run 7 is: several may go on at once
+    run.now-7.asked     when it was last asked for the picture: the file's time
+    run.now-7.picture   the picture, as a bundle for front ends of their own
 """
 
 from __future__ import annotations
@@ -46,12 +46,11 @@ class RankFigures(msgspec.Struct, frozen=True):
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as its picture shows it: `number`, words on its bars, and the part that is done, from 0 to 1.
+    """A run as its picture shows it: words on its bars, and the part that is done, from 0 to 1.
 
     `written` in seconds since 1970. `words` is empty, and `part` None, where no loop has a bar.
     """
 
-    number: int
     written: float
     headline: str
     words: str = ""
@@ -62,7 +61,6 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
 class RunPicture(msgspec.Struct, frozen=True, kw_only=True):
     """The picture of a run that goes on, as a bundle."""
 
-    number: int
     data: dict[str, object]
 
 
@@ -78,7 +76,7 @@ class ProgressFile:
     @cached_property
     def _path(self) -> Path:
         """Most runs are over before it is needed."""
-        return progress_file(self._entry)
+        return _path_of(self._entry, self._number)
 
     @property
     def is_due(self) -> bool:
@@ -91,10 +89,10 @@ class ProgressFile:
         self._due = began + PERIOD
         # The folder is gone once the pool is.
         with contextlib.suppress(OSError):
-            _replace(self._path, msgspec.json.encode(progress_of(view, self._number)))
+            _replace(self._path, msgspec.json.encode(progress_of(view)))
             self._is_written = True
             if _is_asked_for(self._path):
-                picture = RunPicture(number=self._number, data=picture_of(view))
+                picture = RunPicture(data=picture_of(view))
                 _replace(_picture_of(self._path), msgspec.json.encode(picture))
                 # A picture of many ranks is work: never more than a tenth of the time.
                 self._due = began + max(PERIOD, 10 * (time.monotonic() - began))
@@ -114,6 +112,11 @@ def _replace(path: Path, data: bytes) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
     new.replace(path)
+
+
+def _path_of(entry: PoolEntry, number: int) -> Path:
+    first = progress_file(entry)
+    return first.with_name(f"{first.name}-{number}")
 
 
 def _picture_of(path: Path) -> Path:
@@ -142,7 +145,7 @@ def picture_of(view: RunView) -> dict[str, object]:
     return {"text/html": page.output(recent) if has_figures else "", MIME: as_json(recent)}
 
 
-def progress_of(view: RunView, number: int) -> RunProgress:
+def progress_of(view: RunView) -> RunProgress:
     """How far a run is; of loops in loops the outermost counts, of several ranks all that are in it."""
     bars = [next(iter(now.bars), None) for now in view.ranks.values()]
     first = next((bar for bar in bars if bar is not None), None)
@@ -150,7 +153,6 @@ def progress_of(view: RunView, number: int) -> RunProgress:
         [bar for bar in bars if bar is not None and bar.text == first.text], "running", 0.0
     )
     return RunProgress(
-        number=number,
         written=time.time(),
         headline=headline(view),
         words=row.words if row else "",
@@ -163,23 +165,29 @@ def progress_of(view: RunView, number: int) -> RunProgress:
     )
 
 
-def read_progress(entry: PoolEntry) -> RunProgress | None:
-    """How far the run of a pool is, as its display wrote it last; None where there is none."""
-    path: Path = progress_file(entry)
+def read_progress(entry: PoolEntry, number: int) -> RunProgress | None:
+    """How far a run of a pool is, as its display wrote it last; None where there is none."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        found = from_json(path.read_bytes(), RunProgress)
+        found = from_json(_path_of(entry, number).read_bytes(), RunProgress)
         if abs(time.time() - found.written) < STALE:
             return found
     return None
 
 
+def newest_progress(entry: PoolEntry) -> RunProgress | None:
+    """How far the newest run of a pool is that goes on; None where there is none."""
+    first = progress_file(entry)
+    paths = first.parent.glob(f"{first.name}-*")
+    names = (path.name.removeprefix(f"{first.name}-") for path in paths)
+    numbers = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+    return next(filter(None, (read_progress(entry, number) for number in numbers)), None)
+
+
 def ask_for_picture(entry: PoolEntry, number: int) -> RunPicture | None:
     """The picture of a run that goes on; None where it is not written yet. It is from now on, for some seconds."""
-    path = progress_file(entry)
+    path = _path_of(entry, number)
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         os.close(os.open(_asked_of(path), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         os.utime(_asked_of(path))
-        found = from_json(_picture_of(path).read_bytes(), RunPicture)
-        if found.number == number:
-            return found
+        return from_json(_picture_of(path).read_bytes(), RunPicture)
     return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 
 from skyward_nb.protocol.events import Progress
 from skyward_nb.view.run_view import RankView
@@ -28,14 +29,26 @@ def behind(ranks: Mapping[int, RankView]) -> dict[int, str]:
     for bars in loops.values():
         if len(bars) < 2:
             continue
+        all_done = sorted(bar.done for bar in bars.values())
+        rates = sorted(map(_rate, bars.values()))
         for rank, bar in bars.items():
-            others = [other for r, other in bars.items() if r != rank]
-            most = statistics.median(other.done for other in others)
-            rate = statistics.median(other.done / (other.seconds or 1) for other in others)
+            most = _median_without(bar.done, all_done)
+            rate = _median_without(_rate(bar), rates)
             lack = most - bar.done
             if lack >= max(2, _BEHIND * most, _SECONDS * rate) and not bar.over:
                 found[rank] = f"{lack:,.0f} {_many(bar.unit)} behind"
     return found
+
+
+def _rate(bar: Progress) -> float:
+    return bar.done / (bar.seconds or 1)
+
+
+def _median_without(one: float, ordered: Sequence[float]) -> float:
+    """The median of the others of these, which are in their order."""
+    at, count = bisect_left(ordered, one), len(ordered) - 1
+    low, high = ((count - 1) // 2, count // 2)
+    return (ordered[low + (low >= at)] + ordered[high + (high >= at)]) / 2
 
 
 def imbalance(ranks: Mapping[int, RankView], began: float) -> str:

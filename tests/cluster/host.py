@@ -39,6 +39,7 @@ _OPTIONS = {
 }
 
 _EMPTY = """
+[ "$(readlink /proc/self/ns/pid)" != '{here}' ] || {{ echo 'this is no host: its first process has ended' >&2; exit 1; }}
 kill -9 -1
 while set -- /proc/[0-9]*; [ $# -gt 2 ]; do sleep 0.01; done
 rm -f /run/sshd/pid /run/sshd/log
@@ -166,7 +167,8 @@ class Host:
         What matches `keep`, a pattern of `find -path`, stays.
         """
         self.line.plain()
-        self.run(_EMPTY.format(keep=keep or "/none"))
+        here = Path("/proc/self/ns/pid").readlink()
+        self.run(_EMPTY.format(keep=keep or "/none", here=here))
         self._settle()
 
     # ── files ────────────────────────────────────────────────────────────────────────────

@@ -145,7 +145,7 @@ def relatives() -> set[int]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
             with contextlib.suppress(OSError):
-                if mark in (folder / "environ").read_bytes():
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
                     found.add(int(folder.name))
     return found
 

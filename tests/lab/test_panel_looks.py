@@ -18,18 +18,6 @@ from skyward_nb.reports.status import RankRow, RunRow
 from skyward_nb.show.run_progress import RankFigures, RunProgress
 
 POLL = re.compile(r"/skyward/pools(\?|$)")
-# Frames a second while the panel scrolls for a second.
-SCROLL = """async () => {
-  const node = document.querySelector('#skyward-nb-pools');
-  let frames = 0;
-  const begin = performance.now();
-  while (performance.now() < begin + 1000 || frames < 2) {
-    await new Promise(requestAnimationFrame);
-    node.scrollTop += 40;
-    frames += 1;
-  }
-  return frames;
-}"""
 
 
 def show(notebook, pools, progress=None):
@@ -74,7 +62,6 @@ def busy_progress():
     """How far the first of them is, and what its ranks use."""
     gpu = Gpu(used=30_000_000_000, total=80_000_000_000, busy=90, celsius=61)
     return RunProgress(
-        number=7,
         written=0.0,
         headline="",
         words="epoch 66/100 · 66% · 3 it/s · 11 s left",
@@ -150,7 +137,28 @@ def test_many_pools_of_many_ranks_scroll(notebook, panel, routed):
     show(notebook, [row(number, ranks=ranks, nodes=32, ranks_per_node=8) for number in range(30)])
     until(lambda: panel.locator(".sky-pool").count() == 30)
     assert panel.locator(".sky-chip").count() == 30 * 256
-    frames = notebook.page.evaluate(SCROLL)
+    panel.evaluate("node => { node.scrollTop = 400; }")
     notebook.screenshot("panel-many")
-    assert frames > 1
-    assert panel.evaluate("node => node.scrollTop") > 0
+    assert panel.evaluate("node => node.scrollTop") == 400
+
+
+def test_a_pool_on_other_machines_can_be_stopped_while_its_display_tells_of_a_run(
+    notebook, panel, routed
+):
+    far = PanelPool(row(0, ranks=()), "pool0", "kernel", is_asked=False, progress=busy_progress())
+    idle = PanelPool(row(1, ranks=()), "pool1", "kernel", is_asked=False)
+    body = msgspec.json.encode(PanelState((far, idle), "/run"))
+    notebook.page.route(
+        POLL, lambda route: route.fulfill(body=body, content_type="application/json")
+    )
+    until(lambda: panel.locator(".sky-pool").count() == 2)
+    runs, stands = panel.locator(".sky-pool").all()
+    assert [each.get_attribute("data-state") for each in (runs, stands)] == ["running", "idle"]
+    for card, may_stop in ((runs, True), (stands, False)):
+        assert card.get_by_role("button", name="Interrupt").is_enabled() is may_stop
+        assert card.get_by_role("button", name="Values").is_enabled() is not may_stop
+        assert not card.get_by_role("button", name="Where?").is_enabled()
+    pool_cards.press(runs, "Down")
+    notebook.page.locator(".jp-Dialog").get_by_text("What runs there is interrupted.").wait_for()
+    pool_cards.confirm(notebook, "Cancel")
+    assert not notebook.console_errors

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from msgspec.structs import replace
-from pools import found
+from pools import found, request
 from waiting import until
 
 from skyward_nb.lab.pool_panel import client_to_interrupt, panel_state, pool_standing, run_output
@@ -84,6 +84,15 @@ def test_what_cannot_be_interrupted_says_why(make):
     assert pool_standing(pool.pool_id).state == "idle"
     with pytest.raises(OptionError, match="not on disk"):
         run_output(pool.pool_id)
+
+
+def test_a_run_in_the_background_is_not_ended_by_its_kernels_stop_button(make):
+    pool = make(name="mine", nodes=1)
+    pool.begin(request(pool, "import time; time.sleep(60)", detached=True), lambda _: None)
+    entry = pool.entry
+    assert until(lambda: registry.condition(entry).running) == (0,)
+    with pytest.raises(PoolError, match=r"in the background: cancel\(\) of its handle"):
+        client_to_interrupt(pool.pool_id)
 
 
 def test_every_route_asks_who_it_is():

@@ -62,6 +62,30 @@ def test_a_tab_that_did_not_run_the_cell_shows_its_picture_and_value(notebook, g
 
 
 @pytest.mark.extensive
+def test_what_a_later_cell_shows_stays_out_of_the_cell_of_a_run_in_the_background(notebook, go):
+    cell = notebook.add_cell(WAITS.replace("nodes=2", "nodes=2 detach out=h"))
+    later = notebook.add_cell("print('of a later cell')\nh.result()")
+    notebook.save()
+    with notebook.beside() as other:
+        notebook.page.bring_to_front()
+        notebook.run_cell(cell, wait=False)
+        visible(other, cell, "first words").wait_for()
+        notebook.page.bring_to_front()
+        notebook.run_cell(later, wait=False)
+        visible(notebook, later, "of a later cell").wait_for()
+        go.touch()
+        visible(other, cell, "2 ranks finished").wait_for()
+        notebook.page.bring_to_front()
+        notebook.wait_idle()
+        notebook.screenshot("own-tab-of-a-run-in-the-background")
+        other.page.bring_to_front()
+        other.screenshot("another-tab-of-a-run-in-the-background")
+        assert "of a later cell" not in other.output_text(cell)
+        assert other.output(cell).locator(".sky-run").locator("visible=true").count() == 1
+        assert not other.console_errors
+
+
+@pytest.mark.extensive
 @pytest.mark.parametrize("is_saved", [False, True])
 def test_a_tab_that_is_opened_in_mid_run_goes_on_with_it(notebook, go, is_saved):
     cell = notebook.add_cell(WAITS)

@@ -150,10 +150,11 @@ def test_a_failed_rank_frees_those_that_wait_for_it_and_names_are_kept(notebook,
     fails = f"""
 import sys, threading
 from skyward_nb.plugins.collectives import frames_of_thread
+from skyward_nb.system.thread_frames import looking
 def tell(main=threading.main_thread().ident):
     same, before = 0, None
     while same < 10:
-        now = [*frames_of_thread(sys._current_frames()[main])]
+        with looking(): now = [*frames_of_thread(sys._current_frames()[main])]
         same, before = (same + 1 if now == before else 0), now
         time.sleep(0.05)
     open({word!r}, 'w').close()

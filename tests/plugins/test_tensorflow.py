@@ -387,10 +387,11 @@ def fails_while_others_wait(notebook, wait, head, mark):
     code = f"""
 import os, sys, threading
 from skyward_nb.plugins.collectives import frames_of_thread
+from skyward_nb.system.thread_frames import looking
 def tell():
     same, before, main = 0, None, threading.main_thread().ident
     while same < 10:
-        now = [*frames_of_thread(sys._current_frames()[main])]
+        with looking(): now = [*frames_of_thread(sys._current_frames()[main])]
         same, before = (same + 1 if now == before else 0), now
         time.sleep(0.05)
     open({str(mark)!r}, 'w').close()

@@ -187,14 +187,16 @@ def pressed(pool, body, after=0.0, says=SAYS):
 
 TELLS = """
 import sys, threading
+from skyward_nb.system.thread_frames import looking
 def tell(main=threading.main_thread().ident):
     names = []
     while '_engine_run_backward' not in names:
         time.sleep(0.01)
-        frame, names = sys._current_frames()[main], []
-        while frame is not None:
-            names.append(frame.f_code.co_name)
-            frame = frame.f_back
+        with looking():
+            frame, names = sys._current_frames()[main], []
+            while frame is not None:
+                names.append(frame.f_code.co_name)
+                frame = frame.f_back
     print('here', flush=True)
 """
 """`tell`, in a thread, prints it once a backward pass goes on."""

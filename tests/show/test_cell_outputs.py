@@ -173,4 +173,4 @@ def test_a_mark_names_the_cell_and_the_widget():
     kernel = Kernel()
     _, cell = a_cell(kernel)
     mark = cell.mark("model")["skyward_nb"]
-    assert mark == {"cell": "c1", "name": cell.name, "live": "model"}
+    assert mark == {"cell": "c1", "request": "second", "name": cell.name, "live": "model"}

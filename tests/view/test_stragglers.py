@@ -1,6 +1,10 @@
 """Ranks that are behind, or took longer."""
 
+import statistics
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from skyward_nb.protocol.events import Progress
@@ -26,6 +30,14 @@ def at(done, total=100, *, over=False, level=0, text="", unit="it"):
 )
 def test_a_rank_well_behind_is_named(dones, said):
     assert behind({rank: at(done) for rank, done in enumerate(dones)}) == said
+
+
+@given(st.lists(st.integers(0, 6), min_size=2, max_size=9))
+def test_each_is_compared_with_the_median_of_the_others(dones):
+    found = behind({rank: at(100 * done, 600) for rank, done in enumerate(dones)})
+    for rank, done in enumerate(dones):
+        lack = 100 * (statistics.median(dones[:rank] + dones[rank + 1 :]) - done)
+        assert found.get(rank) == (f"{lack:,.0f} steps behind" if lack >= 50 else None)
 
 
 def test_loops_that_differ_are_not_compared():
