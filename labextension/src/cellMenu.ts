@@ -43,6 +43,18 @@ class MenuRenderer extends Menu.Renderer {
   }
 }
 
+/** Whether cells of the notebook in front reach a pool by its name: their kernel has it, or one before has left it. */
+function isReached(
+  { kernel, pool }: IPool,
+  { currentWidget }: INotebookTracker
+): boolean {
+  const own = currentWidget?.sessionContext.session?.kernel?.id;
+  const path = (currentWidget?.context.path ?? '').replace(/^\w+:/, '');
+  const isLeft =
+    pool.client === null && `/${pool.notebook}`.endsWith(`/${path}`);
+  return (own !== undefined && kernel === own) || (path !== '' && isLeft);
+}
+
 /** Register the commands; the settings put the menu's button into each cell's toolbar. */
 export function addCellMenu(
   app: JupyterFrontEnd,
@@ -79,10 +91,8 @@ export function addCellMenu(
       const at = button?.getBoundingClientRect();
       let pools: IPool[] = [];
       try {
-        // By its name a cell reaches a pool of its own kernel alone.
-        const kernel = tracker.currentWidget?.sessionContext.session?.kernel;
         const known = (await ask<IPanelState>('pools')).pools;
-        pools = known.filter(each => kernel && each.kernel === kernel.id);
+        pools = known.filter(each => isReached(each, tracker));
       } catch {
         // The menu says that no pool is up, which is all that is known.
       }

@@ -101,8 +101,12 @@ function draw(panel: NotebookPanel): void {
       }
     }
   }
+  const places = cells.map(placeOf);
+  const isAlone = (place: string) =>
+    places.indexOf(place) === places.lastIndexOf(place);
   for (const cell of cells) {
-    const called = failures.get(placeOf(cell)) ?? [];
+    const place = placeOf(cell);
+    const called = isAlone(place) ? (failures.get(place) ?? []) : [];
     markLines(cell, [...(own.get(cell) ?? []), ...called]);
   }
 }

@@ -8,8 +8,7 @@ import type { IOutput, IPool, IStanding, Pools } from './pools';
 import { ask, goesOn, ofPool } from './pools';
 import { valuesTable } from './valuesTable';
 
-const LOOKS = 120;
-const FEW_LOOKS = 12;
+const LOOKS = 40;
 const PAUSE = 250;
 
 /** The actions of all cards; `offer` puts a line where a person can run it. */
@@ -18,31 +17,30 @@ export function poolActions(
   pools: Pools,
   offer: (line: string) => Promise<string>
 ): IPoolActions {
-  const runs = (pool: IPool) =>
-    pools.state?.pools.some(
-      each => each.pool.id === pool.pool.id && goesOn(each)
-    );
+  /** The pool as it was told of last; null where nothing is known now. */
+  const latest = (pool: IPool) =>
+    pools.state?.pools.find(each => each.pool.id === pool.pool.id) ?? null;
 
-  /** Interrupt whatever conducts a run, and wait until it is over, or for so many looks; whether it is. */
-  const stopRun = async (pool: IPool, looks: number) => {
+  const interrupt = async (pool: IPool) => {
     await ask(ofPool(pool, 'interrupt'), 'POST');
     pools.refresh();
-    for (let look = 0; look < looks && runs(pool); look += 1) {
+    for (let look = 0; look < LOOKS; look += 1) {
+      const now = latest(pool);
+      if (now && !goesOn(now)) {
+        return 'Interrupted: names and ranks stay.';
+      }
       await new Promise(resolve => setTimeout(resolve, PAUSE));
       pools.refresh();
     }
-    return !runs(pool);
+    return 'What conducts it was interrupted.';
   };
 
-  const interrupt = async (pool: IPool) =>
-    (await stopRun(pool, FEW_LOOKS))
-      ? 'Interrupted: names and ranks stay.'
-      : 'What conducts it was interrupted; the run goes on so far.';
-
   const inKernel = async (pool: IPool, verb: string) => {
-    if (runs(pool)) {
-      // What cannot be interrupted, such as a run in the background, the line itself ends.
-      await stopRun(pool, LOOKS).catch(() => false);
+    const now = latest(pool) ?? pool;
+    // A run in the background goes on when a cell that waits for it is interrupted, and a restart is refused then.
+    if (goesOn(now) && (verb === 'down' || !now.pool.run?.detached)) {
+      // It may be over by now; the kernel gets the line again where it drops it with the cell.
+      await ask(ofPool(pool, 'interrupt'), 'POST').catch(() => null);
     }
     const said = await runLine(
       kernels,
@@ -126,11 +124,14 @@ async function isSure(
   loss: string,
   label: string
 ): Promise<boolean> {
-  const what = pool.pool.run?.what ?? 'What runs there';
-  const stops = goesOn(pool) ? ` ${what} is interrupted.` : '';
+  const run = pool.pool.run;
+  const what = run?.what ?? 'What runs there';
+  const ofKernel =
+    label === 'Down' ? ' What its kernel runs is interrupted.' : '';
+  const stops = run?.detached ? ofKernel : ` ${what} is interrupted.`;
   const { button } = await showDialog({
     title,
-    body: `${loss}${stops}`,
+    body: goesOn(pool) ? `${loss}${stops}` : loss,
     buttons: [Dialog.cancelButton(), Dialog.warnButton({ label })]
   });
   return button.accept;

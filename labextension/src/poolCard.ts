@@ -290,7 +290,15 @@ export class PoolCard {
     const whose = isFree
       ? 'No kernel conducts it: attach first'
       : 'Something else conducts it: do it there';
-    this.allow('interrupt', runs && !isFree, runs ? whose : 'Nothing runs');
+    const isBehind = pool.run?.detached ?? false;
+    const whyNot = isBehind
+      ? 'It runs in the background: cancel() of its handle ends it'
+      : whose;
+    this.allow(
+      'interrupt',
+      runs && !isFree && !isBehind,
+      runs ? whyNot : 'Nothing runs'
+    );
     this.allow('restart', isOurs, whose);
     this.allow('attach', isFree, 'It has a client already');
     this.allow(
@@ -311,9 +319,12 @@ export class PoolCard {
   private allow(name: Action, isPossible: boolean, why: string): void {
     const made = this.buttons[name];
     made.dataset['help'] ??= made.title;
+    const waits = [...this.busy].filter(each => IN_KERNEL.has(each));
     const isAsked =
       this.busy.has(name) ||
-      (IN_KERNEL.has(name) && [...this.busy].some(each => IN_KERNEL.has(each)));
+      (IN_KERNEL.has(name) && waits.length > 0) ||
+      // Restart and Down interrupt by themselves: a second time would end ranks.
+      (name === 'interrupt' && waits.some(each => each !== 'values'));
     made.disabled = isAsked || !isPossible;
     made.title = isPossible ? made.dataset['help'] : why;
   }

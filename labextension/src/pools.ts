@@ -25,8 +25,9 @@ export interface IPoolRow {
   spec: string;
   nodes: number;
   ranks_per_node: number;
+  notebook: string;
   client: { notebook: string } | null;
-  run: { what: string; running: number[] } | null;
+  run: { what: string; running: number[]; detached: boolean } | null;
   where: string;
   doing: string;
   ranks: IRank[];

@@ -100,10 +100,6 @@ def client_to_interrupt(pool_id: str) -> Client:
             raise PoolError(name, f"pool {name!r} does not answer; %sky status tells of it")
         if not now.running:
             raise PoolError(name, f"nothing runs on pool {name!r}")
-        if now.unseen is not None and now.unseen.card.detached:
-            raise PoolError(
-                name, f"pool {name!r} runs this in the background: cancel() of its handle ends it"
-            )
         client = now.client
     if client is None:
         raise PoolError(

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from skyward_nb.picture.record import Cost, cost_of
 from skyward_nb.pool.client_names import spell_client
+from skyward_nb.protocol.events import RunBegan
 from skyward_nb.reports.found_pools import FoundPool
 from skyward_nb.words.offers import spell_dollars
 from skyward_nb.words.units import clock
@@ -42,12 +43,13 @@ class ClientRow(msgspec.Struct, frozen=True):
 
 
 class RunRow(msgspec.Struct, frozen=True):
-    """A run that goes on (`running` ranks), or has ended and was not seen; `began` since 1970."""
+    """A run that goes on (`running` ranks), or has ended and was not seen; `began` since 1970, in the background if `detached`."""
 
     number: int
     what: str
     began: float
     running: tuple[int, ...]
+    detached: bool = False
 
 
 class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,11 +92,16 @@ def row_of(left: FoundPool) -> PoolRow:
         generation=now.generation,
         client=client and ClientRow(client.pid, client.host, client.notebook, client.program),
         ends_in=now.left,
-        run=began and RunRow(began.run, began.card.what, began.card.began, now.running),
+        run=began and _run_row(began, now.running),
         where=left.where(),
         doing=left.doing(),
         ranks=tuple(_rank_rows(entry.spec, now)),
     )
+
+
+def _run_row(began: RunBegan, running: tuple[int, ...]) -> RunRow:
+    card = began.card
+    return RunRow(began.run, card.what, card.began, running, card.detached)
 
 
 def _rank_rows(spec: PoolSpec, now: AgentStatus) -> Iterator[RankRow]:

@@ -17,7 +17,7 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 _inside: set[int] = set()
-"""Threads in whose looks nothing is collected, and before which it was."""
+"""Threads whose looks go on, before the first of which garbage was collected."""
 
 
 def looking() -> AbstractContextManager[None]:
@@ -27,18 +27,19 @@ def looking() -> AbstractContextManager[None]:
 
 @contextmanager
 def _without_collections() -> Generator[None]:
-    # Of two threads at once the second one finds it off, and leaves it so: the first turns it on.
-    if not gc.isenabled():
+    own = threading.get_ident()
+    if own in _inside or not (_inside or gc.isenabled()):
         yield
         return
-    gc.disable()
-    own = threading.get_ident()
+    # The last one that leaves has it collected again.
+    _inside.add(own)
     try:
-        _inside.add(own)
+        gc.disable()
         yield
     finally:
         _inside.discard(own)
-        gc.enable()
+        if not _inside:
+            gc.enable()
 
 
 def _collect_in_child() -> None:

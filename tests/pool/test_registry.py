@@ -299,10 +299,11 @@ def test_of_rented_machines_that_are_forgotten_is_said_whether_they_ended(
 
 def test_what_a_killed_kernel_left_of_a_run_goes_with_the_entry(elsewhere):
     elsewhere("p-1", AWAY)
-    for name in ("p-1.now", "p-1.now.picture", "p-1.now.asked", "p-1.now.new7", "p-10.now"):
+    of_run_7 = (f"p-1.now-7{end}" for end in ("", ".picture", ".asked", ".new99"))
+    for name in (*of_run_7, "p-10.now-7"):
         (far_root() / name).touch()
     registry.remove(registry.entries()[0])
-    assert [path.name for path in far_root().iterdir()] == ["p-10.now"]
+    assert [path.name for path in far_root().iterdir()] == ["p-10.now-7"]
 
 
 def test_who_conducts_a_pool_elsewhere_is_listed(make):
