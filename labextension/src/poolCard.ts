@@ -290,13 +290,13 @@ export class PoolCard {
     const whose = isFree
       ? 'No kernel conducts it: attach first'
       : 'Something else conducts it: do it there';
-    const isBehind = pool.run?.detached ?? false;
-    const whyNot = isBehind
+    const isDetached = pool.run?.detached ?? false;
+    const whyNot = isDetached
       ? 'It runs in the background: cancel() of its handle ends it'
       : whose;
     this.allow(
       'interrupt',
-      runs && !isFree && !isBehind,
+      runs && !isFree && !isDetached,
       runs ? whyNot : 'Nothing runs'
     );
     this.allow('restart', isOurs, whose);

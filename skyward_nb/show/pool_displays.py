@@ -104,7 +104,7 @@ class PoolDisplays:
             if is_told_again:
                 self._book.begin_anew(number)
             display.keep = self._book.write
-            display.progress_file = ProgressFile(pool.entry, number)
+            display.progress_file = ProgressFile(pool.entry, number, was_shown=is_told_again)
             self._displays.append(display)
 
     def numbered(self, display: RunDisplay, number: int) -> None:

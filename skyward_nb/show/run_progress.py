@@ -65,15 +65,17 @@ class RunPicture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgressFile:
-    """The files of one run of a pool."""
+    """The files of one run of a pool; another kernel may have written some of one that `was_shown`."""
 
-    def __init__(self, entry: PoolEntry, number: int) -> None:
+    def __init__(self, entry: PoolEntry, number: int, *, was_shown: bool = False) -> None:
         self._entry = entry
         self._number = number
         self._due = time.monotonic() + PERIOD
+        self._is_written = was_shown
 
     @cached_property
     def _path(self) -> Path:
+        """Most runs are over before it is needed."""
         return _path_of(self._entry, self._number)
 
     @property
@@ -88,6 +90,7 @@ class ProgressFile:
         # The folder is gone once the pool is.
         with contextlib.suppress(OSError):
             _replace(self._path, msgspec.json.encode(progress_of(view)))
+            self._is_written = True
             if _is_asked_for(self._path):
                 picture = RunPicture(data=picture_of(view))
                 _replace(_picture_of(self._path), msgspec.json.encode(picture))
@@ -95,10 +98,11 @@ class ProgressFile:
                 self._due = began + max(PERIOD, 10 * (time.monotonic() - began))
 
     def remove(self) -> None:
-        """The run is over: what another kernel has written of it goes, too."""
-        for path in (self._path, _picture_of(self._path), _asked_of(self._path)):
-            with contextlib.suppress(OSError):
-                path.unlink()
+        """The run is over."""
+        if self._is_written:
+            for path in (self._path, _picture_of(self._path), _asked_of(self._path)):
+                path.unlink(missing_ok=True)
+            self._is_written = False
 
 
 def _replace(path: Path, data: bytes) -> None:

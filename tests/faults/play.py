@@ -105,6 +105,14 @@ def _in_a_run(case: Case, stand: Stand, script: Script) -> Result:
     return result
 
 
+def _has_closed_its_files(pid: int) -> bool:
+    """Whether only standard input, output and error are open; a process that was ended for it has none."""
+    try:
+        return len([*Path(f"/proc/{pid}/fd").iterdir()]) <= 3
+    except OSError:
+        return True
+
+
 def _told(case: Case, pool: Pool, outcome: RunOutcome, seconds: float) -> Result:
     """What a notebook would tell of it."""
     lost = set(outcome.lost) - outcome.killed
@@ -240,8 +248,8 @@ def _idle(case: Case, stand: Stand, script: Script) -> Result:
     try:
         if case.fault is Fault.HANGS_UP:
             # Else which is first there is open: that, or the next cell.
-            files = Path(f"/proc/{pool.pids[case.victim]}/fd")
-            until(lambda: len([*files.iterdir()]) <= 3)
+            rank = pool.pids[case.victim]
+            until(lambda: _has_closed_its_files(rank))
         if case.dice.random() < 0.5 and case.fault is not Fault.FROZEN:
             time.sleep(SOON)
             pool.look(lambda _: None)

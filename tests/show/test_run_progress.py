@@ -103,3 +103,12 @@ def test_where_nothing_can_be_written_the_run_goes_on(entry):
     writer = ProgressFile(entry, 7)
     writer.write(views.running())
     writer.remove()
+
+
+def test_what_a_killed_kernel_wrote_of_a_run_goes_with_who_shows_its_end(entry):
+    ProgressFile(entry, 7).write(views.running())
+    assert ask_for_picture(entry, 7) is None
+    ProgressFile(entry, 7).remove()
+    assert len([*progress_file(entry).parent.iterdir()]) == 2, "it wrote none of them"
+    ProgressFile(entry, 7, was_shown=True).remove()
+    assert not [*progress_file(entry).parent.iterdir()]
