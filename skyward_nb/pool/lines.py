@@ -74,7 +74,7 @@ class Lines:
         """Called when a machine has ended; the events that follow. None if that ends the pool."""
         self._board = EventSelector()
         self._early: deque[Incoming] = deque()
-        self._looked = 0.0
+        self._looked = float("-inf")
         self._machines: dict[Link, Machine] = {}
         self.before_cut: Callable[[int], None] = lambda _: None
         """Called with a descriptor that is about to be closed."""
