@@ -10,6 +10,7 @@ import functools
 import inspect
 import os
 import re
+import time
 import warnings
 import zlib
 from collections.abc import Generator
@@ -36,6 +37,7 @@ from skyward_nb.plugins.plugin_base import (
     nccl_kept_to,
     own_interface,
 )
+from skyward_nb.runtime.instance import instance_info
 from skyward_nb.runtime.process_group import entered
 from skyward_nb.words.errors import OptionError
 from skyward_nb.words.info import InstanceInfo
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 _JOIN = 120
 _HEARTBEAT = 100
 """Seconds without a word until JAX ends a process whose peer is gone: a pool is faster than that."""
+_LOOKS, _BETWEEN_LOOKS = 10, 0.05
+"""Looks at what a run that was stopped has called, and the seconds between: less than `grace` has by default."""
 _TRUE, _FALSE = ("1", "true", "yes", "on", "t", "y"), ("0", "false", "no", "off", "f", "n")
 _PROXY_CHECK = "jax_check_proxy_envs"
 """It warns of proxies, which are not asked for the pool's own nodes."""
@@ -128,13 +132,30 @@ class JaxPlugin(PlainPlugin):
         return _wires.cut()
 
     def steps(self, ended: str) -> dict[str, int]:
-        """A number for how it ended: JAX counts no collectives, and runs them after the cell has.
+        """A number for how it ended: JAX counts no collectives, and runs them after they are called.
 
-        Ranks of which one failed, or each elsewhere, count as out of step.
+        Ranks of which one failed, or each elsewhere, count as out of step; so do those of which one, stopped in the
+        same line, has called more: what waits there for others would meet what these call next.
         """
         # Gloo connects some of the ranks when a computation first needs it.
         _wires.cut_other_users()
+        if ended and not _has_computed():
+            ended += f" ahead on rank {instance_info().rank}"
         return {self.name: zlib.crc32(ended.encode())}
+
+
+def _has_computed() -> bool:
+    """Whether all that was called is computed, or is in a moment.
+
+    Looks are counted, not time: a process that was stopped has computed nothing meanwhile.
+    """
+    import jax
+
+    for _ in range(_LOOKS):
+        if all(each.is_ready() for each in jax.live_arrays()):
+            return True
+        time.sleep(_BETWEEN_LOOKS)
+    return False
 
 
 def _heed_variables() -> None:

@@ -50,7 +50,8 @@ class Cluster:
         """It lives as long as this process does."""
         self.strategies: int = 0
         self.barriers: int = 0
-        """Those of this generation."""
+        self.adds: bool = False
+        """Whether ranks add tensors without a strategy. All three are of this generation."""
         self.is_aborted: bool = False
         self._config = ""
         self._first_key = 0
@@ -113,6 +114,7 @@ class Cluster:
     def _begin(self, info: InstanceInfo) -> None:
         """Count anew, with keys that no strategy of an earlier generation has."""
         self.strategies = self.barriers = 0
+        self.adds = False
         self.is_aborted = False
         self._cancels = tensorflow_private.cancellable()
         self._first_key = info.generation % (1 << 12) * _GENERATIONS

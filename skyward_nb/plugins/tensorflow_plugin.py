@@ -87,7 +87,7 @@ class TensorflowPlugin(PlainPlugin):
     def cut(self) -> bool:
         """Cancel functions that run, and abort collectives if code here can have begun any."""
         _cluster.cancel()
-        if not (_cluster.strategies or _cluster.barriers):
+        if not (_cluster.strategies or _cluster.barriers or _cluster.adds):
             return False
         return _cluster.abort()
 
@@ -164,6 +164,7 @@ class TensorflowGroup:
         """
         import tensorflow as tf
 
+        _cluster.adds = True
         with tf.device("CPU:0"):
             if ranks not in _sums:
                 _sums[ranks] = tf.Variable(tf.constant(0), trainable=False, dtype=tf.int32)

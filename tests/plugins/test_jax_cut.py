@@ -140,6 +140,29 @@ def test_an_interrupt_within_a_loop_of_collectives(notebook, after):
     assert ran.error[0] == "KeyboardInterrupt", ran.traceback
 
 
+def test_ranks_that_have_called_more_than_others_are_out_of_step(notebook):
+    """What one has called ahead, and is computed after the cell, would meet what the others call in the next one."""
+    spread = (
+        "alike, parts = NamedSharding(sky.mesh(), P()), NamedSharding(sky.mesh(), P(('fsdp', 'tp')))\n"
+        "x = jax.device_put(jnp.ones((192, 64)), parts)\n"
+    )
+    made = notebook.run(
+        f"%%sky_remote\n{spread}"
+        "step = jax.jit(lambda w, x: w + x.T @ (x - x @ w) / 1e6, out_shardings=alike)\n"
+        "w = step(jax.device_put(jnp.zeros((64, 64)), alike), x).block_until_ready()"
+    )
+    assert made.status == "ok", made.traceback
+    body = "for _ in range(2 + 3 * rank): w = step(w, x)\nif rank == 2: print('here')\ntime.sleep(100)"
+    ran = interrupted(notebook, body, 0.1)
+    assert ran.error[0] == "KeyboardInterrupt", ran.traceback
+    assert "ranks had not called the same collectives" in ran.picture
+    ran = notebook.run(
+        f"%%sky_remote\n{spread}"
+        "float(jax.jit(lambda x: x.T @ x, out_shardings=alike)(x).addressable_data(0)[0, 0])"
+    )
+    assert ran.result == "[0-2] 192.0", ran.traceback
+
+
 def test_a_mesh_that_code_has_set_stays_set(notebook):
     notebook.run("%%sky_remote\nbefore = jax.set_mesh(sky.mesh())")
     ran = interrupted(notebook, "print('here')\nwhile True: jnp.ones(2).sum()")

@@ -355,6 +355,13 @@ def test_keras_3_without_a_strategy_trains_one_model(notebook):
     assert ran.status == "error"
     assert ran.error[0] == "TypeError"
     assert "keras_on_tensorflow" not in ran.traceback, "no frames of ours"
+    # The second time in a group in which no strategy was made, nor have ranks met.
+    for _ in range(2):
+        ran = notebook.run(
+            "%%sky_remote\nif r: raise ValueError('alone')\nmodel.fit(x, x.sum(1), verbose=0)"
+        )
+        assert ran.error[0] == "ValueError"
+        assert "names are kept" in ran.traceback
 
 
 # ── trouble ─────────────────────────────────────────────────────────────────────────────
