@@ -99,6 +99,13 @@ def same_accumulation() -> Generator[None]:
             GradientState._shared_state.update(before)
 
 
+def unwrapped(holder: Any) -> Any:
+    """The optimizer or schedule of which accelerate has prepared this one; any other is itself."""
+    if any(each.__module__.startswith("accelerate.") for each in type(holder).__mro__):
+        return getattr(holder, "optimizer", None) or getattr(holder, "scheduler", holder)
+    return holder
+
+
 _PREPARED, _FORWARD = "_is_accelerate_prepared", "_original_forward"
 
 

@@ -56,7 +56,8 @@ class RankStanding(msgspec.Struct, frozen=True):
     """Where a rank stood when its group was cut.
 
     It had numbered `numbered` groups, and made `ended` optimizer steps in `run`, its last one; the last `partial_steps`
-    of these may have had a part of their gradients only. `models` is how far its models are.
+    of these may have had a part of their gradients only, and the next one, if it `is_torn`, was stopped in its midst.
+    `models` is how far its models are.
     """
 
     groups: tuple[GroupWords, ...]
@@ -64,6 +65,7 @@ class RankStanding(msgspec.Struct, frozen=True):
     run: int
     ended: int
     partial_steps: int
+    is_torn: bool
     models: torch_models.ModelsStanding
 
 
@@ -130,7 +132,10 @@ class KeptGroups:
         torch_private.number_groups_from(max(each.numbered for each in standings))
         # Of ranks whose last runs were others, the numbers tell nothing.
         alike = len({each.run for each in standings}) == 1
-        steps = [StepsMade(each.ended if alike else 0, each.partial_steps) for each in standings]
+        steps = [
+            StepsMade(each.ended if alike else 0, each.partial_steps, each.is_torn)
+            for each in standings
+        ]
         words = torch_models.go_on([standing.models for standing in standings], steps)
         ended = {each.name for standing in standings for each in standing.groups}
         ended -= {each.name for each in plan}
@@ -152,6 +157,7 @@ class KeptGroups:
             common_step.run,
             common_step.ended,
             common_step.partial_steps,
+            common_step.is_torn,
             models,
         )
 

@@ -4,7 +4,8 @@ A pass that was cut on one rank is dropped on all, with its gradients: they woul
 step's. Where ranks have made different numbers of optimizer steps, DDP models, their optimizers and
 schedules are made as on one of them; a model under `fully_shard` is spread over ranks and cannot be, so its next
 forward says so, once, on all of them. Where a collective was cut on a GPU, steps may have been called already whose
-gradients did not all come: a rank without such a step is the one that the others are made as.
+gradients did not all come, and an optimizer's step that takes long is stopped in its midst: a rank without such a step is
+the one that the others are made as.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from skyward_nb.compat import torch_models_private, torch_private
+from skyward_nb.compat.accelerate_private import unwrapped
 from skyward_nb.runtime.common_step import common_step
 from skyward_nb.words.ranks import count_ranks, ranks_by
 
@@ -60,8 +62,8 @@ def remembered() -> Generator[None]:
 class ModelsStanding(msgspec.Struct, frozen=True):
     """The models of a rank: `replicas` are its DDP models in words, `shards` how many are fully sharded.
 
-    Some are `unfinished` if a forward or backward pass was left. `rates` are the learning rates of the
-    optimizers of its DDP models, as text: JSON has no NaN, and NaN equals nothing.
+    Some are `unfinished` if a forward or backward pass was left. `rates` are the kinds of the optimizers of its DDP
+    models, and their learning rates, as text: JSON has no NaN, and NaN equals nothing.
     """
 
     replicas: tuple[str, ...] = ()
@@ -71,15 +73,26 @@ class ModelsStanding(msgspec.Struct, frozen=True):
 
 
 class StepsMade(NamedTuple):
-    """The optimizer steps that a rank has `ended` in a run, the last `partial_steps` maybe with a part of their gradients."""
+    """The optimizer steps that a rank has `ended` in a run, the last `partial_steps` maybe with a part of their gradients.
+
+    The next one, if it `is_torn`, was stopped in its midst.
+    """
 
     ended: int
     partial_steps: int = 0
+    is_torn: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its parameters are as after a step with all gradients."""
+        return not (self.partial_steps or self.is_torn)
 
 
 def standing() -> ModelsStanding:
     """That of this process."""
     replicas, sharded = _replicas(), _sharded()
+    if replicas:
+        gc.collect()  # optimizers that a cell has made anew since
     optimizers = _optimizers_of(replicas) if replicas else []
     return ModelsStanding(
         replicas=tuple(map(_words, replicas)),
@@ -90,8 +103,17 @@ def standing() -> ModelsStanding:
 
 
 def rates_of(optimizers: Iterable[Any]) -> tuple[tuple[str, ...], ...]:
-    """The learning rates of each optimizer's groups, as text."""
-    return tuple(tuple(str(float(g["lr"])) for g in each.param_groups) for each in optimizers)
+    """The kind of each optimizer, and the learning rates of its groups, as text."""
+    return tuple(
+        (type(each).__qualname__, *map(_rate_of, each.param_groups)) for each in optimizers
+    )
+
+
+def _rate_of(group: dict[str, Any]) -> str:
+    try:
+        return str(float(group["lr"]))
+    except Exception:  # noqa: BLE001 - an optimizer may have none, as Adafactor, or what is no number
+        return ""
 
 
 def are_unfinished() -> bool:
@@ -123,7 +145,9 @@ def go_on(standings: Sequence[ModelsStanding], made: Sequence[StepsMade]) -> str
     ended = [each.ended for each in made]
     apart = 0 < max(ended) - min(ended) <= _MOST_APART
     partial_ranks = [rank for rank, each in enumerate(made) if each.partial_steps]
-    differs = apart or bool(partial_ranks) or len({each.rates for each in standings}) > 1
+    torn_ranks = [rank for rank, each in enumerate(made) if each.is_torn]
+    unwhole = [rank for rank, each in enumerate(made) if not each.is_whole]
+    differs = apart or bool(unwhole) or len({each.rates for each in standings}) > 1
     # A loop that trains goes on with a new step, not with what is left of one.
     lost = differs or max(ended) > 0 or any(each.unfinished for each in standings)
     words = ["models of torch (DDP, FSDP2), groups and meshes made before go on"]
@@ -134,36 +158,40 @@ def go_on(standings: Sequence[ModelsStanding], made: Sequence[StepsMade]) -> str
     if partial_ranks:
         most = max(each.partial_steps for each in made)
         why += [f"on {count_ranks(partial_ranks)} {partial_words(most)}"]
+    if torn_ranks:
+        why += [f"on {count_ranks(torn_ranks)} an optimizer step was stopped in its midst"]
     words += why
     if why and any(each.shards for each in standings):
         words += ["the next forward of a fully sharded model says so"]
         for module in filter(None, (each.root for each in sharded)):
             _say_once(module, "; ".join(why))
     if differs and any(each.replicas for each in standings):
-        words += [_made_equal(replicas, standings, partial_ranks)]
+        words += [_made_equal(replicas, standings, unwhole)]
     return "; ".join(words)
 
 
 def _made_equal(
-    replicas: list[Any], standings: Sequence[ModelsStanding], partial_ranks: Collection[int]
+    replicas: list[Any], standings: Sequence[ModelsStanding], unwhole: Collection[int]
 ) -> str:
     """Make DDP models alike on all ranks; what came of it."""
     if len({each.replicas for each in standings}) > 1:
         return "ranks have other DDP models than others, which may differ: make them again"
     for ddp in replicas:
-        _make_equal(ddp, partial_ranks)
-    source = source_of(range(len(standings)), partial_ranks)
+        _make_equal(ddp, unwhole)
+    source = source_of(range(len(standings)), unwhole)
     if all(ddp.process_group.size() == len(standings) for ddp in replicas):
-        where, is_whole = f"on rank {source}", source not in partial_ranks
+        where, is_whole = f"on rank {source}", source not in unwhole
     else:
-        where, is_whole = "on a rank of their group", not partial_ranks
+        where, is_whole = "on a rank of their group", not unwhole
     words = f"DDP models, their optimizers and schedules are as {where}"
+    if len({tuple(kind for kind, *_ in each.rates) for each in standings}) > 1:
+        words += ", but for optimizers that only some ranks have"
     return words if is_whole else f"{words}: load a checkpoint if such a step matters"
 
 
-def source_of(ranks: Sequence[int], partial_ranks: Collection[int]) -> int:
+def source_of(ranks: Sequence[int], unwhole: Collection[int]) -> int:
     """The rank that the others are made as: the first whose steps are all whole, if there is one."""
-    return next((rank for rank in ranks if rank not in partial_ranks), ranks[0])
+    return next((rank for rank in ranks if rank not in unwhole), ranks[0])
 
 
 def _apart(ended: Sequence[int]) -> str:
@@ -234,8 +262,10 @@ def _optimizers_of(replicas: list[Any]) -> list[Any]:
         for number, ddp in enumerate(replicas)
         for place, parameter in enumerate(ddp.parameters())
     }
-    found: dict[tuple[int, int], Any] = {}
+    found: dict[tuple[int, int], list[Any]] = {}
     for optimizer in _live(torch.optim.Optimizer):
+        if unwrapped(optimizer) is not optimizer:
+            continue  # schedules are of the one in it
         held = [
             places[id(each)]
             for group in optimizer.param_groups
@@ -243,8 +273,12 @@ def _optimizers_of(replicas: list[Any]) -> list[Any]:
             if id(each) in places
         ]
         if held:
-            found[min(held)] = optimizer
-    return [found[place] for place in sorted(found)]
+            found.setdefault(min(held), []).append(optimizer)
+    return [
+        each
+        for place in sorted(found)
+        for each in sorted(found[place], key=lambda each: type(each).__qualname__)
+    ]
 
 
 # ── what is made good ───────────────────────────────────────────────────────────────────
@@ -259,13 +293,13 @@ def _drop_gradients(replicas: list[Any], sharded: list[torch_models_private.Full
             parameter.grad = None
 
 
-def _make_equal(ddp: Any, partial_ranks: Collection[int]) -> None:
+def _make_equal(ddp: Any, unwhole: Collection[int]) -> None:
     """Have a model, its optimizers and their schedules be as on one rank of its group."""
     import torch
     import torch.distributed as dist
 
     group = ddp.process_group
-    source = source_of(dist.get_process_group_ranks(group), partial_ranks)
+    source = source_of(dist.get_process_group_ranks(group), unwhole)
     with torch.no_grad():
         for tensor in (*ddp.module.parameters(), *ddp.module.buffers()):
             here = tensor.to_local() if hasattr(tensor, "to_local") else tensor
@@ -275,11 +309,17 @@ def _make_equal(ddp: Any, partial_ranks: Collection[int]) -> None:
                 here.copy_(whole)
     holders = _holders_of(ddp)
     is_source = dist.get_rank() == source
-    told: list[Any] = [[each.state_dict() for each in holders] if is_source else None]
+    told: list[Any] = [
+        [(type(each).__qualname__, each.state_dict()) for each in holders] if is_source else None
+    ]
     dist.broadcast_object_list(told, source, group)
-    if not is_source and len(told[0]) == len(holders):
-        for holder, state in zip(holders, told[0], strict=True):
-            holder.load_state_dict(state)
+    if is_source:
+        return
+    left = list(told[0])
+    for holder in holders:
+        kind = type(holder).__qualname__
+        if (place := next((n for n, each in enumerate(left) if each[0] == kind), None)) is not None:
+            holder.load_state_dict(left.pop(place)[1])
 
 
 def _holders_of(ddp: Any) -> list[Any]:
@@ -293,7 +333,9 @@ def _schedules_of(optimizer: Any) -> list[Any]:
     import torch
 
     kind: Any = torch.optim.lr_scheduler.LRScheduler
-    found = [each for each in _live(kind) if getattr(each, "optimizer", None) is optimizer]
+    found = [
+        each for each in _live(kind) if unwrapped(getattr(each, "optimizer", None)) is optimizer
+    ]
     names = [type(each).__qualname__ for each in found]
     if len({*names}) < len(names):
         return []

@@ -147,8 +147,8 @@ class TorchPlugin(PlainPlugin):
         return names[0] if names else ""
 
     def leaves_open(self) -> bool:
-        """Whether a model is in the midst of a forward or backward pass."""
-        return torch_models.are_unfinished()
+        """Whether a model is in the midst of a forward or backward pass, or of an optimizer's step."""
+        return common_step.is_torn or torch_models.are_unfinished()
 
     def keep_state(
         self, folder: Path, generation: int, name_of: Callable[[object], str]

@@ -318,7 +318,7 @@ def _reformed(outcome: RunOutcome, generation: int, framework: tuple[str, ...]) 
     elif any(end.lacks_group for end in outcome.done.values()):
         words = f"the code had ended its process group, so {anew}"
     elif any(end.left_open for end in outcome.done.values()):
-        words = f"a model was left in the midst of a forward or backward pass, so {anew}"
+        words = f"a model was left in the midst of a pass or an optimizer step, so {anew}"
     else:
         words = f"ranks had not called the same collectives, so {anew}"
     filling = [name for name in _waiting(outcome, outcome.waited_in) if _fills(name)]

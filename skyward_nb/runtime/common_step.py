@@ -16,7 +16,8 @@ then on, and nothing would say so. So, in a run whose ranks step optimizers:
    agreement takes too long, as when one of them hangs, ranks raise where they are, and what waits in a
    collective is cut. `plugins/torch_kept` finds out then whether they had made the same steps.
 
-An optimizer's step that has begun is made whole in any case, if it takes no longer than `_WHOLE`.
+An optimizer's step that has begun is made whole in any case, if it takes no more than a second; one that takes longer `is_torn`,
+and models are made as on a rank where none is.
 
 On a GPU a step is called before its gradients are there: a collective that is cut then leaves it with a part of them,
 and nothing raises. Such steps are counted (`partial_steps`), by the times at which steps ended and the collective was called.
@@ -40,8 +41,11 @@ import msgspec
 
 from skyward_nb.words.decoding import from_json
 
-_WHOLE = 1.0
-"""Seconds that an interrupt waits for the end of an optimizer's step."""
+_LOOKS, _BETWEEN_LOOKS = 20, 0.05
+"""Looks at an optimizer's step for whose end an interrupt waits, and the seconds between.
+
+Looks are counted, not time: a process that was stopped has stepped nothing meanwhile.
+"""
 _MET = 0.25
 """The part of the patience in which the counts of all ranks must be known."""
 _TICK = 0.005
@@ -199,6 +203,11 @@ class CommonStep:
         """Whether an optimizer has begun a step that it did not end, so that parameters may be half-stepped."""
         return self._step is not None
 
+    @property
+    def is_torn(self) -> bool:
+        """Whether an interrupt could not wait for the end of an optimizer's step, and came upon it."""
+        return self._is_late and self.is_within_step
+
     def backward_begins(self) -> None:
         """A backward pass is about to begin; raises KeyboardInterrupt where ranks stop before it.
 
@@ -292,10 +301,12 @@ class CommonStep:
                 wake()
         begun = self.begun
         if self._has_begun_step(begun):
-            time.sleep(_WHOLE)
-            if self._run == run and self._has_begun_step(begun):
-                self._is_late = True
-                wake()
+            for _ in range(_LOOKS):
+                time.sleep(_BETWEEN_LOOKS)
+                if self._run != run or not self._has_begun_step(begun):
+                    return
+            self._is_late = True
+            wake()
 
     def _advances(self, run: int, phase: _Phase, last: int = 0) -> bool:
         """Whether this run goes on, and is in this phase from now on; `last` is the step that all make."""

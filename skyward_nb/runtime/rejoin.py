@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from skyward_nb.compat.accelerate_private import unwrapped
 from skyward_nb.compat.torch_models_private import COMPILED
 from skyward_nb.runtime import kept_state, sharded_states
 from skyward_nb.runtime.kept_state import KeptEntry, KeptModel, KeptState
@@ -43,6 +44,7 @@ def rejoin(model: Any, *others: Any) -> bool:
         return True
     if not entries:
         return False
+    others = tuple(map(unwrapped, others))  # which is what was kept
     shapes, names = kept_state.shapes_of(module), [_name(each) for each in others]
     if any(given != (shapes, names) for given in _of_all((shapes, names))):
         raise ValueError(

@@ -105,6 +105,18 @@ def test_accelerator_sees_all_processes(notebook):
         "accelerator.num_processes, accelerator.gather(torch.ones(1)).tolist(), accelerator.device.type"
     )
     assert ran.result == "[0-1] (2, [1.0, 1.0], 'cpu')", ran.traceback
+    # What is kept of a training is what the wrappers hold, and `sky.rejoin` takes those.
+    ran = notebook.run(
+        "%%sky_remote\nfrom skyward_nb.compat.accelerate_private import unwrapped\n"
+        "from skyward_nb.plugins.torch_models import replicas_with_holders\n"
+        "inner = torch.nn.Linear(2, 1)\nfast = torch.optim.SGD(inner.parameters(), 0.1)\n"
+        "slow = torch.optim.lr_scheduler.LambdaLR(fast, lambda _: 1.0)\n"
+        "ddp, *prepared = accelerator.prepare(inner, fast, slow)\n"
+        "later = torch.optim.lr_scheduler.ExponentialLR(prepared[0], 1.0)\n"
+        "held = [list(map(id, holders)) for model, holders in replicas_with_holders() if model is ddp]\n"
+        "held == [list(map(id, (fast, later, slow)))], list(map(unwrapped, prepared)) == [fast, slow]"
+    )
+    assert ran.result == "[0-1] (True, True)", ran.traceback
 
 
 @needs_it

@@ -152,7 +152,9 @@ def test_ranks_that_have_called_more_than_others_are_out_of_step(notebook):
         "w = step(jax.device_put(jnp.zeros((64, 64)), alike), x).block_until_ready()"
     )
     assert made.status == "ok", made.traceback
-    body = "for _ in range(2 + 3 * rank): w = step(w, x)\nif rank == 2: print('here')\ntime.sleep(100)"
+    body = (
+        "for _ in range(2 + 3 * rank): w = step(w, x)\nif rank == 2: print('here')\ntime.sleep(100)"
+    )
     ran = interrupted(notebook, body, 0.1)
     assert ran.error[0] == "KeyboardInterrupt", ran.traceback
     assert "ranks had not called the same collectives" in ran.picture

@@ -46,14 +46,16 @@ OTHER = GroupWords("2", (1,), ("gloo",), is_default=False, can_go_on=True)
     ids=["all", "made by one of two", "no room", "destroyed on one", "no default"],
 )
 def test_groups_that_go_on(had, names):
-    plan = plan_of([RankStanding(groups, 3, 1, 0, 0, ModelsStanding()) for groups in had])
+    plan = plan_of([RankStanding(groups, 3, 1, 0, 0, False, ModelsStanding()) for groups in had])
     assert (plan and tuple(each.name for each in plan)) == names
 
 
 def test_a_rate_that_is_not_finite_travels_and_is_equal_to_itself():
-    optimizer = SimpleNamespace(param_groups=[{"lr": float("nan")}, {"lr": float("inf")}])
-    rates = torch_models.rates_of([optimizer])
-    own = RankStanding((ALL,), 1, 1, 0, 0, ModelsStanding(rates=rates))
+    """So does none: Adafactor of transformers finds its own."""
+    groups = [{"lr": float("nan")}, {"lr": float("inf")}, {"lr": None}, {}]
+    rates = torch_models.rates_of([SimpleNamespace(param_groups=groups)])
+    assert rates == (("SimpleNamespace", "nan", "inf", "", ""),)
+    own = RankStanding((ALL,), 1, 1, 0, 0, False, ModelsStanding(rates=rates))
     told = [from_json(msgspec.json.encode(own), RankStanding) for _ in range(2)]
     assert told[0] == told[1] == own
 
@@ -307,6 +309,24 @@ def test_a_step_made_with_a_part_of_its_gradients_goes_to_no_other_rank(two, fai
     assert max(max(each) for each in values(two, "apart(t, 8)")) < 1e-5
 
 
+def test_a_step_that_takes_long_and_is_torn_goes_to_no_other_rank(two):
+    does(two, "t = Training(DDP(net()))\nt.run(4)")
+    body = (
+        "class Slow(torch.optim.SGD):\n    def step(self, closure=None):\n"
+        "        with torch.no_grad(): [p.fill_(7.0) for p in t.model.parameters()]\n"
+        "        print('here', flush=True)\n        time.sleep(60)\n"
+        "if rank: print('here', flush=True); time.sleep(60)\n"
+        "Slow(t.model.parameters(), lr=0.1).step()"
+    )
+    outcome = pressed(two, body, says="")
+    assert outcome.was_reformed and not outcome.was_cut
+    words = outcome.regained["torch"]
+    assert "on rank 0 an optimizer step was stopped in its midst" in words
+    assert "DDP models, their optimizers and schedules are as on rank 1" in words
+    does(two, "t.run(8)")
+    assert max(max(each) for each in values(two, "apart(t, 8)")) < 1e-5
+
+
 def test_shards_of_different_steps_are_not_used_silently(two, fails):
     does(two, f"{fails}f = Training(sharded())\nf.run(2)")
     body = (
@@ -391,7 +411,14 @@ def test_a_training_goes_on_where_living_ranks_were_when_one_died(two):
     assert values(two, TRAINING + "'ddp' in globals()") == [False, False]
     outcome = ended(two, "other = DDP(nn.Linear(1, 1))\nsky.rejoin(other)")
     assert "rank 0 kept 1 model, and none has these parameters" in outcome.done[1].failure.message
-    taken = f"{make}\ntaken = sky.rejoin(ddp, fast, slow)\nt.steps = t.made()[1]\n"
+    prepared = (
+        "class Prepared:\n    def __init__(self, held): self.optimizer = held\n"
+        "    def state_dict(self): return self.optimizer.state_dict()\n"
+        "    load_state_dict = None\n"
+        "Prepared.__module__ = 'accelerate.optimizer'\n"
+    )
+    rejoin = f"{prepared}taken = sky.rejoin(ddp, Prepared(fast), slow)\n"
+    taken = f"{make}\n{rejoin}t.steps = t.made()[1]\n"
     assert values(two, f"{taken}taken, t.made()") == [(True, (4, 4, 4))] * 2
     # Losses of the steps before the death were with the ranks.
     does(two, "t.losses.update((n, alone(4)[0][n]) for n in range(4))\nt.run(8)")

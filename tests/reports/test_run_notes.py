@@ -105,7 +105,7 @@ GO_ON = "models go on; a step is lost"
                 replace(failed(0), left_open=True), well(1), was_reformed=True,
                 regained={"torch": GO_ON},
             ),
-            (f"a model was left in the midst of a forward or backward pass, so {KEPT}; {GO_ON}",),
+            (f"a model was left in the midst of a pass or an optimizer step, so {KEPT}; {GO_ON}",),
         ),
         (outcome(failed(0), well(1)), ()),
         (outcome(failed(0), stopped(1), stopped(2)), ("ranks 1-2 were stopped",)),

@@ -196,6 +196,29 @@ def test_a_step_that_has_begun_is_made_whole():
     common.end()
 
 
+def test_a_step_that_does_not_end_is_torn(monkeypatch):
+    monkeypatch.setattr("skyward_nb.runtime.common_step._LOOKS", 2)
+    common = CommonStep()
+    common.begin(2)
+
+    def optimizer_step():
+        def hook():
+            common.step_begins()
+
+        hook()
+        common.interrupted(2, 0, lambda: None)
+        assert common.defers(2, lambda: None)
+        while common.defers(2, lambda: None):
+            time.sleep(0.01)
+
+    optimizer_step()
+    common.end()
+    assert common.is_torn
+    common.begin(3)
+    assert not common.is_torn
+    common.end()
+
+
 def test_steps_that_were_called_after_a_collective_that_never_ended():
     """As on a GPU, which makes them later than they are called."""
     common = CommonStep()
