@@ -156,11 +156,13 @@ class Rank:
 
     def _reform(self, order: Reform) -> bool:
         """Leave the process group and form that of a new generation; names and values stay."""
-        before = self.info
+        before, port = self.info, self._place.rendezvous_fd
         info = next(place for place in order.places if place.rank == before.rank)
         self._place = dataclasses.replace(self._place, info=info, rendezvous_fd=None)
         try:
             self._frameworks.leave()
+            if port is not None and not self._frameworks.have("torch"):
+                os.close(port)  # nobody else takes it
             self._control.begin_anew()
             if order.plugins is not None:
                 self._frameworks.add(order.plugins, info, order.env)

@@ -96,6 +96,8 @@ class RankConnection(asyncio.BufferedProtocol):
         """Attribute what is written from now on to this run."""
         self._is_to_end = False
         found = self._drain()
+        for each in self._chatter.values():
+            each.ends = ""  # last words that a child has written
         for name, decoder in self._decoders.items():
             # A character begun in one run does not end in another.
             if rest := decoder.decode(b"", final=True):

@@ -67,6 +67,10 @@ class RankFrameworks:
                     os.environ[name] = value
         os.environ.update(environment(now))
 
+    def have(self, name: str) -> bool:
+        """Whether this one is among them."""
+        return any(plugin.name == name for plugin in self.plugins)
+
     def have_groups(self) -> bool:
         """Whether the groups that were formed on entering are there, or others in their place."""
         return all(plugin.has_group() for plugin in self.plugins)

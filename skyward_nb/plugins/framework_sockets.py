@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -72,27 +72,29 @@ class FrameworkSockets:
         A socket that listens is left as it is: frameworks abort the process when theirs fails.
         """
         before = self._before
-        with contextlib.ExitStack() as opened:
-            found = _sockets()
-            opening = set(found) - before if before is not None else set[int]()
-            ports, connected = self._opened(found, opened, opening)
-            ports |= {self._port} - {0}
-            return sum(_shut(each, ports, known=known) for known, each in connected) > 0
+        found = _sockets()
+        opening = set(found) - before if before is not None else set[int]()
+        ports = self._ports(found, opening) | ({self._port} - {0})
+        connected = self._connections(found, opening)
+        return sum(_shut(each, ports, known=known) for _, known, each in connected) > 0
 
     def cut_other_users(self) -> None:
         """Cut what other users of this machine have connected to it."""
         self._cut_other_users(_sockets())
 
     def _cut_other_users(self, found: dict[int, int]) -> None:
+        ports = self._ports(found)
         with contextlib.ExitStack() as opened:
-            ports, connected = self._opened(found, opened)
-            own = {
-                os.fstat(each.fileno()).st_ino: each
-                for known, each in connected
-                if known or _has_port(each, ports)
-            }
-            self._seen &= own.keys()
-            new = {inode: each for inode, each in own.items() if inode not in self._seen}
+            own = set[int]()
+            new = dict[int, socket.socket]()
+            for inode, known, each in self._connections(found):
+                if known or _has_port(each, ports):
+                    own.add(inode)
+                    if inode not in self._seen:
+                        with contextlib.suppress(OSError):
+                            # Not by `dup`, which would have the framework's wait.
+                            new[inode] = opened.enter_context(_duplicate(inode, each.fileno()))
+            self._seen &= own
             # Where there are no such tables, the machine is taken to be the owner's alone.
             with contextlib.suppress(OSError):
                 uids = peer_uids(new.values()) if new else ()
@@ -102,27 +104,32 @@ class FrameworkSockets:
                     elif uid is not None:
                         _shut(each, ports, known=True)
 
-    def _opened(
-        self, found: dict[int, int], opened: contextlib.ExitStack, opening: Collection[int] = ()
-    ) -> tuple[set[int], list[tuple[bool, socket.socket]]]:
-        """Ports at which the framework listens; each connection of this process, and whether it is the framework's."""
+    def _ports(self, found: dict[int, int], opening: Collection[int] = ()) -> set[int]:
+        """Ports at which the framework listens."""
         ports: set[int] = set()
-        connected: list[tuple[bool, socket.socket]] = []
         listening: set[int] = set()
+        for inode, known, each in self._each(found, opening):
+            if known and _listens(each):
+                ports.add(each.getsockname()[1])
+                listening.add(inode)
+        self._listening = listening
+        return ports
+
+    def _connections(
+        self, found: dict[int, int], opening: Collection[int] = ()
+    ) -> Iterator[tuple[int, bool, socket.socket]]:
+        """Connections of this process: the number of each, and whether it is the framework's."""
+        return (each for each in self._each(found, opening) if not _listens(each[2]))
+
+    def _each(
+        self, found: dict[int, int], opening: Collection[int]
+    ) -> Iterator[tuple[int, bool, socket.socket]]:
+        """Internet sockets of this process, one open at a time: of many, as many duplicates may not be had."""
         for inode, descriptor in found.items():
             known = inode in self._own or inode in opening or inode in self._listening
-            with contextlib.suppress(OSError):
-                each = opened.enter_context(_duplicate(inode, descriptor))
-                if each.family not in (socket.AF_INET, socket.AF_INET6):
-                    continue
-                if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                    if known:
-                        ports.add(each.getsockname()[1])
-                        listening.add(inode)
-                else:
-                    connected.append((known, each))
-        self._listening = listening
-        return ports, connected
+            with contextlib.suppress(OSError), _duplicate(inode, descriptor) as each:
+                if each.family in (socket.AF_INET, socket.AF_INET6):
+                    yield inode, known, each
 
 
 def listening_at(port: int) -> list[socket.socket]:

@@ -9,7 +9,7 @@ import re
 
 _MARKS = b"[Gloo] Rank ", b" peer ranks", b"coordination", b"hostname of the client", b"should dump"
 _GREETINGS = re.compile(
-    rb"^(?=.*(?:Gloo|peer ranks))(?:\[Gloo\] Rank |\d+| is connected to | peer ranks\. "
+    rb"^(?=.*(?:Gloo|peer ranks))(?:\[Gloo\] Rank |\d| is connected to | peer ranks\. "
     rb"|Expected number of connected peer ranks is : )+(?:\n|\Z)",
     re.MULTILINE,
 )

@@ -54,7 +54,15 @@ class Relay:
                 client, _ = door.accept()
             except ConnectionAbortedError:
                 continue
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+            except OSError:
+                if door.fileno() < 0:
+                    return
+                time.sleep(_POLL)  # too many at once: some of them will end
+                continue
+            try:
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+            except RuntimeError:
+                client.close()
 
     def _serve(self, client: socket.socket) -> None:
         """Relay a connection to its end; one of another user is closed at once."""
@@ -87,10 +95,10 @@ class Relay:
     @contextlib.contextmanager
     def _passing(self, port: int) -> Generator[None]:
         """Meanwhile, the gate lets connections from this port through."""
-        with self._lock:
-            self._ports.append(port)
-            admit(self._gate, self._ports)
         try:
+            with self._lock:
+                self._ports.append(port)
+                admit(self._gate, self._ports)
             yield
         finally:
             with self._lock:

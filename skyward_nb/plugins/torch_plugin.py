@@ -108,6 +108,7 @@ class TorchPlugin(PlainPlugin):
                 ExitStack() as simulation,
             ):
                 _form(forming, KeptGroups(info, store, _wires.during))
+                _group.forget_dropped()
                 del store
                 entered[self.name] = _group
                 if "simulate" in options:
@@ -215,6 +216,12 @@ class TorchGroup:
         if self._of is None or self._of() is not world:
             self._of, self._meshes, self._groups = weakref.ref(world), {}, {}
 
+    def forget_dropped(self) -> None:
+        """Forget groups that do not go on in this generation, and meshes of such: each rank may have other ones."""
+        there = {id(group) for group, _ in torch_private.groups()}
+        self._groups = {ranks: each for ranks, each in self._groups.items() if id(each) in there}
+        self._meshes = {axes: each for axes, each in self._meshes.items() if _is_of(each, there)}
+
     def mesh(self, axes: Axes) -> Any:
         """A `DeviceMesh` over all ranks; collective when it is first made of a group.
 
@@ -231,6 +238,14 @@ class TorchGroup:
             sizes, names = axes_of(axes, dist.get_world_size())
             self._meshes[axes] = init_device_mesh(kind, sizes, mesh_dim_names=names)
         return self._meshes[axes]
+
+
+def _is_of(mesh: Any, groups: set[int]) -> bool:
+    """Whether all groups of a `DeviceMesh` are among these, by their `id`."""
+    try:
+        return all(id(each) in groups for each in mesh.get_all_groups())
+    except Exception:  # noqa: BLE001 - of a group that is dropped torch knows no name
+        return False
 
 
 _group = TorchGroup()

@@ -16,6 +16,7 @@ from skyward_nb.plugins.collectives import (
     lost_its_peers,
     waits_in,
 )
+from skyward_nb.system.thread_frames import looking
 
 TORCH = "/site-packages/torch"
 C10D = f"{TORCH}/distributed/distributed_c10d.py"
@@ -186,7 +187,8 @@ def test_a_thread_in_a_native_method():
     thread.start()
     until = time.monotonic() + 20
     while time.monotonic() < until:
-        frames = list(frames_of_thread(sys._current_frames().get(thread.ident)))
+        with looking():
+            frames = list(frames_of_thread(sys._current_frames().get(thread.ident)))
         if frames[0] == ("", "acquire"):
             break
     lock.release()

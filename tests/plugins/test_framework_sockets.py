@@ -7,7 +7,6 @@ import os
 import socket
 import threading
 
-import psutil
 import pytest
 from other_user import needs_another_user, other_user_runs
 from waiting import until
@@ -139,6 +138,29 @@ def test_one_within_another(pair):
     assert all(is_cut(each) for _, one, other in made for each in (one, other))
 
 
+def duplicated(monkeypatch) -> list[socket.socket]:
+    """The duplicates that are made from now on; of each those before must be closed."""
+    made: list[socket.socket] = []
+    duplicate = module._duplicate
+
+    def one_more(inode: int, descriptor: int) -> socket.socket:
+        assert all(each.fileno() < 0 for each in made)
+        made.append(duplicate(inode, descriptor))
+        return made[-1]
+
+    monkeypatch.setattr(module, "_duplicate", one_more)
+    return made
+
+
+def test_a_process_with_as_many_sockets_as_it_may_have_is_cut_whole(pair, monkeypatch):
+    """A duplicate of all of them at once is more than there may be."""
+    wires = FrameworkSockets()
+    many = wires.during(lambda: [pair() for _ in range(5)])
+    assert len(duplicated(monkeypatch)) == 0
+    assert wires.cut()
+    assert all(is_cut(each) for _, one, other in many for each in (one, other))
+
+
 @pytest.mark.parametrize("becomes", ["socket", "file"])
 def test_a_descriptor_that_becomes_anothers_meanwhile_is_left_alone(pair, monkeypatch, becomes):
     wires = FrameworkSockets()
@@ -154,9 +176,9 @@ def test_a_descriptor_that_becomes_anothers_meanwhile_is_left_alone(pair, monkey
         return found
 
     monkeypatch.setattr(module, "_sockets", look_and_lose_it)
-    before = psutil.Process().num_fds()
+    duplicates = duplicated(monkeypatch)
     assert wires.cut(), "the other end is there"
-    assert psutil.Process().num_fds() == before
+    assert duplicates and all(each.fileno() < 0 for each in duplicates)
     assert is_cut(peer)
     assert not is_cut(users)
     assert not is_cut(other)

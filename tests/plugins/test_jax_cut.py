@@ -140,6 +140,23 @@ def test_an_interrupt_within_a_loop_of_collectives(notebook, after):
     assert ran.error[0] == "KeyboardInterrupt", ran.traceback
 
 
+RESERVED = """
+import socket
+def reserved():
+    '''How many sockets are bound, and neither listen nor are connected.'''
+    found = 0
+    for name in os.listdir('/proc/self/fd'):
+        path = f'/proc/self/fd/{name}'
+        if not os.path.islink(path) or not os.readlink(path).startswith('socket:'): continue
+        one = socket.socket(fileno=os.dup(int(name)))
+        with one:
+            if one.family == socket.AF_INET and not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                try: one.getpeername()
+                except OSError: found += one.getsockname()[1] > 0
+    return found
+"""
+
+
 def test_ranks_that_have_called_more_than_others_are_out_of_step(notebook):
     """What one has called ahead, and is computed after the cell, would meet what the others call in the next one."""
     spread = (
@@ -147,7 +164,7 @@ def test_ranks_that_have_called_more_than_others_are_out_of_step(notebook):
         "x = jax.device_put(jnp.ones((192, 64)), parts)\n"
     )
     made = notebook.run(
-        f"%%sky_remote\n{spread}"
+        f"%%sky_remote\n{spread}{RESERVED}"
         "step = jax.jit(lambda w, x: w + x.T @ (x - x @ w) / 1e6, out_shardings=alike)\n"
         "w = step(jax.device_put(jnp.zeros((64, 64)), alike), x).block_until_ready()"
     )
@@ -163,6 +180,10 @@ def test_ranks_that_have_called_more_than_others_are_out_of_step(notebook):
         "float(jax.jit(lambda x: x.T @ x, out_shardings=alike)(x).addressable_data(0)[0, 0])"
     )
     assert ran.result == "[0-2] 192.0", ran.traceback
+    ran = notebook.run("%%sky_remote\nreserved()")
+    assert ran.result == "[0]   1\n[1-2] 0", (
+        "the head's for this generation, and none of one before"
+    )
 
 
 def test_a_mesh_that_code_has_set_stays_set(notebook):

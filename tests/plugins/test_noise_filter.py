@@ -42,6 +42,12 @@ STACK = b"*** Check failure stack trace: ***\n    @     0x7f74e1840634  absl::Se
         ([b"a\n" + CUT_STORE + b"b\n"], b"a\nb\n", ""),
         ([b"you should dump this\n"], b"you should dump this\n", ""),
         ([b"the hostname of the client\n"], b"the hostname of the client\n", ""),
+        # No time is lost on what only begins as a greeting.
+        (
+            [b"[Gloo] Rank 0 is\n" + 99 * b"1" + b" peer ranks?"],
+            b"[Gloo] Rank 0 is\n" + 99 * b"1" + b" peer ranks?",
+            "",
+        ),
         ([b"my peer ranks of coordination\n"], b"my peer ranks of coordination\n", ""),
         ([b"before\n", POLLED, FATAL + GONE, STACK], b"before\n", LOST_ITS_COORDINATOR),
         ([b"before\n" + POLLED + FATAL + GONE + STACK], b"before\n", LOST_ITS_COORDINATOR),

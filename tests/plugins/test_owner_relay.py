@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import os
+import queue
 import shutil
 import socket
 import subprocess
@@ -19,6 +21,7 @@ from waiting import until
 
 from skyward_nb.plugins import connection_gate
 from skyward_nb.plugins.owner_relay import OwnerRelay, hidden_address, other_machines
+from skyward_nb.plugins.relay_process import Relay
 from skyward_nb.words.info import InstanceInfo, Peer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="filters for sockets are Linux's")
@@ -151,10 +154,31 @@ def test_a_relay_that_is_gone_leaves_the_gate_shut(port):
     gate = connection_gate.shut()
     with gate, connection_gate.server_behind(gate) as server:
         echo(server)
-        connection_gate.admit(gate, range(1, 1 << 16))
+        connection_gate.admit(gate, [*range(1024, 1 << 16), *range(1, 1024)])
         assert not reaches(gate.getsockname()[1], "127.0.0.1"), "its port is not among the last"
         connection_gate.admit(gate, ())
         assert not reaches(gate.getsockname()[1], "127.0.0.1")
+
+
+def test_a_relay_that_could_not_take_a_connection_takes_the_next(monkeypatch):
+    """As where somebody has opened as many as it may have."""
+    answers = [OSError(errno.EMFILE, "too many"), ConnectionAbortedError(), "client", None]
+
+    class Door:
+        def accept(self):
+            answer = answers.pop(0)
+            if isinstance(answer, str):
+                return answer, ()
+            raise answer or OSError(errno.EBADF, "closed")
+
+        def fileno(self):
+            return 3 if answers else -1
+
+    served = queue.SimpleQueue()
+    monkeypatch.setattr(Relay, "_serve", lambda _, client: served.put(client))
+    with socket.create_server(("127.0.0.1", 0)) as gate:
+        Relay(gate, "127.0.0.1", ()).accept_from(Door())
+    assert served.get(timeout=60) == "client" and not answers
 
 
 def test_connections_before_the_server_listens_wait_for_it(port):
