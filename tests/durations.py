@@ -40,7 +40,7 @@ _PURE = 1.0
 """A file that takes less starts nothing; such files run first."""
 MATRICES = frozenset({"tests/faults/test_matrix.py", "tests/cloud/test_leftovers.py"})
 """Files of hundreds of cases under `--all`, which are divided among processes."""
-IN_PARTS = {"tests/lab": 1, "tests/cloud": 2}
+IN_PARTS = {"tests/bootstrap": 1, "tests/lab": 1, "tests/cloud": 2}
 """Folders whose files so many processes take: each of these starts what takes seconds, once."""
 TOGETHER = frozenset(
     f"tests/{each}.py"

@@ -106,7 +106,7 @@ def package_index(address: str = "127.0.0.1") -> Iterator[str]:
 
     handler = functools.partial(Handler, directory=found[1])
     with http.server.ThreadingHTTPServer((address, 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
             yield f"http://{address}:{server.server_address[1]}/simple"

@@ -73,7 +73,7 @@ def index(tmp_path):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(proxy)
         server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield f"https://127.0.0.1:{server.server_port}/simple", ca
         server.shutdown()

@@ -33,7 +33,7 @@ def site(tmp_path):
 
     handler = partial(Handler, directory=str(tmp_path / "site"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield ("127.0.0.1", server.server_address[1]), asked
         server.shutdown()
@@ -279,6 +279,7 @@ def away():
         yield address
 
 
+@pytest.mark.usefixtures("few_needs")
 def test_uv_gets_packages_by_way_of_it(away, tmp_path, monkeypatch):
     monkeypatch.setattr(egress, "_TELL_EACH", 0.0)
     home = tmp_path / "home"

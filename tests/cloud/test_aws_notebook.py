@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from kernels import kernel
-from leaks import leaves_nothing
+from kernels import ready
 
 pytestmark = pytest.mark.timeout(300)
 START = """
@@ -18,8 +17,7 @@ here = sky.Image(interpreter=sys.executable)
 
 
 def test_a_cell_rents_runs_and_gives_back(cloud):
-    with leaves_nothing(), kernel() as book:
-        assert book.run(START).status == "ok"
+    with ready(START) as book:
         ran = book.run(
             "%%sky_remote provider=aws nodes=2 region=us-east-1 cpus=2+ image=here out=got\n"
             "print('at', socket.gethostname())\nint(os.environ['RANK']) + 40",

@@ -11,7 +11,7 @@ import pytest
 from bootstrap.homes import index_of_pip
 from cloud.baked_pools import baked, emptied, made, only_the_image
 from cloud.notebooks import OPTIONS, START
-from kernels import kernel
+from kernels import ready
 from leaks import leaves_nothing
 from pools import values
 
@@ -34,8 +34,7 @@ def cloud(shared_cloud, account):
 
 
 def test_a_notebook_bakes_lists_and_removes(cloud):
-    with leaves_nothing(), kernel() as running:
-        assert running.run(START).status == "ok"
+    with ready(START) as running:
         assert "there is no pool 'default'" in running.run("%sky bake torch", 60).traceback
         assert running.run(f"%sky up {OPTIONS} nodes=1", 120).status == "ok"
         assert running.run("%%sky_remote\nx = 1", 60).status == "ok"

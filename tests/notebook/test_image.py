@@ -2,13 +2,13 @@
 
 import sys
 
-from kernels import kernel
+from kernels import ready
 
 
-def test_an_image_of_the_notebook_is_what_ranks_have(no_leaks, tmp_path):
+def test_an_image_of_the_notebook_is_what_ranks_have(tmp_path):
     (tmp_path / "sky_t_far.py").write_text("X = 41\n")
     line = "%%sky_remote nodes=2"
-    with kernel() as nb:
+    with ready() as nb:
         made = (
             "import skyward_nb as sky\n"
             f"img = sky.Image(pip=['msgspec'], env={{'A': '1', 'B': '1'}}, "

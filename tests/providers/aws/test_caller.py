@@ -30,7 +30,7 @@ def service(said, status=200):
             """It is quiet."""
 
     server = HTTPServer(("127.0.0.1", 0), Answers)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
