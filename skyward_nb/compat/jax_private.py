@@ -1,6 +1,6 @@
 """JAX's private names: where gloo listens, the options it has, arrays of a weak type, classes that it takes apart.
 
-Where gloo is made in another way, it listens where it would; an array without the primitive that
+Whether it has found its devices is asked, too. Where gloo is made in another way, it listens where it would; an array without the primitive that
 makes a type weak, and options that are kept elsewhere, raise AttributeError.
 
 Source: `jax._src.xla_bridge.make_cpu_client`.
@@ -34,6 +34,13 @@ def gloo_listening_on(address: str) -> Generator[None]:
         yield
     finally:
         inside.make_gloo_tcp_collectives = make
+
+
+def has_backends() -> bool:
+    """Whether JAX has found its devices: to ask it for arrays has it do so, with all other ranks."""
+    from jax._src import xla_bridge
+
+    return xla_bridge.backends_are_initialized()
 
 
 def options() -> dict[str, Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from skyward_nb.compat.known_frames import A_COMPUTATION_OF_JAX
 from skyward_nb.node.control_thread import ControlThread
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.rank_shell import RankShell, shown_before
 from skyward_nb.node.uplink import text_of
 from skyward_nb.pickling.payload import pack, rebuild, unpack
-from skyward_nb.plugins.collectives import error_waited_in, lost_its_peers
+from skyward_nb.plugins.collectives import error_waited_in, lost_a_computation, lost_its_peers
 from skyward_nb.protocol.message_parts import Failure, Packed, RaisedError
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.bounds import MESSAGE, bounded
@@ -32,6 +33,8 @@ class ErrorInterpreter:
         self._control = control
         self._store = store
         self.waited_in: str = ""
+        self.lost: str = ""
+        """What it called when it was stopped, and of which nobody has the result; or ""."""
 
     def closed_after(self, error: BaseException) -> BaseException:
         """Close the mailbox after an error; the error, or the interrupt behind it.
@@ -48,6 +51,7 @@ class ErrorInterpreter:
         if self.waited_in or isinstance(error, KeyboardInterrupt):
             # Some frameworks shorten their tracebacks.
             self.waited_in = self._control.saw(self._run) or self.waited_in
+            self.lost = A_COMPUTATION_OF_JAX if lost_a_computation(error) else ""
         before = error.__context__
         if isinstance(error, KeyboardInterrupt) and before is not None and lost_its_peers(before):
             error.__context__ = None

@@ -211,14 +211,15 @@ class Rank:
         if not self._frameworks.plugins:
             return done
         failure = done.failure
-        ended = f"{failure.type_name} {failure.at}" if failure else ""
+        ended = f"{failure.type_name} {failure.at} {errors.lost}" if failure else ""
         return replace(
             done,
             waited_in=errors.waited_in,
             steps=self._frameworks.steps(ended),
             lacks_group=not self._frameworks.have_groups(),
             optimizer_steps=common_step.ended,
-            left_open=failure is not None and self._frameworks.leave_open(),
+            left_open=common_step.is_torn
+            or (failure is not None and self._frameworks.leave_open()),
         )
 
     def _run(self, command: Run, done: RankDone, errors: ErrorInterpreter) -> RankDone:

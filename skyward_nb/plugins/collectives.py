@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import CodeType, FrameType
 
 from skyward_nb.compat.known_frames import (
@@ -42,6 +43,7 @@ _LOST = re.compile(
 _JAX_LOST = re.compile(r"[A-Z_]+: Gloo ")
 """The beginnings of JAX's errors of gloo: a RuntimeError, or a ValueError of compiled code."""
 _MOST = 200
+_OWN = str(Path(__file__).parents[1])
 
 
 def waits_in(frames: Iterable[NamedFrame]) -> str:
@@ -114,12 +116,20 @@ def _known_name(named: list[NamedFrame]) -> str:
 
 def frames_of_thread(frame: FrameType | None) -> Iterator[NamedFrame]:
     """The frames of a live thread, innermost first; before them the function it calls."""
-    called = ""
-    if frame is not None:
-        called = called_at(frame.f_code, frame.f_lasti)
-        found = frame.f_locals.get(called, frame.f_globals.get(called))
-        called = COMPILED if type(found).__name__ == COMPILED else called
-    return frames_below(called, frame)
+    return frames_below("" if frame is None else _called(frame, frame.f_lasti), frame)
+
+
+def _called(frame: FrameType, at: int) -> str:
+    """The function that a frame calls at an instruction; a compiled one of JAX by its kind."""
+    called = called_at(frame.f_code, at)
+    found = frame.f_locals.get(called, frame.f_globals.get(called))
+    return COMPILED if type(found).__name__ == COMPILED else called
+
+
+def lost_a_computation(error: BaseException) -> bool:
+    """Whether an interrupt came upon a call of what JAX has compiled: what it computes nobody has then."""
+    passed = [each for each in _passed(error) if not each[0].f_code.co_filename.startswith(_OWN)]
+    return bool(passed) and _called(*passed[-1]) == COMPILED
 
 
 def frames_below(called: str, frame: FrameType | None, most: int = _MOST) -> Iterator[NamedFrame]:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _JOIN = 120
 _HEARTBEAT = 100
 """Seconds without a word until JAX ends a process whose peer is gone: a pool is faster than that."""
-_LOOKS, _BETWEEN_LOOKS = 10, 0.05
+_LOOKS, _BETWEEN_LOOKS = 5, 0.05
 """Looks at what a run that was stopped has called, and the seconds between: less than `grace` has by default."""
 _TRUE, _FALSE = ("1", "true", "yes", "on", "t", "y"), ("0", "false", "no", "off", "f", "n")
 _PROXY_CHECK = "jax_check_proxy_envs"
@@ -134,12 +134,14 @@ class JaxPlugin(PlainPlugin):
     def steps(self, ended: str) -> dict[str, int]:
         """A number for how it ended: JAX counts no collectives, and runs them after they are called.
 
-        Ranks of which one failed, or each elsewhere, count as out of step; so do those of which one, stopped in the
-        same line, has called more: what waits there for others would meet what these call next.
+        Ranks of which one failed, or each elsewhere, count as out of step. So do those of which one, stopped in the
+        same line, has called what is not computed yet, or may be: others may not have called it, and it would meet what they
+        call next. Of an error of their own all have called the same.
         """
         # Gloo connects some of the ranks when a computation first needs it.
         _wires.cut_other_users()
-        if ended and not _has_computed():
+        is_stopped = ended.startswith(KeyboardInterrupt.__name__)
+        if is_stopped and (ended.endswith(A_COMPUTATION_OF_JAX) or not _has_computed()):
             ended += f" ahead on rank {instance_info().rank}"
         return {self.name: zlib.crc32(ended.encode())}
 
@@ -152,10 +154,18 @@ def _has_computed() -> bool:
     import jax
 
     for _ in range(_LOOKS):
-        if all(each.is_ready() for each in jax.live_arrays()):
-            return True
+        try:
+            if not jax_private.has_backends() or all(map(_is_ready, jax.live_arrays())):
+                return True
+        except Exception:  # noqa: BLE001 - of devices that are lost nobody knows
+            return False
         time.sleep(_BETWEEN_LOOKS)
     return False
+
+
+def _is_ready(array: Any) -> bool:
+    """Whether it is computed; one that another thread gives away meanwhile is."""
+    return array.is_deleted() or array.is_ready()
 
 
 def _heed_variables() -> None:

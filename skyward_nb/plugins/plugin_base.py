@@ -118,7 +118,8 @@ class Plugin(Protocol):
     def steps(self, ended: str) -> dict[str, int]:
         """How many collectives were issued on each of its groups, by a name its ranks know it by.
 
-        After a cell that `ended` so: "" if well, else where and how it failed. Ranks that tell
+        After a cell that `ended` so: "" if well, else how and where it failed, and what it called there of which nobody
+        has the result. Ranks that tell
         different numbers are out of step, and form a new group.
         """
         ...

@@ -57,7 +57,7 @@ class RankStanding(msgspec.Struct, frozen=True):
 
     It had numbered `numbered` groups, and made `ended` optimizer steps in `run`, its last one; the last `partial_steps`
     of these may have had a part of their gradients only, and the next one, if it `is_torn`, was stopped in its midst.
-    `models` is how far its models are.
+    `models` is how far its models are, and `made` what `sky.mesh` and sums over some ranks have made of the group, by name.
     """
 
     groups: tuple[GroupWords, ...]
@@ -67,6 +67,7 @@ class RankStanding(msgspec.Struct, frozen=True):
     partial_steps: int
     is_torn: bool
     models: torch_models.ModelsStanding
+    made: tuple[str, ...] = ()
 
 
 def plan_of(standings: Sequence[RankStanding]) -> tuple[GroupWords, ...] | None:
@@ -101,12 +102,19 @@ class KeptGroups:
     """The groups of this rank, at its place in a new generation, whose `store` all ranks reach."""
 
     def __init__(
-        self, info: InstanceInfo, store: Any, connect: Callable[[Callable[[], None]], None]
+        self,
+        info: InstanceInfo,
+        store: Any,
+        connect: Callable[[Callable[[], None]], None],
+        made: tuple[str, ...] = (),
     ) -> None:
         import torch.distributed as dist
 
         self._info = info
         self._connect = connect
+        self._made = made
+        self.common: frozenset[str] = frozenset()
+        """What all ranks have made of groups that go on."""
         kind: Any = dist.PrefixStore  # pyright: ignore[reportPrivateImportUsage]
         self._kind = kind
         self._store = kind(f"generation{info.generation}/kept", store)
@@ -139,6 +147,8 @@ class KeptGroups:
         words = torch_models.go_on([standing.models for standing in standings], steps)
         ended = {each.name for standing in standings for each in standing.groups}
         ended -= {each.name for each in plan}
+        made = (frozenset(each.made) for each in standings)
+        self.common = frozenset() if ended else frozenset.intersection(*made)
         if ended:
             words += f"; {len(ended)} of the groups could not (of a backend of your own, or made on some of their ranks): make them again"
         return words
@@ -159,6 +169,7 @@ class KeptGroups:
             common_step.partial_steps,
             common_step.is_torn,
             models,
+            self._made,
         )
 
     def _told(self, what: str, own: str) -> list[str]:

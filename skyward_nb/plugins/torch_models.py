@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,8 +32,14 @@ _made: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """`DistributedDataParallel` models of this process, numbered in the order in which they were made."""
 
 
-stepped: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The optimizers of this process that have made a step."""
+stepped: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""The optimizers of this process that have made a step, by when they made their last one."""
+_steps = itertools.count(1)
+
+
+def note_step(optimizer: Any) -> None:
+    """An optimizer has made a step."""
+    stepped[optimizer] = next(_steps)
 
 
 def remember(ddp: Any) -> None:
@@ -254,7 +261,11 @@ def _sharded() -> list[torch_models_private.FullySharded]:
 
 
 def _optimizers_of(replicas: list[Any]) -> list[Any]:
-    """The optimizers of these models, in the order of their first parameters."""
+    """The optimizers of these models, in the order of their first parameters.
+
+    Of several of one class that begin with the same parameter, the one that was used last: ranks may find them in
+    other orders.
+    """
     import torch
 
     places = {
@@ -262,7 +273,7 @@ def _optimizers_of(replicas: list[Any]) -> list[Any]:
         for number, ddp in enumerate(replicas)
         for place, parameter in enumerate(ddp.parameters())
     }
-    found: dict[tuple[int, int], list[Any]] = {}
+    found: dict[tuple[tuple[int, int], str], Any] = {}
     for optimizer in _live(torch.optim.Optimizer):
         if unwrapped(optimizer) is not optimizer:
             continue  # schedules are of the one in it
@@ -273,12 +284,10 @@ def _optimizers_of(replicas: list[Any]) -> list[Any]:
             if id(each) in places
         ]
         if held:
-            found.setdefault(min(held), []).append(optimizer)
-    return [
-        each
-        for place in sorted(found)
-        for each in sorted(found[place], key=lambda each: type(each).__qualname__)
-    ]
+            key = min(held), type(optimizer).__qualname__
+            if stepped.get(optimizer, 0) >= stepped.get(found.get(key, optimizer), 0):
+                found[key] = optimizer
+    return [found[key] for key in sorted(found)]
 
 
 # ── what is made good ───────────────────────────────────────────────────────────────────

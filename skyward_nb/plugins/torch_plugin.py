@@ -9,7 +9,7 @@ import contextlib
 import os
 import time
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -107,8 +107,8 @@ class TorchPlugin(PlainPlugin):
                 steps_counted(info, stores),
                 ExitStack() as simulation,
             ):
-                _form(forming, KeptGroups(info, store, _wires.during))
-                _group.forget_dropped()
+                _form(forming, KeptGroups(info, store, _wires.during, _group.made()))
+                common_step.made_good()
                 del store
                 entered[self.name] = _group
                 if "simulate" in options:
@@ -148,8 +148,8 @@ class TorchPlugin(PlainPlugin):
         return names[0] if names else ""
 
     def leaves_open(self) -> bool:
-        """Whether a model is in the midst of a forward or backward pass, or of an optimizer's step."""
-        return common_step.is_torn or torch_models.are_unfinished()
+        """Whether a model is in the midst of a forward or backward pass."""
+        return torch_models.are_unfinished()
 
     def keep_state(
         self, folder: Path, generation: int, name_of: Callable[[object], str]
@@ -216,11 +216,14 @@ class TorchGroup:
         if self._of is None or self._of() is not world:
             self._of, self._meshes, self._groups = weakref.ref(world), {}, {}
 
-    def forget_dropped(self) -> None:
-        """Forget groups that do not go on in this generation, and meshes of such: each rank may have other ones."""
-        there = {id(group) for group, _ in torch_private.groups()}
-        self._groups = {ranks: each for ranks, each in self._groups.items() if id(each) in there}
-        self._meshes = {axes: each for axes, each in self._meshes.items() if _is_of(each, there)}
+    def made(self) -> tuple[str, ...]:
+        """What was made of the group: meshes by their axes, groups by their ranks."""
+        return tuple(map(repr, (*self._meshes, *self._groups)))
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Forget what was made, but for this, which all ranks have: else some would make it anew, without the others."""
+        self._meshes = {axes: each for axes, each in self._meshes.items() if repr(axes) in names}
+        self._groups = {ranks: each for ranks, each in self._groups.items() if repr(ranks) in names}
 
     def mesh(self, axes: Axes) -> Any:
         """A `DeviceMesh` over all ranks; collective when it is first made of a group.
@@ -238,14 +241,6 @@ class TorchGroup:
             sizes, names = axes_of(axes, dist.get_world_size())
             self._meshes[axes] = init_device_mesh(kind, sizes, mesh_dim_names=names)
         return self._meshes[axes]
-
-
-def _is_of(mesh: Any, groups: set[int]) -> bool:
-    """Whether all groups of a `DeviceMesh` are among these, by their `id`."""
-    try:
-        return all(id(each) in groups for each in mesh.get_all_groups())
-    except Exception:  # noqa: BLE001 - of a group that is dropped torch knows no name
-        return False
 
 
 _group = TorchGroup()
@@ -271,6 +266,7 @@ def _form(forming: Forming, kept: KeptGroups) -> None:
     import torch.distributed as dist
 
     words = kept.go_on() if _Regained.had_groups else None
+    _group.keep_only(kept.common)
     _Regained.had_groups, _Regained.words = True, words or ""
     if words is None:
         if dist.is_initialized():

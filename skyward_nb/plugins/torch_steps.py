@@ -73,5 +73,5 @@ def _begins(*_: Any) -> None:
 
 
 def _ended(optimizer: Any, *_: Any) -> None:
-    torch_models.stepped.add(optimizer)
+    torch_models.note_step(optimizer)
     common_step.step_ended()

@@ -208,6 +208,11 @@ class CommonStep:
         """Whether an interrupt could not wait for the end of an optimizer's step, and came upon it."""
         return self._is_late and self.is_within_step
 
+    def made_good(self) -> None:
+        """What the last run left half-done is made good, or told: it is nothing of the next."""
+        self._step = self._cut_since = None
+        self._is_late = False
+
     def backward_begins(self) -> None:
         """A backward pass is about to begin; raises KeyboardInterrupt where ranks stop before it.
 

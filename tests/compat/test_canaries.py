@@ -246,6 +246,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "jax": (
         Part("jax._src.xla_bridge:_jax|xla_client", "where gloo listens"),
         Part("jax._src.xla_bridge:make_cpu_client", "where gloo listens"),
+        Part("jax._src.xla_bridge:backends_are_initialized", "calls that are ahead of other ranks'"),
         Part("jax._src.config:Config.values", "options by the variables of a rank"),
         Part("jax._src.lax.lax:convert_element_type_p", "arrays of a weak type"),
         Part("jax._src.tree_util:_registry", "classes that a notebook has JAX take apart"),

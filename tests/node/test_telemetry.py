@@ -180,7 +180,7 @@ def test_a_child_that_came_and_went_between_two_samples_counts(make_rank, look):
     rank = make_rank()
     look(rank)
     rank.do("child = Child(); child.do('spin(0.5)'); child.process.communicate()")
-    assert look(rank)[0].cpu > 50
+    assert look(rank)[0].cpu > 40, "the kernel counts in hundredths of a second, of each kind"
 
 
 def test_an_orphan_in_a_session_of_its_own_is_still_its_ranks(make_rank, look):

@@ -13,6 +13,7 @@ from skyward_nb.plugins.collectives import (
     error_waited_in,
     frames_of_error,
     frames_of_thread,
+    lost_a_computation,
     lost_its_peers,
     waits_in,
 )
@@ -210,6 +211,19 @@ def collective(body: str):
     names: dict[str, object] = {}
     exec(compile(f"def all_reduce():\n    {body}", C10D, "exec"), names)
     return names["all_reduce"]
+
+
+def test_an_interrupt_of_a_call_whose_result_nobody_has():
+    class PjitFunction:
+        def __call__(self):
+            raise KeyboardInterrupt
+
+    error = raised("step()", step=PjitFunction())
+    # As a signal that comes upon native code, which leaves no frame; here its own is in the way.
+    assert not lost_a_computation(error)
+    error.__traceback__.tb_next.tb_next = None
+    assert lost_a_computation(error)
+    assert not lost_a_computation(raised("raise KeyboardInterrupt"))
 
 
 def test_an_exception_out_of_a_collective():

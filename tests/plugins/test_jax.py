@@ -3,6 +3,7 @@
 import ast
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kernels import ready
@@ -10,6 +11,8 @@ from later import needs
 from other_user import CONNECTS, as_another_user, needs_another_user
 
 import skyward_nb as sky
+from skyward_nb.compat.known_frames import A_COMPUTATION_OF_JAX
+from skyward_nb.plugins import jax_plugin
 from skyward_nb.plugins.jax_plugin import as_jax_reads
 from skyward_nb.words.errors import StartError
 
@@ -243,6 +246,23 @@ def test_another_user_of_this_machine_does_not_reach_the_coordinator(notebook):
 def test_refused_before_anything_starts(notebook, line, message):
     ran = notebook.run(f"%sky up {line}")
     assert message in ran.stderr, ran.error
+
+
+def test_only_an_interrupt_has_ranks_be_out_of_step_that_are_ahead(monkeypatch):
+    """Of an error of their own all have called the same, and keep their arrays."""
+    monkeypatch.setattr(jax_plugin, "_has_computed", lambda: False)
+
+    def of(rank, ended):
+        monkeypatch.setattr(jax_plugin, "instance_info", lambda: SimpleNamespace(rank=rank))
+        return jax_plugin.PLUGIN.steps(ended)
+
+    assert of(0, "NameError here ") == of(1, "NameError here ")
+    assert of(0, "") == of(1, "")
+    assert of(0, "KeyboardInterrupt here ") != of(1, "KeyboardInterrupt here ")
+    monkeypatch.setattr(jax_plugin, "_has_computed", lambda: True)
+    assert of(0, "KeyboardInterrupt here ") == of(1, "KeyboardInterrupt here ")
+    called = f"KeyboardInterrupt here {A_COMPUTATION_OF_JAX}"
+    assert of(0, called) != of(1, called)
 
 
 def test_what_jax_said_before_it_ended_the_process():
