@@ -123,7 +123,15 @@ class RankSet(PoolOperand, ABC):
 
     def submit_all(self, calls: Sequence[PendingFunction[Any]]) -> Future[tuple[Any, ...]]:
         """`(a & b) > pool`: the same in the background; cancelling the future cancels all calls."""
-        return joined([self.submit(call) for call in calls], self._calls.draw_later)
+        futures: list[PoolFuture[Any]] = []
+        try:
+            for call in calls:
+                futures.append(self.submit(call))  # noqa: PERF401 - those before one that fails end
+        except BaseException:
+            for each in futures:
+                each.cancel()
+            raise
+        return joined(futures, self._calls.draw_later)
 
     def run_each(self, calls: Sequence[PendingFunction[R]]) -> Iterator[R]:
         """Run calls side by side; yields their values in the order in which the calls end."""

@@ -1,4 +1,7 @@
-"""Which ranks of a pool are free, and which thread is next: first come, first served."""
+"""Which ranks of a pool are free, and which thread is next: first come, first served.
+
+But for a thread that holds what those before it wait for: it goes on first, or nobody would.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 Wanted: TypeAlias = Callable[[], bool]
 """Whether what waits for a rank is still wanted."""
@@ -39,6 +42,13 @@ def _me() -> int:
     return OF_TASK.get() or threading.get_ident()
 
 
+class _Ticket(NamedTuple):
+    """A thread's place in the queue: for one of these ranks, or `all_of` them."""
+
+    ranks: frozenset[int]
+    all_of: bool
+
+
 class SlotsClosed(Exception):
     """No thread gets a rank any more: the pool is closed."""
 
@@ -54,7 +64,7 @@ class RankSlots:
         """Ranks claimed by a thread that waits until nothing runs."""
         self._is_alone = False
         self._is_closed = False
-        self._queue: deque[object] = deque()
+        self._queue: deque[_Ticket] = deque()
         self._changed = threading.Condition()
 
     def claim(
@@ -69,7 +79,7 @@ class RankSlots:
         Raises `SlotDeadlock` where this thread itself holds what it would wait for, `SlotsClosed`, and CancelledError
         where it is not wanted any more: `look` has it ask.
         """
-        ticket = object()
+        ticket = _Ticket(frozenset(ranks), all_of)
         with self._changed:
             self._queue.append(ticket)
             try:
@@ -77,13 +87,14 @@ class RankSlots:
                     self._check_open()
                     if not is_wanted():
                         raise CancelledError
-                    if self._queue[0] is ticket and (found := self._choose(ranks, all_of)):
+                    if self._is_next(ticket) and (found := self._choose(ranks, all_of)):
                         self._busy.update(dict.fromkeys(found))
                         return found
                     self._check_not_stuck(ranks, all_of)
                     self._changed.wait()
             finally:
-                self._queue.remove(ticket)
+                # Not by `remove`: another may be equal.
+                del self._queue[next(n for n, each in enumerate(self._queue) if each is ticket)]
                 self._changed.notify_all()
 
     def try_claim(self, ranks: Collection[int]) -> tuple[int, ...]:
@@ -151,6 +162,20 @@ class RankSlots:
         if self._is_closed:
             raise SlotsClosed
 
+    def _is_next(self, ticket: _Ticket) -> bool:
+        """Whether those before this one, if any, wait for this thread."""
+        for each in self._queue:
+            if each is ticket:
+                return True
+            if not self._waits_for_me(each.ranks, each.all_of):
+                return False
+        return False
+
+    def _waits_for_me(self, ranks: Collection[int], all_of: bool) -> bool:
+        """Whether this thread, or task of an event loop, holds what has to be free for one of these ranks, or all."""
+        mine = [rank for rank in ranks if self._busy.get(rank) == _me()]
+        return bool(mine) and (all_of or len(mine) == len(set(ranks)))
+
     def _choose(self, ranks: Collection[int], all_of: bool) -> tuple[int, ...]:
         if all_of:
             return () if self._busy.keys() & set(ranks) else tuple(sorted(ranks))
@@ -163,7 +188,5 @@ class RankSlots:
         return (min(free, key=lambda rank: (load.get(self._nodes[rank], 0), rank)),)
 
     def _check_not_stuck(self, ranks: Collection[int], all_of: bool) -> None:
-        me = _me()
-        mine = [rank for rank in ranks if self._busy.get(rank) == me]
-        if mine and (all_of or len(mine) == len(set(ranks))):
-            raise SlotDeadlock(mine)
+        if self._waits_for_me(ranks, all_of):
+            raise SlotDeadlock(rank for rank in ranks if self._busy.get(rank) == _me())

@@ -58,8 +58,11 @@ class Feeds:
     def feed(self, pool: Pool, event: ValueWanted) -> None:
         """Give a rank the value that it wants; a generator that fails has the run stopped."""
         before = self._given.pop((event.rank, event.stream), None)
-        if before is not None and before not in self._given.values():
-            pool.context.stores.of((event.rank,)).drop({before})
+        if before is not None:
+            store, stores = pool.context.stores.of((event.rank,)), pool.context.stores
+            others = (rank for (rank, _), each in self._given.items() if each == before)
+            if not any(stores.of((rank,)) is store for rank in others):
+                store.drop({before})
         try:
             with pool.lines.outside():
                 value = next(self._for_rank[event.rank][event.stream])

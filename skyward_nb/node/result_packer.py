@@ -30,6 +30,14 @@ class ResultPacker:
 
     def with_values(self, done: RankDone, command: Run, value: object) -> RankDone:
         """Add the run's value and the names to pull, those that can be returned."""
+        try:
+            return self._with_values(done, command, value)
+        finally:
+            # A checkpoint packs the same objects later.
+            reducers.gathered.clear()
+            reducers.why_not_gathered = ""
+
+    def _with_values(self, done: RankDone, command: Run, value: object) -> RankDone:
         if command.value_from:
             self._gather(done, command, value)
         if done.rank not in command.value_from:
@@ -58,8 +66,6 @@ class ResultPacker:
 
         Ranks whose values are not returned take part, too.
         """
-        reducers.gathered.clear()
-        reducers.why_not_gathered = ""
         here = [home()[name] for name in command.pull if name in home()]
         parts, rest_is_well = spread_parts([value if command.wants_value else None, *here])
         if not rest_is_well:

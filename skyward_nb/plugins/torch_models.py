@@ -338,7 +338,7 @@ def _holders_of(ddp: Any) -> list[Any]:
 
 
 def _schedules_of(optimizer: Any) -> list[Any]:
-    """The learning rate schedules of an optimizer, where their kinds tell them apart."""
+    """The learning rate schedules of an optimizer, those that their kinds tell apart: one of several has these in its state."""
     import torch
 
     kind: Any = torch.optim.lr_scheduler.LRScheduler
@@ -346,6 +346,5 @@ def _schedules_of(optimizer: Any) -> list[Any]:
         each for each in _live(kind) if unwrapped(getattr(each, "optimizer", None)) is optimizer
     ]
     names = [type(each).__qualname__ for each in found]
-    if len({*names}) < len(names):
-        return []
-    return sorted(found, key=lambda each: type(each).__qualname__)
+    single = [each for each, name in zip(found, names, strict=True) if names.count(name) == 1]
+    return sorted(single, key=lambda each: type(each).__qualname__)

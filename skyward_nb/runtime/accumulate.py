@@ -128,7 +128,8 @@ def accumulate(
     gradients. The batch is that of a whole step, arrays of all ranks with rows along their first axis;
     each device cuts its rows into `every` micro-batches, works through them one after the other, and
     the mean of their gradients is averaged over the mesh's `dp` and `fsdp` at the end. Losses and `aux` are
-    means, too; so a loss is to be a mean over rows. Call it in the function that you `jit`.
+    means, too; so a loss is to be a mean over rows. Call it in the function that you `jit`; else
+    it is compiled here, once: what `loss` reads beside its arguments stays as it was at the first call.
     A pytree's gradients are a pytree; those of a module of nnx are for `optimizer.update(model, grads)`,
     and its other state goes on from one micro-batch to the next. Each device has weights and gradients
     whole along `fsdp` meanwhile.

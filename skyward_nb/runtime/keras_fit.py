@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import sys
 import weakref
 import zlib
@@ -36,9 +37,12 @@ def fit(
         return method(model, *args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
-    if not isinstance(given["epochs"], int):
+    try:
+        given["epochs"] = operator.index(given["epochs"])
+    except TypeError:
         return method(*bound.args, **bound.kwargs)
     _build(model, given["x"])
+    together.note_optimizer()
     with _with_callback(together, given), _entered(together):
         return method(*bound.args, **bound.kwargs)
 

@@ -3,7 +3,7 @@
 When `fit` begins, the first rank's weights and state of the optimizer go to all. In each step an optimizer gets
 the gradients of all rows that the ranks gave, each rank's weighted by its number of rows, so that training equals
 that of one rank with all of these rows (but for what sees a batch as a whole: batch normalisation, a loss that
-is a sum). A rank that has run out of batches goes on taking part, with none, until the others end the epoch.
+is a sum, one under a mask). A rank that has run out of batches goes on taking part, with none, until the others end the epoch.
 At its end metrics and those of the validation are of all rows, and what layers gather is averaged. Averaging
 follows the backward pass and does not overlap with it.
 
@@ -38,6 +38,10 @@ _UNBUILT = (
     "there yet: call it with a batch, or model.build(shape), before fit"
 )
 _ROWS = "BatchNormalization normalises by the rows that each rank has of a batch, not by those of all ranks"
+_MASKS = (
+    "under a mask Keras divides the loss by what is not masked, and gradients of ranks count by their rows: give "
+    "ranks rows of about the same lengths"
+)
 _XLA = "jit_compile=True is left out: XLA cannot add gradients over ranks"
 _told: set[str] = set()
 _applied: weakref.WeakKeyDictionary[Any, list[tuple[Any, list[Any], bool]]] = (
@@ -56,6 +60,7 @@ class JointFit:
         self._place = self._ranks.index(rank)
         self._is_training = self._is_within = self._validates = False
         self._rows: Any = 1
+        self._optimizer: dict[str, Any] = {}
 
     @property
     def is_first(self) -> bool:
@@ -64,13 +69,17 @@ class JointFit:
 
     # ── the beginning ───────────────────────────────────────────────────────────────────
 
+    def note_optimizer(self) -> None:
+        """Note how the optimizer is set, before the first rank's callbacks may restore what it had learnt."""
+        optimizer = self.model.optimizer
+        config = _nameless(optimizer.get_config()) if optimizer else {}
+        self._optimizer = {"class": type(optimizer).__name__, **config}
+
     def begin(self, epochs: int, every: int, *, validates: bool) -> None:
         """Begin as all do; raises ValueError where ranks are not at the same thing."""
         model, optimizer = self.model, self.model.optimizer
-        config = _nameless(optimizer.get_config()) if optimizer else {}
         shapes = [(tuple(each.shape), str(each.dtype)) for each in model.weights]
-        settings = {"class": type(optimizer).__name__, **config}
-        stated = ", ".join(f"{name}={value}" for name, value in settings.items())
+        stated = ", ".join(f"{name}={value}" for name, value in self._optimizer.items())
         told = {
             "models": (zlib.crc32(repr(shapes).encode()), f"{len(shapes)} weights"),
             "optimizers": (zlib.crc32(stated.encode()), stated[:300]),
@@ -93,9 +102,14 @@ class JointFit:
     def _say_what_differs(self) -> None:
         keras = keras_module()
 
-        kind = keras.layers.BatchNormalization
-        if any(isinstance(each, kind) for each in getattr(self.model, "layers", ())):
+        layers = getattr(self.model, "layers", ())
+        if any(isinstance(each, keras.layers.BatchNormalization) for each in layers):
             _warn_once(_ROWS)
+        if any(
+            isinstance(each, keras.layers.Masking) or getattr(each, "mask_zero", False)
+            for each in layers
+        ):
+            _warn_once(_MASKS)
         if (self.model.get_compile_config() or {}).get("jit_compile") is True and is_tensorflow():
             _warn_once(_XLA)
 

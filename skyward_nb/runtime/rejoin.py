@@ -30,8 +30,8 @@ def rejoin(model: Any, *others: Any) -> bool:
     rank that died, a model was over some of the ranks only, or the state was kept at two deaths: its last
     checkpoint is to be loaded. Raises RuntimeError, and leaves the state where it is, where it cannot be read,
     as when the cell with a class has not run yet, or where there is no process group. Raises ValueError where
-    no kept model has these parameters, or no kept optimizer is of these kinds, or ranks give different ones; and for
-    a model over some of the ranks. Raises TypeError for what is no model of torch, or has no `load_state_dict`.
+    no kept model has these parameters, or no kept optimizer is of these kinds, or ranks give different ones, or a
+    checkpoint has the state of the model and not of all others; and for a model over some of the ranks. Raises TypeError for what is no model of torch, or has no `load_state_dict`.
     """
     here = kept_state.here
     if here is None or not _is_group_there(here):
@@ -74,8 +74,16 @@ def _of_checkpoint(model: Any, others: tuple[Any, ...]) -> bool:
     """Whether a checkpoint had states of these, under the names that they have here; all ranks have them then."""
     names = sharded_states.names_of((model, *others))
     told: list[list[str]] = _of_all(names)
-    if not all(told):
+    if not all(each[0] for each in told):
         return False
+    if without := [
+        place for place in range(1, len(names)) if any(not each[place] for each in told)
+    ]:
+        kinds = ", ".join(_name(others[place - 1]) for place in without)
+        raise ValueError(
+            f"the checkpoint has no state of {kinds} beside that of {told[0][0]}: what can be pickled is "
+            "there under its name with what it had; leave it out"
+        )
     if any(each != names for each in told):
         raise ValueError(
             "ranks called sky.rejoin with different names: all ranks have to give the same"

@@ -102,7 +102,9 @@ def _refuse_spread(array: Any, kind: str) -> None:
 
 
 def _length(array: Any) -> int:
-    shape = getattr(array, "shape", None)
+    # A data set may have the shape of an item.
+    is_data_set = is_of(array, "torch.utils.data", "Dataset")
+    shape = None if is_data_set else getattr(array, "shape", None)
     if shape is None:
         return _count(array)
     if len(shape) == 0:

@@ -57,10 +57,9 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def names_of(holders: Sequence[object]) -> list[str]:
-    """The names of these here, if there are states for all of them; else none."""
+    """The names of these here for which there are states; "" for one without."""
     space = home()
-    found = [next((n for n in kept if space.get(n) is each), "") for each in holders]
-    return found if all(found) else []
+    return [next((n for n in kept if space.get(n) is each), "") for each in holders]
 
 
 def take(names: Sequence[str], holders: Sequence[Any]) -> None:

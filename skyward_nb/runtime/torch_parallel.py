@@ -32,7 +32,8 @@ def whole_state(model: Any, *, head: bool) -> dict[str, Any]:
     for name, value in model.state_dict().items():
         each = value.full_tensor() if hasattr(value, "full_tensor") else value
         if head:
-            whole[name] = each.detach().cpu() if hasattr(each, "detach") else each
+            # Copied also on the CPU: what is not sharded would be trained on.
+            whole[name] = each.detach().to("cpu", copy=True) if hasattr(each, "detach") else each
     return whole
 
 

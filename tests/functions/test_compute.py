@@ -228,6 +228,12 @@ def test_a_future_has_what_the_call_raised(pool, tmp_path):
         both.result()
 
 
+def test_of_calls_of_which_one_cannot_be_made_none_goes_on(pool, tmp_path):
+    with pytest.raises(sky.PayloadError):
+        _ = (wait_for(tmp_path / "never", 1) & twice(threading.Lock())) > pool
+    assert twice(1) @ pool == [2] * 4, "no rank waits"
+
+
 def test_time_that_is_over_is_told_and_the_rank_goes_on(pool):
     before = pid() @ pool
     with pytest.raises(sky.RunTimeout, match=r"after 3 s rank 0 was in .*time\.sleep"):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
 from concurrent.futures import CancelledError
+from types import SimpleNamespace
 
 import pytest
 from functions.examples import same, total
 from waiting import until
 
 import skyward_nb as sky
+from skyward_nb.functions import rank_streams
+from skyward_nb.protocol.events import ValueWanted
+from skyward_nb.protocol.message_parts import Packed
 
 
 @sky.function
@@ -171,3 +176,24 @@ def test_a_call_that_is_cancelled_while_it_waits_for_a_rank_is_out_of_the_way(po
         waiting.result(60)
     assert waiting.cancelled()
     busy.close()
+
+
+def test_a_value_of_an_argument_leaves_each_machine_when_its_last_rank_has_the_next(monkeypatch):
+    class Machine(list):
+        drop = list.extend
+
+    machines = [Machine(), Machine()]
+    pool = SimpleNamespace(
+        context=SimpleNamespace(
+            stores=SimpleNamespace(of=lambda ranks: machines[int(ranks[0] > 1)])
+        ),
+        lines=SimpleNamespace(outside=contextlib.nullcontext, send=lambda _: None),
+    )
+    monkeypatch.setattr(rank_streams, "pack", lambda _, value: value)
+    monkeypatch.setattr(rank_streams, "_stowed", lambda _, value, rank: Packed(f"d{value}", 1))
+    feeds = rank_streams.Feeds()
+    feeds.stand_in(each for each in range(3))
+    feeds.begin((0, 1, 2))
+    for rank in (0, 2, 1, 0, 2, 1, 0):
+        feeds.feed(pool, ValueWanted(1, rank, 0))
+    assert machines == [["d0"], ["d0"]]

@@ -33,6 +33,21 @@ def test_all_of_them_wait_for_all():
     assert taken == [(0, 1, 2, 3)]
 
 
+def test_who_holds_what_others_wait_for_is_not_behind_them():
+    """As who reads a rank's generator, and calls others meanwhile."""
+    slots = RankSlots(NODES)
+    slots.held_by_this_thread(slots.claim((0,)))
+    taken = []
+    thread = threading.Thread(target=lambda: taken.append(slots.claim(range(4), all_of=True)))
+    thread.start()
+    until(lambda: slots._queue)
+    found = slots.claim(range(4))
+    assert found == (2,) and not taken
+    slots.release((0, 2))
+    thread.join(60)
+    assert taken == [(0, 1, 2, 3)]
+
+
 def test_who_would_wait_for_itself_is_told():
     slots = RankSlots(NODES)
     slots.claim((0,))

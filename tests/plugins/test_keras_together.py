@@ -27,7 +27,7 @@ def made(seed=0, lr=0.01, layers=(), **compiled):
     return model
 
 def fitted(model, rows, batch, **more):
-    kept = model.fit(x[rows], y[rows], batch_size=batch, epochs=3, shuffle=False, verbose=0,
+    kept = model.fit(x[rows], y[rows], batch_size=batch, epochs=np.int64(3), shuffle=False, verbose=0,
                      validation_data=(x[rows[:4]], y[rows[:4]]), **more).history
     return ({name: [float(v) for v in each] for name, each in kept.items()},
             [w.tolist() for w in model.get_weights()])
@@ -269,12 +269,15 @@ def test_the_head_keeps_logs_and_backups_and_all_go_on_from_its_backup(pool, tmp
         "class Breaks(keras.callbacks.Callback):\n"
         "    def on_epoch_begin(self, epoch, logs=None):\n"
         "        if epoch == 1: raise KeyError('broken')\n"
+        "class Halves(keras.callbacks.Callback):\n"
+        "    def on_epoch_begin(self, epoch, logs=None): self.model.optimizer.learning_rate = 0.01 / 2**epoch\n"
+        "    def on_train_batch_end(self, batch, logs=None): self.model.optimizer.learning_rate = 0.004\n"
         "def callbacks(*more):\n"
-        "    return [keras.callbacks.BackupAndRestore(path), keras.callbacks.CSVLogger(path + '.csv'), *more]\n"
+        "    return [keras.callbacks.BackupAndRestore(path), keras.callbacks.CSVLogger(path + '.csv'), Halves(), *more]\n"
         "broken = raised(lambda: fitted(made(), mine, 6, callbacks=callbacks(Breaks())))\n"
         "wrote = os.path.exists(path), os.path.exists(path + '.csv')\n"
         "history, weights = fitted(made(), mine, 6, callbacks=callbacks())\n"
-        "broken, wrote, len(history['loss']), weights, fitted(made(), mine, 6)[1]"
+        "broken, wrote, len(history['loss']), weights, fitted(made(), mine, 6, callbacks=[Halves()])[1]"
     )
     one, other = values(pool, body)
     assert one[0] == other[0] == "KeyError: 'broken'"

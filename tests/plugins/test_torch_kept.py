@@ -282,6 +282,18 @@ def test_a_rank_that_failed_before_its_step_is_made_equal(two, fails):
     assert max(max(each) for each in values(two, "apart(t, 8)")) < 1e-5
 
 
+def test_of_schedules_in_one_the_outer_one_goes_on(two):
+    body = (
+        "from skyward_nb.plugins.torch_models import replicas_with_holders\n"
+        "s = DDP(net())\nfast = optimizer(s)\nschedules = torch.optim.lr_scheduler\n"
+        "parts = [schedules.LambdaLR(fast, lambda _: 0.5) for _ in range(2)]\n"
+        "whole = schedules.SequentialLR(fast, parts, [3])\n"
+        "held = next(holders for ddp, holders in replicas_with_holders() if ddp is s)\n"
+        "[type(each).__name__ for each in held]"
+    )
+    assert values(two, body) == [["AdamW", "SequentialLR"]] * 2
+
+
 @pytest.mark.parametrize(
     ("ranks", "partial", "source"),
     [((0, 1, 2), [], 0), ((0, 1, 2), [0, 2], 1), ((2, 3), [0, 2], 3), ((0, 1), [0, 1], 0)],

@@ -57,6 +57,14 @@ def standing():
 """
 
 
+SCALER = """
+class Scaler:
+    def state_dict(self): return {'scale': 2.0}
+    def load_state_dict(self, state): pass
+scaler = Scaler()
+"""
+
+
 def ran(pool, body):
     pool.look(lambda _: None)
     outcome = pool.run(request(pool, body), lambda _: None)
@@ -85,14 +93,16 @@ def test_replicas_go_on_in_the_same_steps(make, tmp_path):
 def test_shards_are_taken_by_what_is_made_again(make, tmp_path):
     place = str(tmp_path / "kept")
     first = make(framework=("torch",), checkpoint=place)
-    ran(first, f"import skyward_nb as sky\n{SHARDS}\nstep(); step()")
-    before = values(first, "sky.checkpoint()\nstanding()")
+    # The last line is gathered, as it is then; a later checkpoint has what it is by then.
+    net = "net = sky.parallelize(nn.Linear(4, 2), mesh=sky.mesh('fsdp:2'))\nnet"
+    ran(first, f"import skyward_nb as sky\n{SHARDS}\nstep()\n{net}")
+    before = values(first, f"{SCALER}step()\nsky.checkpoint()\nstanding()")
     after = values(first, "step()\nstanding()")
     first.close()
     second = make(framework=("torch",), checkpoint=place, resume=True)
     (told,) = ran(second, "1").pool_lost
     assert told.endswith(
-        "of optimizer, part, sharded the state alone); make these again, and give them to sky.rejoin, a model "
+        "of net, optimizer, part, sharded the state alone); make these again, and give them to sky.rejoin, a model "
         "before its optimizer"
     )
     (end, _) = second.run(
@@ -100,6 +110,10 @@ def test_shards_are_taken_by_what_is_made_again(make, tmp_path):
         lambda _: None,
     ).failed
     assert "is not as it was in the checkpoint: make it with the same shapes" in end.failure.message
+    (end, _) = second.run(
+        request(second, f"{SHARDS}{SCALER}sky.rejoin(sharded, optimizer, scaler)"), lambda _: None
+    ).failed
+    assert "the checkpoint has no state of Scaler beside that of sharded" in end.failure.message
     taken = SHARDS + "\nsky.rejoin(sharded, optimizer), sky.rejoin(sharded, optimizer)"
     assert values(second, taken) == [(True, False)] * 2
     assert values(second, "standing()") == before

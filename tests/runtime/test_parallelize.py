@@ -299,7 +299,11 @@ other = spread(Tiny, "fsdp:1,tp:4")
 set_model_state_dict(other, {k: v.clone() for k, v in state.items()},
                      options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
 again = sky.full_state(other)
-[list(state) == list(own) == list(again)] + [torch.equal(own[k], state[k]) and torch.equal(own[k], again[k]) for k in own]
+same = [list(state) == list(own) == list(again)] + [torch.equal(own[k], state[k]) and torch.equal(own[k], again[k]) for k in own]
+before = {k: v.clone() for k, v in own.items()}
+with torch.no_grad():
+    for each in (*model.parameters(), *model.buffers()): each.zero_()
+same + [torch.equal(own[k], before[k]) for k in own]  # it is of that moment
 """
     for each in values(pool, body):
         assert all(each)

@@ -235,6 +235,13 @@ def squares(size):
     return type("Set", (Squares, data.Dataset), {})(size)
 
 
+def test_a_data_set_may_have_the_shape_of_an_item(as_rank):
+    data = pytest.importorskip("torch.utils.data")
+    as_rank(0, 2)
+    pictures = type("Set", (Squares, data.Dataset), {"shape": (3, 32, 32)})(10)
+    assert roots(sky.shard(pictures)) == [0, 2, 4, 6, 8]
+
+
 def subset_of(size):
     data = pytest.importorskip("torch.utils.data")
     made = data.Subset(squares(2 * size), range(1, 2 * size, 2))
