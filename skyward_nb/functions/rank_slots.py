@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 Wanted: TypeAlias = Callable[[], bool]
 """Whether what waits for a rank is still wanted."""
@@ -42,7 +43,8 @@ def _me() -> int:
     return OF_TASK.get() or threading.get_ident()
 
 
-class _Ticket(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Ticket:
     """A thread's place in the queue: for one of these ranks, or `all_of` them."""
 
     ranks: frozenset[int]
@@ -93,14 +95,13 @@ class RankSlots:
                     self._check_not_stuck(ranks, all_of)
                     self._changed.wait()
             finally:
-                # Not by `remove`: another may be equal.
-                del self._queue[next(n for n, each in enumerate(self._queue) if each is ticket)]
+                self._queue.remove(ticket)
                 self._changed.notify_all()
 
     def try_claim(self, ranks: Collection[int]) -> tuple[int, ...]:
         """Take one of these ranks if one is free and no thread waits for it; else none."""
         with self._changed:
-            found = () if self._queue else self._choose(ranks, False)
+            found = self._choose(ranks, False) if self._is_next() else ()
             self._busy.update(dict.fromkeys(found))
             return found
 
@@ -162,14 +163,12 @@ class RankSlots:
         if self._is_closed:
             raise SlotsClosed
 
-    def _is_next(self, ticket: _Ticket) -> bool:
-        """Whether those before this one, if any, wait for this thread."""
-        for each in self._queue:
-            if each is ticket:
-                return True
-            if not self._waits_for_me(each.ranks, each.all_of):
-                return False
-        return False
+    def _is_next(self, ticket: _Ticket | None = None) -> bool:
+        """Whether this one is first, or a new one would be: or the first waits for this thread, and all behind it with it."""
+        first = self._queue[0] if self._queue else ticket
+        return first is ticket or (
+            first is not None and self._waits_for_me(first.ranks, first.all_of)
+        )
 
     def _waits_for_me(self, ranks: Collection[int], all_of: bool) -> bool:
         """Whether this thread, or task of an event loop, holds what has to be free for one of these ranks, or all."""

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _JOIN = 120
 _HEARTBEAT = 100
 """Seconds without a word until JAX ends a process whose peer is gone: a pool is faster than that."""
-_LOOKS, _BETWEEN_LOOKS = 5, 0.05
+_LOOKS, _LOOKS_AFTER_ERRORS, _BETWEEN_LOOKS = 6, 21, 0.05
 """Looks at what a run that was stopped has called, and the seconds between: less than `grace` has by default."""
 _TRUE, _FALSE = ("1", "true", "yes", "on", "t", "y"), ("0", "false", "no", "off", "f", "n")
 _PROXY_CHECK = "jax_check_proxy_envs"
@@ -135,31 +135,31 @@ class JaxPlugin(PlainPlugin):
         """A number for how it ended: JAX counts no collectives, and runs them after they are called.
 
         Ranks of which one failed, or each elsewhere, count as out of step. So do those of which one, stopped in the
-        same line, has called what is not computed yet, or may be: others may not have called it, and it would meet what they
-        call next. Of an error of their own all have called the same.
+        same line, has called what is not computed soon, or may not be: others may not have called it, and it would meet
+        what they call next. After an error of their own there is more time for that: it is rare, and arrays would be lost.
         """
         # Gloo connects some of the ranks when a computation first needs it.
         _wires.cut_other_users()
-        is_stopped = ended.startswith(KeyboardInterrupt.__name__)
-        if is_stopped and (ended.endswith(A_COMPUTATION_OF_JAX) or not _has_computed()):
+        looks = _LOOKS if ended.startswith(KeyboardInterrupt.__name__) else _LOOKS_AFTER_ERRORS
+        if ended and (ended.endswith(A_COMPUTATION_OF_JAX) or not _has_computed(looks)):
             ended += f" ahead on rank {instance_info().rank}"
         return {self.name: zlib.crc32(ended.encode())}
 
 
-def _has_computed() -> bool:
+def _has_computed(looks: int) -> bool:
     """Whether all that was called is computed, or is in a moment.
 
     Looks are counted, not time: a process that was stopped has computed nothing meanwhile.
     """
     import jax
 
-    for _ in range(_LOOKS):
+    for number in range(looks):
+        time.sleep(_BETWEEN_LOOKS if number else 0)
         try:
             if not jax_private.has_backends() or all(map(_is_ready, jax.live_arrays())):
                 return True
         except Exception:  # noqa: BLE001 - of devices that are lost nobody knows
             return False
-        time.sleep(_BETWEEN_LOOKS)
     return False
 
 

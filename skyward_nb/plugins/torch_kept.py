@@ -18,7 +18,7 @@ more: its two idle threads (of NCCL also the store).
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Any
@@ -57,7 +57,8 @@ class RankStanding(msgspec.Struct, frozen=True):
 
     It had numbered `numbered` groups, and made `ended` optimizer steps in `run`, its last one; the last `partial_steps`
     of these may have had a part of their gradients only, and the next one, if it `is_torn`, was stopped in its midst.
-    `models` is how far its models are, and `made` what `sky.mesh` and sums over some ranks have made of the group, by name.
+    `models` is how far its models are, and `made` what `sky.mesh` and sums over some ranks have made of the group, by name,
+    and by which ranks (none: all).
     """
 
     groups: tuple[GroupWords, ...]
@@ -67,7 +68,7 @@ class RankStanding(msgspec.Struct, frozen=True):
     partial_steps: int
     is_torn: bool
     models: torch_models.ModelsStanding
-    made: tuple[str, ...] = ()
+    made: dict[str, tuple[int, ...]] = {}
 
 
 def plan_of(standings: Sequence[RankStanding]) -> tuple[GroupWords, ...] | None:
@@ -93,6 +94,17 @@ def plan_of(standings: Sequence[RankStanding]) -> tuple[GroupWords, ...] | None:
     return tuple(sorted(plan.values(), key=lambda each: (not each.is_default, each.name)))
 
 
+def made_by_all(made: Sequence[Mapping[str, tuple[int, ...]]]) -> frozenset[str]:
+    """What all of its ranks have made, by rank what each has, and by which ranks (none: all)."""
+    everyone = tuple(range(len(made)))
+    return frozenset(
+        name
+        for each in made
+        for name, ranks in each.items()
+        if all(name in made[rank] for rank in ranks or everyone)
+    )
+
+
 def _is_numbered_from(group: GroupWords, number: int) -> bool:
     """Whether not all ranks had come to the making of a group: the code that made it was cut."""
     return group.name.isdecimal() and int(group.name) >= number
@@ -106,7 +118,7 @@ class KeptGroups:
         info: InstanceInfo,
         store: Any,
         connect: Callable[[Callable[[], None]], None],
-        made: tuple[str, ...] = (),
+        made: dict[str, tuple[int, ...]],
     ) -> None:
         import torch.distributed as dist
 
@@ -114,7 +126,7 @@ class KeptGroups:
         self._connect = connect
         self._made = made
         self.common: frozenset[str] = frozenset()
-        """What all ranks have made of groups that go on."""
+        """What all ranks of it have made of groups that go on."""
         kind: Any = dist.PrefixStore  # pyright: ignore[reportPrivateImportUsage]
         self._kind = kind
         self._store = kind(f"generation{info.generation}/kept", store)
@@ -147,8 +159,7 @@ class KeptGroups:
         words = torch_models.go_on([standing.models for standing in standings], steps)
         ended = {each.name for standing in standings for each in standing.groups}
         ended -= {each.name for each in plan}
-        made = (frozenset(each.made) for each in standings)
-        self.common = frozenset() if ended else frozenset.intersection(*made)
+        self.common = frozenset() if ended else made_by_all([each.made for each in standings])
         if ended:
             words += f"; {len(ended)} of the groups could not (of a backend of your own, or made on some of their ranks): make them again"
         return words

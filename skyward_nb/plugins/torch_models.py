@@ -10,6 +10,7 @@ the one that the others are made as.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import itertools
@@ -33,13 +34,14 @@ _made: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 stepped: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""The optimizers of this process that have made a step, by when they made their last one."""
+"""The optimizers of this process that have made a step, by when they made their first one."""
 _steps = itertools.count(1)
 
 
 def note_step(optimizer: Any) -> None:
     """An optimizer has made a step."""
-    stepped[optimizer] = next(_steps)
+    if optimizer not in stepped:
+        stepped[optimizer] = next(_steps)
 
 
 def remember(ddp: Any) -> None:
@@ -263,8 +265,8 @@ def _sharded() -> list[torch_models_private.FullySharded]:
 def _optimizers_of(replicas: list[Any]) -> list[Any]:
     """The optimizers of these models, in the order of their first parameters.
 
-    Of several of one class that begin with the same parameter, the one that was used last: ranks may find them in
-    other orders.
+    Of several of one class that begin with the same one, those that have stepped, in the order in which they did first:
+    ranks may find them in other orders. Where none has, those that there are.
     """
     import torch
 
@@ -273,7 +275,7 @@ def _optimizers_of(replicas: list[Any]) -> list[Any]:
         for number, ddp in enumerate(replicas)
         for place, parameter in enumerate(ddp.parameters())
     }
-    found: dict[tuple[tuple[int, int], str], Any] = {}
+    found: dict[tuple[tuple[int, int], str], list[Any]] = {}
     for optimizer in _live(torch.optim.Optimizer):
         if unwrapped(optimizer) is not optimizer:
             continue  # schedules are of the one in it
@@ -284,10 +286,12 @@ def _optimizers_of(replicas: list[Any]) -> list[Any]:
             if id(each) in places
         ]
         if held:
-            key = min(held), type(optimizer).__qualname__
-            if stepped.get(optimizer, 0) >= stepped.get(found.get(key, optimizer), 0):
-                found[key] = optimizer
-    return [found[key] for key in sorted(found)]
+            found.setdefault((min(held), type(optimizer).__qualname__), []).append(optimizer)
+    used = {
+        key: sorted(filter(stepped.__contains__, each), key=stepped.__getitem__)
+        for key, each in found.items()
+    }
+    return [each for key in sorted(found) for each in used[key] or found[key]]
 
 
 # ── what is made good ───────────────────────────────────────────────────────────────────
@@ -328,7 +332,8 @@ def _make_equal(ddp: Any, unwhole: Collection[int]) -> None:
     for holder in holders:
         kind = type(holder).__qualname__
         if (place := next((n for n, each in enumerate(left) if each[0] == kind), None)) is not None:
-            holder.load_state_dict(left.pop(place)[1])
+            with contextlib.suppress(ValueError):  # of another one, with other groups
+                holder.load_state_dict(left.pop(place)[1])
 
 
 def _holders_of(ddp: Any) -> list[Any]:

@@ -216,12 +216,14 @@ class TorchGroup:
         if self._of is None or self._of() is not world:
             self._of, self._meshes, self._groups = weakref.ref(world), {}, {}
 
-    def made(self) -> tuple[str, ...]:
-        """What was made of the group: meshes by their axes, groups by their ranks."""
-        return tuple(map(repr, (*self._meshes, *self._groups)))
+    def made(self) -> dict[str, tuple[int, ...]]:
+        """What was made of the group, by name, and by which ranks: meshes (of all of them: none is named), and groups."""
+        return {repr(axes): () for axes in self._meshes} | {
+            repr(each): each for each in self._groups
+        }
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Forget what was made, but for this, which all ranks have: else some would make it anew, without the others."""
+        """Forget what was made, but for this, which all its ranks have: else some would make it anew, without the others."""
         self._meshes = {axes: each for axes, each in self._meshes.items() if repr(axes) in names}
         self._groups = {ranks: each for ranks, each in self._groups.items() if repr(ranks) in names}
 

@@ -129,7 +129,7 @@ class CommonStep:
         self._last = 0
         self._step: CodeType | None = None
         """The code of the function that calls the hooks, while it makes a step."""
-        self._is_late = False
+        self._is_late = self._was_torn = False
         self._raise: Callable[[], None] | None = None
         """Raises the interrupt that waits."""
         self._decided = threading.Event()
@@ -175,6 +175,7 @@ class CommonStep:
         """An optimizer is about to step; called by the function that steps it."""
         if self._run is None or threading.get_ident() != self._main:
             return
+        self._was_torn = self.is_torn  # a cell may have gone on
         now = time.monotonic()
         if self.begun:
             self._pace = now - self._at
@@ -206,12 +207,12 @@ class CommonStep:
     @property
     def is_torn(self) -> bool:
         """Whether an interrupt could not wait for the end of an optimizer's step, and came upon it."""
-        return self._is_late and self.is_within_step
+        return self._was_torn or (self._is_late and self.is_within_step)
 
     def made_good(self) -> None:
         """What the last run left half-done is made good, or told: it is nothing of the next."""
         self._step = self._cut_since = None
-        self._is_late = False
+        self._is_late = self._was_torn = False
 
     def backward_begins(self) -> None:
         """A backward pass is about to begin; raises KeyboardInterrupt where ranks stop before it.

@@ -71,7 +71,7 @@ class JointFit:
 
     def note_optimizer(self) -> None:
         """Note how the optimizer is set, before the first rank's callbacks may restore what it had learnt."""
-        optimizer = self.model.optimizer
+        optimizer = getattr(self.model, "optimizer", None)  # Keras says what one without lacks
         config = _nameless(optimizer.get_config()) if optimizer else {}
         self._optimizer = {"class": type(optimizer).__name__, **config}
 

@@ -76,17 +76,14 @@ def _of_checkpoint(model: Any, others: tuple[Any, ...]) -> bool:
     told: list[list[str]] = _of_all(names)
     if not all(each[0] for each in told):
         return False
-    if without := [
-        place for place in range(1, len(names)) if any(not each[place] for each in told)
-    ]:
-        kinds = ", ".join(_name(others[place - 1]) for place in without)
-        raise ValueError(
-            f"the checkpoint has no state of {kinds} beside that of {told[0][0]}: what can be pickled is "
-            "there under its name with what it had; leave it out"
-        )
     if any(each != names for each in told):
         raise ValueError(
             "ranks called sky.rejoin with different names: all ranks have to give the same"
+        )
+    if without := [_name(each) for each, name in zip(others, names[1:], strict=True) if not name]:
+        raise ValueError(
+            f"the checkpoint has no state of {', '.join(without)} beside that of {names[0]}: what can be pickled is "
+            "there under its name with what it had; leave it out"
         )
     _together(
         lambda: sharded_states.take(names, (model, *others)),

@@ -41,11 +41,17 @@ def test_who_holds_what_others_wait_for_is_not_behind_them():
     thread = threading.Thread(target=lambda: taken.append(slots.claim(range(4), all_of=True)))
     thread.start()
     until(lambda: slots._queue)
-    found = slots.claim(range(4))
-    assert found == (2,) and not taken
-    slots.release((0, 2))
+    behind = threading.Thread(target=lambda: taken.append(slots.claim(range(4))))
+    behind.start()
+    until(lambda: len(slots._queue) == 2)
+    assert slots.claim(range(4)) == (2,) and slots.try_claim(range(4)) == (1,)
+    assert not taken
+    slots.release((2, 1, 0))
     thread.join(60)
     assert taken == [(0, 1, 2, 3)]
+    slots.release(taken[0])
+    behind.join(60)
+    assert taken[1:] == [(0,)]
 
 
 def test_who_would_wait_for_itself_is_told():

@@ -248,20 +248,25 @@ def test_refused_before_anything_starts(notebook, line, message):
     assert message in ran.stderr, ran.error
 
 
-def test_only_an_interrupt_has_ranks_be_out_of_step_that_are_ahead(monkeypatch):
-    """Of an error of their own all have called the same, and keep their arrays."""
-    monkeypatch.setattr(jax_plugin, "_has_computed", lambda: False)
+def test_ranks_of_which_one_has_called_ahead_are_out_of_step(monkeypatch):
+    """After an error of their own what was called has a second to be computed, as arrays would be lost."""
+    computed_at = 0
 
     def of(rank, ended):
         monkeypatch.setattr(jax_plugin, "instance_info", lambda: SimpleNamespace(rank=rank))
+        monkeypatch.setattr(jax_plugin, "_has_computed", lambda looks: looks > computed_at)
         return jax_plugin.PLUGIN.steps(ended)
 
-    assert of(0, "NameError here ") == of(1, "NameError here ")
-    assert of(0, "") == of(1, "")
-    assert of(0, "KeyboardInterrupt here ") != of(1, "KeyboardInterrupt here ")
-    monkeypatch.setattr(jax_plugin, "_has_computed", lambda: True)
-    assert of(0, "KeyboardInterrupt here ") == of(1, "KeyboardInterrupt here ")
-    called = f"KeyboardInterrupt here {A_COMPUTATION_OF_JAX}"
+    stopped, failed = "KeyboardInterrupt here ", "NameError here "
+    assert of(0, stopped) == of(1, stopped)
+    computed_at = 10
+    assert of(0, stopped) != of(1, stopped)
+    assert of(0, failed) == of(1, failed)
+    computed_at = 100
+    assert of(0, failed) != of(1, failed)
+    assert of(0, "") == of(1, ""), "ranks that end well may have met as they liked"
+    computed_at = 0
+    called = f"{stopped}{A_COMPUTATION_OF_JAX}"
     assert of(0, called) != of(1, called)
 
 

@@ -15,7 +15,7 @@ from later import needs
 from pools import request, values
 
 from skyward_nb.plugins import torch_models
-from skyward_nb.plugins.torch_kept import GroupWords, RankStanding, plan_of
+from skyward_nb.plugins.torch_kept import GroupWords, RankStanding, made_by_all, plan_of
 from skyward_nb.plugins.torch_models import ModelsStanding
 from skyward_nb.pool import run_executor
 from skyward_nb.protocol.events import Output
@@ -48,6 +48,13 @@ OTHER = GroupWords("2", (1,), ("gloo",), is_default=False, can_go_on=True)
 def test_groups_that_go_on(had, names):
     plan = plan_of([RankStanding(groups, 3, 1, 0, 0, False, ModelsStanding()) for groups in had])
     assert (plan and tuple(each.name for each in plan)) == names
+
+
+def test_what_only_some_ranks_of_it_have_made_is_not_kept():
+    """Else these would go on, and the others wait for them in making it."""
+    mesh, pair = {"axes": ()}, {"(0, 1)": (0, 1)}
+    assert made_by_all([mesh | pair, mesh | pair, mesh]) == {"axes", "(0, 1)"}
+    assert made_by_all([mesh | pair, mesh, {}]) == set()
 
 
 def test_a_rate_that_is_not_finite_travels_and_is_equal_to_itself():

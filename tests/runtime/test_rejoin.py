@@ -171,7 +171,7 @@ def trained(ddp, optimizer):
 
     ddp(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    torch_models.stepped.add(optimizer)
+    torch_models.note_step(optimizer)
     return ddp.module.weight.detach().clone()
 
 
