@@ -132,7 +132,8 @@ class Ledger:
         absent = packer.absent - assigned
         # In the notebook, the name means a builtin now; ranks may keep any other absent name.
         meant = {name for name in absent if hasattr(builtins, name)}
-        removed = sorted(meant & self._entries.keys())
+        there = {n: {*e.marks, *e.owners} for n, e in self._entries.items() if n in meant}
+        removed = sorted(name for name, has in there.items() if has.intersection(ranks))
         rows.update({name: ManifestRow(name, "removed") for name in removed})
         used = {*files, *(file for unit in units for file in unit.bundle.files)}
         unknown = self._files.lacking(dict.fromkeys(sorted(used), True), ranks)
@@ -242,7 +243,12 @@ class Ledger:
                 entry.owners.clear()
             self._parcels |= mark.parcels
         for name in plan.removed:
-            self._entries.pop(name, None)
+            entry = self._entries[name]
+            for rank in ranks:
+                entry.marks.pop(rank, None)
+                entry.owners.discard(rank)
+            if not (entry.marks or entry.owners):
+                del self._entries[name]
         going = {id(unit.whole): unit for unit, _ in plan.sending}
         self._known.remember(going.get(id(unit.whole), unit) for unit in plan.units)
         self._told |= plan.told

@@ -29,6 +29,9 @@ from skyward_nb.words.errors import PayloadError
 MarkOf = Callable[[str, str], ContentMark | None]
 """The mark of all ranks of a group under a label, if all have this content."""
 
+_COMPILED = "_lru_cache_wrapper", "PjitFunction", "custom_jvp", "custom_vjp"
+"""Kinds of functions that a decorator makes, which go by their names in modules, too."""
+
 
 class UnitPacker:
     """Packs what one run needs. Raises `PayloadError` for the first name that cannot travel.
@@ -168,7 +171,9 @@ class UnitPacker:
 
     def _content(self, value: object, whole: Bundle) -> str:
         """A word that identifies packed content."""
-        if issubclass(type(value), types.FunctionType | type) and not whole.definitions:
+        kind = type(value)
+        is_function = issubclass(kind, types.FunctionType | type) or kind.__name__ in _COMPILED
+        if is_function and not whole.definitions:
             # Only a reference into a module: its content changes with the module's source.
             return whole.digest + self._version(whole.modules)
         return whole.digest

@@ -9,6 +9,7 @@ from skyward_nb.store.blobs import BlobStore, CorruptValue, digest_of
 from skyward_nb.store.value_messages import (
     Answer,
     FolderAsk,
+    FolderBrought,
     FolderFound,
     FolderPack,
     FolderQuery,
@@ -34,6 +35,9 @@ def answer(ask: FolderAsk, store: BlobStore) -> Answer:
                 return FolderUpdated(folder.update(ask.entries, _contents(store, ask).get))
             case FolderSearch():
                 return FolderFound(folder.find(ask.patterns), folder.sent(ask.patterns))
+            case FolderBrought():
+                folder.note_brought(ask.entries)
+                return FolderUpdated(0)
             case FolderPack():
                 return _packed(store, list(folder.read(ask.parts)))
     except CorruptValue as error:

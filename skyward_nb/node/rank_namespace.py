@@ -262,4 +262,4 @@ def _is_same(value: object, *, replaced: bool) -> Callable[[object], bool]:
             number = id(value)
             return lambda now: id(now) == number
         return lambda now: now is value
-    return lambda now: now is reference()
+    return lambda now: now is not None and now is reference()

@@ -33,6 +33,7 @@ from skyward_nb.store.value_messages import (
     Done,
     DropValues,
     FetchBytes,
+    FolderBrought,
     FolderPack,
     FolderQuery,
     FolderSearch,
@@ -133,7 +134,7 @@ class ValueService:
                 stream.say(self._meet(ask))
             case IdentifyMachine() | SpreadValue():
                 self._answer_neighbour(stream, ask, room)
-            case FolderQuery() | FolderUpdate() | FolderSearch() | FolderPack():
+            case FolderQuery() | FolderUpdate() | FolderSearch() | FolderBrought() | FolderPack():
                 stream.say(folder_service.answer(ask, self._store))
 
     def _answer_neighbour(self, stream: ValueStream[Ask], ask: Ask, room: memoryview) -> None:

@@ -115,12 +115,13 @@ class WorkerForks:
         except BaseException:  # noqa: BLE001 - into the log of the agent: nobody else can be told
             traceback.print_exc()
         finally:
-            with contextlib.suppress(Exception):
+            try:
                 worker_process.flush()
-            if code < 0:
-                signal.signal(-code, signal.SIG_DFL)
-                os.kill(os.getpid(), -code)
-            os._exit(code & 0xFF)
+                if code < 0:
+                    signal.signal(-code, signal.SIG_DFL)
+                    os.kill(os.getpid(), -code)
+            finally:
+                os._exit(code & 0xFF)  # nothing leads back into the forge
 
     def ended(self, pid: int, code: int) -> None:
         """Tell who asked for a worker how it ended."""

@@ -99,7 +99,13 @@ class Pickler(_Pickler):
             is_lasting = kind.__module__ in sys.modules and kind.__module__ != "__main__"
             if is_lasting and not reducer_table.is_of_one_object(kind):
                 _reducers[kind] = way
-        return NotImplemented if way is None else way(obj)
+        return NotImplemented if way is None else self._by_its_way(way, obj)
+
+    def _by_its_way(self, way: Any, obj: Any) -> Any:
+        reduced = way(obj)
+        if type(reduced) is str:  # its name in its module
+            self._refer_to(obj.__module__)
+        return reduced
 
     def _tensor(self, tensor: Any) -> Any:
         """A tensor; if asked, without the memory around the part that it shows."""
@@ -177,7 +183,7 @@ class Pickler(_Pickler):
             "__defaults__": func.__defaults__,
             "__module__": func.__module__,
             "__doc__": func.__doc__,
-            "__closure__": None,
+            "__closure__": func.__closure__,  # of one that is there, cells get what these have
             cloudpickle_private.SUBMODULES: cloudpickle_private.submodules_used(code, modules),
             "__globals__": {},
         }

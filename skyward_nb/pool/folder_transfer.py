@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import stat
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import structs
 
 from skyward_nb.names.plan import ManifestRow
 from skyward_nb.pool.closing import Closing
@@ -19,6 +22,7 @@ from skyward_nb.protocol.events import Event
 from skyward_nb.store.blobs import digest_of
 from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.store.value_messages import (
+    FolderBrought,
     FolderFound,
     FolderPack,
     FolderQuery,
@@ -45,7 +49,8 @@ Tick = Callable[[], None]
 class BroughtFiles:
     """What was brought: paths here, their bytes; and which files changed each time, or were refused, with words.
 
-    `edited` are files that stay as they are here, by the paths of what was brought instead.
+    `edited` are files that stay as they are here, by the paths of what was brought instead. `alike` are the entries
+    there of files that have the same content here.
     """
 
     paths: list[str] = field(default_factory=list[str])
@@ -54,6 +59,7 @@ class BroughtFiles:
     changing: list[str] = field(default_factory=list[str])
     refused: list[str] = field(default_factory=list[str])
     edited: dict[str, str] = field(default_factory=dict[str, str])
+    alike: list[FolderEntry] = field(default_factory=list[FolderEntry])
 
 
 class FolderTransfer:
@@ -172,6 +178,7 @@ class FolderTransfer:
                         self._receive(folder.key, stores[node], list(files), here, brought, watch)
                     if not brought.changing:
                         break
+                self._note_alike(folder.key, stores, here, brought.alike, lambda: watch(None))
             except OSError as error:
                 why = error.strerror or str(error)
                 raise FolderError(
@@ -180,6 +187,23 @@ class FolderTransfer:
                     f"fetch={','.join(folder.fetch)}: {why}; `%sky fetch` tries again while the pool is up",
                 ) from error
         return brought
+
+    def _note_alike(
+        self,
+        key: str,
+        stores: Mapping[int, RemoteStore],
+        here: ResultFolder,
+        alike: Sequence[FolderEntry],
+        tick: Tick,
+    ) -> None:
+        """Have the machines know that these results are here: they are not sent over newer ones, unless they change."""
+        entries = tuple(
+            structs.replace(each, mode=stat.S_IMODE((here.root / each.name).stat().st_mode) & 0o777)
+            for each in alike
+        )
+        if entries:
+            note = FolderBrought(key, entries)
+            _on_each(stores, lambda store, tick: store.ask_folder(note, FolderUpdated, tick), tick)
 
     def _wanted(
         self,
@@ -208,6 +232,9 @@ class FolderTransfer:
             place = folder.root / each.path
             if here.has(each):
                 self._brought[place] = each.entry.content
+                brought.alike += [each.entry] * (
+                    each.path == each.entry.name and bool(each.entry.content)
+                )
                 continue
             to_have, last = each, self._brought.get(place)
             if here.is_edited(each.path, sent.get(each.path), last):
@@ -254,6 +281,7 @@ class FolderTransfer:
                     brought.paths.append(each.path)
                     brought.size += each.entry.size
                     self._brought[here.root / each.path] = each.entry.content
+                    brought.alike += [each.entry] * (each.path == each.entry.name)
                 else:
                     brought.changing.append(each.path)
 

@@ -217,7 +217,7 @@ def be_worker(order: ForkWorker) -> int:
         else:
             run(os.path.abspath(name), arguments, order.folder, called=name)  # noqa: PTH100
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 1
+        return end.code & 0xFF if isinstance(end.code, int) else 1  # as the system has it
     except KeyboardInterrupt as interrupt:
         _show(interrupt)
         return -signal.SIGINT

@@ -206,6 +206,13 @@ class FolderFound(msgspec.Struct, frozen=True, tag=True):
     sent: tuple[FolderEntry, ...] = ()
 
 
+class FolderBrought(msgspec.Struct, frozen=True, tag=True):
+    """These entries of the copy of a working folder are in that folder now. Answered by `FolderUpdated`."""
+
+    key: str
+    entries: tuple[FolderEntry, ...]
+
+
 class FolderPack(msgspec.Struct, frozen=True, tag=True):
     """Put parts of files of the copy of a working folder into the store. Answered by `ValuePacked`."""
 
@@ -220,7 +227,7 @@ class ValuePacked(msgspec.Struct, frozen=True, tag=True):
     sizes: tuple[int, ...]
 
 
-FolderAsk = FolderQuery | FolderUpdate | FolderSearch | FolderPack
+FolderAsk = FolderQuery | FolderUpdate | FolderSearch | FolderBrought | FolderPack
 Ask = (
     StoreBytes
     | MissingQuery

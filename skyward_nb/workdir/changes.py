@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from skyward_nb.words.folder_entry import FolderEntry
 
@@ -19,18 +20,25 @@ class FolderChanges:
     written: tuple[FolderEntry, ...]
 
 
-def changes(sent: Entries, now: Entries, is_there: Callable[[FolderEntry], bool]) -> FolderChanges:
+def changes(
+    sent: Entries,
+    now: Entries,
+    is_there: Callable[[FolderEntry], bool],
+    brought: Entries = MappingProxyType({}),
+) -> FolderChanges:
     """The changes from what was `sent` before to what is `now`.
 
-    What is the same as it was sent stays as the machine has it, if something of its kind `is_there`.
+    What is the same as it was sent, or `brought` from there, stays as the machine has it, if something of its kind
+    `is_there`.
     """
+    known = {**brought, **sent}
     removed = [
         entry for path, entry in sent.items() if path not in now or now[path].kind != entry.kind
     ]
     written = [
         entry
         for path, entry in now.items()
-        if not (path in sent and _is_same(sent[path], entry) and is_there(entry))
+        if not (path in known and _is_same(known[path], entry) and is_there(entry))
     ]
     return FolderChanges(
         tuple(sorted(removed, key=lambda entry: entry.path.split(b"/"), reverse=True)),

@@ -38,6 +38,7 @@ class MachineFolder:
         self.path: Path = root / key
         self._record = root / f".{key}.record"
         self._lock = root / f".{key}.lock"
+        self._brought = root / f".{key}.brought"
         self._new = root / f".{key}.new"
 
     # ── brought up to date ──────────────────────────────────────────────────────────────
@@ -47,7 +48,7 @@ class MachineFolder:
         now = _checked(entries)
         with self._locked():
             sent = self._sent()
-            found = changes(sent, now, self._is_there)
+            found = changes(sent, now, self._is_there, self._entries(self._brought))
             files = [each for each in found.written if each.content]
             here = self._contents_here(sent, files)
             wanted = dict.fromkeys(each.content for each in files if each.content not in here)
@@ -58,7 +59,7 @@ class MachineFolder:
         now = _checked(entries)
         with self._locked():
             sent = self._sent()
-            found = changes(sent, now, self._is_there)
+            found = changes(sent, now, self._is_there, self._entries(self._brought))
             if not (found.written or found.removed):
                 return 0
             files = [each for each in found.written if each.content]
@@ -80,7 +81,7 @@ class MachineFolder:
                     self._put(each, path)
             finally:
                 shutil.rmtree(self._new, ignore_errors=True)
-            self._note(now.values())
+            self._note(self._record, now.values())
         return len(files) + len(others) + len(found.removed)
 
     def _is_done(self, entry: FolderEntry, here: dict[str, Path]) -> bool:
@@ -134,11 +135,21 @@ class MachineFolder:
             os.utime(handle, ns=(entry.modified, entry.modified))
         return path
 
+    def note_brought(self, entries: Iterable[FolderEntry]) -> None:
+        """These of its entries are in the working folder, as results: until they change there, the copy keeps its own."""
+        with self._locked():
+            brought = self._entries(self._brought) | _checked(entries)
+            self._note(self._brought, brought.values())
+
     def _remove(self, entry: FolderEntry) -> None:
-        """Remove what was sent; results that lie in a folder stay, and so does that."""
+        """Remove what was sent, and is as it was then; results that lie in a folder stay, and so does that."""
         place = self._place(entry)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            if not stat.S_ISDIR(place.lstat().st_mode):
+            info = place.lstat()
+            if stat.S_ISREG(info.st_mode) and entry.content:
+                if info.st_size == entry.size and digest_of(_pieces(place)) == entry.content:
+                    place.unlink()
+            elif not stat.S_ISDIR(info.st_mode):
                 place.unlink()
             elif entry.kind == "folder":
                 with contextlib.suppress(OSError):  # it has results
@@ -194,12 +205,16 @@ class MachineFolder:
         return tuple(entry for entry in self._sent().values() if match(entry.name))
 
     def read(self, parts: Iterable[FilePart]) -> Iterator[bytes]:
-        """Parts of files, in a row; one that has become shorter gives less."""
+        """Parts of files, in a row; one that has become shorter gives less, and one that is gone nothing."""
         for part in parts:
             if not FolderEntry(part.path).is_inside:
                 raise OSError(errno.EINVAL, f"{part.path!r} is not a path in a folder")
             path = self.path / os.fsdecode(part.path)
-            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except (FileNotFoundError, NotADirectoryError):
+                yield b""
+                continue
             with open(handle, "rb", buffering=0) as file:  # noqa: PTH123 - it is open already
                 file.seek(part.start)
                 yield file.read(part.stop - part.start)
@@ -215,14 +230,17 @@ class MachineFolder:
 
     def _sent(self) -> dict[bytes, FolderEntry]:
         """What was sent before; nothing where that is not known."""
+        return self._entries(self._record)
+
+    def _entries(self, record: Path) -> dict[bytes, FolderEntry]:
         with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError):
-            return by_path(_RECORD.decode(self._record.read_bytes()))
+            return by_path(_RECORD.decode(record.read_bytes()))
         return {}
 
-    def _note(self, entries: Iterable[FolderEntry]) -> None:
-        new = self._record.with_suffix(".record-new")
+    def _note(self, record: Path, entries: Iterable[FolderEntry]) -> None:
+        new = record.with_name(f"{record.name}-new")
         new.write_bytes(msgspec.msgpack.encode(tuple(entries)))
-        new.replace(self._record)
+        new.replace(record)
 
 
 def _checked(entries: Iterable[FolderEntry]) -> dict[bytes, FolderEntry]:

@@ -171,6 +171,10 @@ def test_a_builtins_name_deleted_in_the_notebook_goes_from_the_ranks(ledger):
     plan = ledger.plan(["max", "x"], ns, ALL)
     assert plan.removed == ("max",)
     assert [(row.name, row.status) for row in plan.rows] == [("max", "removed")]
+    ledger.sent(plan, (0,))
+    assert ledger.plan(["max"], ns, (0,)).removed == ()
+    plan = ledger.plan(["max"], ns, ALL)
+    assert plan.removed == ("max",), "another rank has it still"
     ledger.sent(plan, ALL)
     assert ledger.plan(["max"], ns, ALL).removed == ()
 

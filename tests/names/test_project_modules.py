@@ -141,6 +141,28 @@ def test_sent_once_and_again_when_edited(project):
     assert modules.changed(["sky_t_one"], (0,)) == ()
 
 
+def test_a_function_that_a_decorator_made_goes_with_its_module_and_anew_when_that_is_edited(
+    project, home_namespace
+):
+    """It is pickled by its name."""
+    text = "import functools\n@functools.lru_cache\ndef cached(): return {}\n"
+    project.write("sky_t_cached.py", text.format(1))
+    ledger = Ledger(1, lambda _: None)
+
+    def planned():
+        module = importlib.import_module("sky_t_cached")
+        home_namespace["cached"] = module.cached
+        plan = ledger.plan(["cached"], home_namespace, (0,))
+        ledger.sent(plan, (0,), 1)
+        return names(plan.modules), [(row.name, row.status) for row in plan.rows]
+
+    assert planned() == (["sky_t_cached"], [("cached", "sent")])
+    assert planned() == ([], [("cached", "unchanged")])
+    project.write("sky_t_cached.py", text.format(2))
+    importlib.reload(sys.modules["sky_t_cached"])
+    assert planned() == (["sky_t_cached"], [("cached", "sent")])
+
+
 def test_a_module_that_does_not_parse_is_sent_as_it_is(project):
     project.write("sky_t_bad.py", "def f(:")
     assert names(ProjectModules().changed(["sky_t_bad"], (0,))) == ["sky_t_bad"]

@@ -1,5 +1,7 @@
 """Functions and classes of the notebook: one object each, wherever and however often they come."""
 
+import weakref
+
 import pytest
 
 from skyward_nb.pickling import definitions, payload
@@ -47,6 +49,32 @@ def test_a_function_changed_in_place_is_changed_in_place(ns, rank):
     assert rank.take("f", ns["f"]) is there
     assert there(2) == 20
     assert there.note == "new"
+
+
+def test_what_a_function_closes_over_changes_with_it(ns, rank, monkeypatch):
+    """As of a decorator that keeps what it is given; the rank's functions are not the notebook's here."""
+    monkeypatch.setattr(definitions, "_functions", weakref.WeakValueDictionary())
+    exec(
+        "import functools\n"
+        "def scaled(by):\n"
+        "    def decorate(f):\n"
+        "        @functools.wraps(f)\n"
+        "        def wrapped(x): return f(x) * by['k']\n"
+        "        return wrapped\n"
+        "    return decorate\n"
+        "by = {'k': 2}\n"
+        "@scaled(by)\ndef g(x): return x",
+        ns,
+    )
+    label = definitions.label_of(ns["g"])
+    definitions._functions.pop(label, None)
+    there = rank.take("g", ns["g"])
+    there.flag = 1
+    assert there is not ns["g"] and there(10) == 20
+    ns["by"]["k"] = 3
+    again = rank.take("g", ns["g"])
+    assert again is there and there(10) == 30
+    assert not hasattr(there, "flag")
 
 
 def test_there_is_no_definition_that_never_came(rank):

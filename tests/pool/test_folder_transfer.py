@@ -73,6 +73,43 @@ def pair(tmp_path, monkeypatch) -> Transfer:
     return Transfer(tmp_path)
 
 
+def test_what_was_fetched_is_not_sent_over_a_newer_result(pair):
+    """As of a script that goes on, and is started again."""
+    (pair.here / "main.py").write_text("v1")
+    pair.send()
+    result = pair.machine.copy / "snapshot.pt"
+    result.write_text("epoch 5")
+    pair.bring("*.pt")
+    result.write_text("epoch 10")
+    pair.send()
+    pair.send()
+    assert result.read_text() == "epoch 10"
+    (pair.here / "snapshot.pt").write_text("edited here")
+    pair.send()
+    assert result.read_text() == "edited here"
+    (pair.here / "snapshot.pt").unlink()
+    result.write_text("epoch 20")
+    pair.send()
+    assert result.read_text() == "epoch 20", "nobody sent that"
+
+
+def test_a_file_that_is_gone_by_now_hinders_no_other(pair, monkeypatch):
+    """As of a training that keeps its last checkpoints."""
+    (pair.here / "main.py").write_text("v1")
+    pair.send()
+    for name in ("1.pt", "2.pt"):
+        (pair.machine.copy / name).write_text(name)
+    read = MachineFolder.read
+
+    def read_late(self, parts):
+        (pair.machine.copy / "1.pt").unlink(missing_ok=True)
+        return read(self, parts)
+
+    monkeypatch.setattr(MachineFolder, "read", read_late)
+    assert pair.bring("*.pt") == ("brought 2.pt (4 B)",)
+    assert sorted(each.name for each in pair.here.iterdir()) == ["2.pt", "main.py"]
+
+
 def test_what_was_sent_does_not_come_back_over_a_newer_edit(pair):
     (pair.here / "main.py").write_text("v1")
     pair.send()
