@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,9 +34,8 @@ def status(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     from skyward_nb.reports.status import row_lines, row_of
 
     name = _named(asked)
-    there = [
-        left for left in others(()) if name in (None, left.entry.spec.name, left.entry.pool_id)
-    ]
+    every = others(())
+    there = [left for left in every if name in (None, left.entry.spec.name, left.entry.pool_id)]
     if name is not None and not there:
         raise PoolError(name, f"no pool {name!r} is up")
     rows = tuple(map(row_of, there))
@@ -50,7 +49,8 @@ def status(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
         print(
             first if left.handle(there) == row.name else f"{first} · pool={row.id}", *rest, sep="\n"
         )
-    if not rows:
+    are_silent = name is None and _say_unanswered(every)
+    if not (rows or are_silent):
         print("no pool is up")
     return 0
 
@@ -147,6 +147,7 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     kept: list[KeptPool] = []
     there = others(())
     names = [*asked.rest, *filter(None, [asked.pool.name])]
+    is_of_all = names in ([], ["all"])
     for pool in filter(None, [forget(name, there) for name in names]):
         entry = pool.entry
         name, ranks = entry.spec.name, entry.spec.world_size
@@ -173,6 +174,7 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
         if not as_json:
             costs = f"; it has cost {spell_dollars(spent)}" if spent is not None else ""
             print(at_terminal(f"pool {spec.name} is down: {pool.closing.spell_end()}{costs}"))
+    are_silent = is_of_all and _say_unanswered(there)
     # A client that was killed as it started a pool has left its folder, which no pool of the list has.
     swept = sweep_folders()
     if as_json:
@@ -180,10 +182,19 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     elif not ended and not kept:
         from skyward_nb.reports.cleanup import stopped_words
 
-        print("\n".join(filter(None, ["no pool is up", stopped_words("skyward-nb sweep")])))
+        none = "" if are_silent else "no pool is up"
+        print("\n".join(filter(None, [none, stopped_words("skyward-nb sweep")])))
     if swept and not as_json:
         print(f"removed: {swept}")
-    return 1 if kept or any(each.may_run for each in ended) else 0
+    return 1 if kept or are_silent or any(each.may_run for each in ended) else 0
+
+
+def _say_unanswered(there: Collection[FoundPool]) -> bool:
+    """Tell of pools elsewhere that do not answer; whether there are any."""
+    said = unanswered(there)
+    for each in said:
+        print(at_terminal(each), file=sys.stderr)
+    return bool(said)
 
 
 def _meant(names: list[str], there: list[FoundPool]) -> list[FoundPool]:
@@ -207,8 +218,7 @@ def sweep(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
         show(Sweep.of(swept))
     else:
         print(at_terminal(str(swept)))
-    for said in unanswered(others(())):
-        print(at_terminal(said), file=sys.stderr)
+    _say_unanswered(others(()))
     return 0
 
 

@@ -16,7 +16,7 @@ from skyward_nb.pool.installing import lost_words
 from skyward_nb.reports.rank_failures import RankFailure
 from skyward_nb.reports.scripts import Script
 from skyward_nb.show.display import RunDisplay, spell_result
-from skyward_nb.view.run_view import RankState, RunView, all_notes
+from skyward_nb.view.run_view import RankState, all_notes
 from skyward_nb.words.errors import RankDied, SkyError
 from skyward_nb.words.ranks import shown_ranks
 
@@ -37,7 +37,7 @@ class ScriptEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a script ended: `failures` are what ranks raised, `died` how processes of ranks ended.
 
     `exit_code` is 0, 130 when it was interrupted, that of the `sys.exit` of the rank that failed
-    first, else 1. `traceback` is how that reads, `seconds` how long the script ran.
+    first, else 1; it is 1, too, where files that it was to bring did not come. `traceback` is how that reads, `seconds` how long the script ran.
     """
 
     script: str
@@ -72,7 +72,7 @@ def run_script(
     error = _run(there, script, options, display)
     if there.stays and not pool.closed:
         pool.restart(lambda _: None)
-    return _end_of(script, pool.spec.name, display.view, error)
+    return _end_of(script, pool.spec.name, display, error)
 
 
 def _run(
@@ -92,14 +92,17 @@ def _run(
     return None
 
 
-def _end_of(script: Script, pool: str, view: RunView, error: BaseException | None) -> ScriptEnd:
+def _end_of(
+    script: Script, pool: str, display: RunDisplay, error: BaseException | None
+) -> ScriptEnd:
+    view = display.view
     state = view.state if view.state in ("finished", "interrupted") else "failed"
     return ScriptEnd(
         script=str(script.path),
         pool=pool,
         run=view.run,
         state=state,
-        exit_code=_exit_code(state, error),
+        exit_code=_exit_code(state, error) or int(display.lacks_files),
         headline=view.headline,
         seconds=round((view.ended or view.now) - view.ran_from, 3),
         ranks=tuple(

@@ -201,9 +201,12 @@ class FolderTransfer:
             structs.replace(each, mode=stat.S_IMODE((here.root / each.name).stat().st_mode) & 0o777)
             for each in alike
         )
+
+        def note(store: RemoteStore, tick: Tick) -> None:
+            store.ask_folder(FolderBrought(key, entries), FolderUpdated, tick)
+
         if entries:
-            note = FolderBrought(key, entries)
-            _on_each(stores, lambda store, tick: store.ask_folder(note, FolderUpdated, tick), tick)
+            _on_each(stores, note, tick)
 
     def _wanted(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from skyward_nb.pool.folder_transfer import BroughtFiles
 from skyward_nb.pool.pool import Pool
@@ -17,29 +18,43 @@ from skyward_nb.workdir.working_folder import WorkingFolder
 _MOST_NAMES = 4
 
 
+class FetchedFiles(NamedTuple):
+    """What came of bringing a run's files: `notes` on them, and whether some that there are did not come."""
+
+    notes: tuple[str, ...] = ()
+    lacks_some: bool = False
+
+
 def fetch_files(
     pool: Pool,
     folder: WorkingFolder | None,
     ranks: Sequence[int],
     watch: Callable[[Event | None], None],
-) -> tuple[str, ...]:
-    """Bring the files that a run is asked for; notes on them. What hinders it is a note, too: the run itself is over."""
+) -> FetchedFiles:
+    """Bring the files that a run is asked for. What hinders it is a note, too: the run itself is over."""
     if folder is None or not folder.fetch:
-        return ()
+        return FetchedFiles()
     if not folder.key:
-        return () if _are_here(folder) else (_none(folder),)
+        return FetchedFiles(() if _are_here(folder) else (_none(folder),))
     if folder.not_ours:
         names = ",".join(folder.fetch)
-        return (
+        return _nothing(
             f"fetch={names}: nothing was brought, as another client began this run, in {folder.root}: "
             f"`%sky fetch {' '.join(folder.fetch)}` brings it where that folder is",
         )
     if pool.closed:
-        return (f"fetch={','.join(folder.fetch)}: the pool is gone, and nothing was brought",)
+        return _nothing(
+            f"fetch={','.join(folder.fetch)}: the pool is gone, and nothing was brought"
+        )
     try:
-        return told(folder, pool.sending.folders.bring(folder, ranks, watch))
+        brought = pool.sending.folders.bring(folder, ranks, watch)
     except (FolderError, PoolError) as error:
-        return (error.message,)
+        return _nothing(error.message)
+    return FetchedFiles(told(folder, brought), bool(brought.changing or brought.refused))
+
+
+def _nothing(why: str) -> FetchedFiles:
+    return FetchedFiles((why,), lacks_some=True)
 
 
 def told(folder: WorkingFolder, brought: BroughtFiles) -> tuple[str, ...]:

@@ -75,7 +75,8 @@ def conclude(
     pool = displays.pool
     try:
         with concluding(pool, outcome, display):
-            display.note(*fetch_files(pool, outcome.folder, outcome.ranks, display.watch))
+            fetched = fetch_files(pool, outcome.folder, outcome.ranks, display.watch)
+            display.took_files(fetched.notes, lacks_some=fetched.lacks_some)
             ending = RunEnding(user_ns, pool, outcome, display, goes_on=goes_on)
             return ending.conclude(options, writes)
     finally:

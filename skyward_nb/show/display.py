@@ -68,6 +68,8 @@ class RunDisplay:
         """Whether its run belongs to no cell."""
         self.hang: str = ""
         """For whom ranks waited when the run last went on no more, in the past tense."""
+        self.lacks_files = False
+        """Whether files that its run was to bring did not come."""
         self.first_run: int = 0
         """The number of its run, once the cell runs: events of earlier runs are not its own."""
 
@@ -97,6 +99,11 @@ class RunDisplay:
         """Add notes for the end."""
         if notes:
             self.change(notes=(*self._view.notes, *notes))
+
+    def took_files(self, notes: Iterable[str], *, lacks_some: bool) -> None:
+        """Note what came of the files that the run was to bring."""
+        self.note(*notes)
+        self.lacks_files = lacks_some
 
     def show_only(self, stream: str, ranks: frozenset[int]) -> None:
         """Show this stream of these ranks alone."""

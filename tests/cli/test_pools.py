@@ -15,6 +15,7 @@ from terminals import begun, document, ended, sky
 from tiers import few
 from waiting import until
 
+from skyward_nb.cli import actions
 from skyward_nb.cli.actions import down
 from skyward_nb.cli.documents import Check, Down, Hang, Status, Sweep
 from skyward_nb.cli.pool_client import PoolClient
@@ -213,3 +214,18 @@ def test_a_check_that_is_stopped_leaves_nothing(no_leaks, number, tmp_path):
     assert ran.code == 130, ran
     assert "Traceback" not in ran.stderr
     assert sky("status").stdout == "no pool is up\n"
+
+
+def test_a_pool_elsewhere_that_does_not_answer_is_no_pool_less(monkeypatch, capsys):
+    """It may cost money: that none is up, and that all is well, would be untrue."""
+    said = "pool 'far' (8 ranks) does not answer: ..."
+    monkeypatch.setattr(actions, "others", lambda _: [])
+    monkeypatch.setattr(actions, "unanswered", lambda _: [said])
+    asked = ParsedOptions()
+    assert actions.status(asked, [], as_json=False) == 0
+    assert capsys.readouterr() == ("", f"{said}\n")
+    assert actions.down(ParsedOptions(rest=("all",)), [], as_json=False) == 1
+    assert capsys.readouterr().err == f"{said}\n"
+    monkeypatch.setattr(actions, "unanswered", lambda _: [])
+    assert actions.down(asked, [], as_json=False) == 0
+    assert "no pool is up" in capsys.readouterr().out

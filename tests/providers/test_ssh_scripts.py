@@ -47,7 +47,7 @@ def ran(pool, *words, **options):
 
     outcome = pool.run(request, watch)
     assert not outcome.failed, outcome.failed[0].failure.traceback
-    notes = fetch_files(pool, outcome.folder, pool.ranks, lambda _: None)
+    notes = fetch_files(pool, outcome.folder, pool.ranks, lambda _: None).notes
     pool.seen()
     row, *_ = outcome.plan.rows or (None,)
     return "".join(said), row, notes
@@ -146,7 +146,7 @@ def test_another_client_brings_what_the_one_before_asked_for(ssh, tmp_path, monk
     second = found(first)
     second.attach(lambda _: None)
     outcome = follow(second, lambda _: None)
-    notes = fetch_files(second, outcome.folder, second.ranks, lambda _: None)
+    notes = fetch_files(second, outcome.folder, second.ranks, lambda _: None).notes
     assert notes == ("brought result (1 B)",) and (tmp_path / "result").read_text() == "7"
     assert second.sending.folders.last.root == tmp_path
     second.close()

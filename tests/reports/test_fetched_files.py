@@ -12,6 +12,7 @@ from skyward_nb.options.cell_options import CellOptions
 from skyward_nb.pool.folder_transfer import BroughtFiles
 from skyward_nb.reports.fetched_files import fetch_files
 from skyward_nb.reports.scripts import Script
+from skyward_nb.words.folder_entry import FolderError
 from skyward_nb.words.spec import PoolSpec
 from skyward_nb.workdir.working_folder import WorkingFolder, key_of
 
@@ -31,8 +32,31 @@ def test_another_client_learns_which_files_of_which_folder_are_to_be_brought(tmp
 
 def test_a_folder_that_is_not_ours_is_named_with_what_to_type():
     folder = WorkingFolder(Path("/proj"), "proj-1", fetch=("a", "b"), not_ours=True)
-    (note,) = fetch_files(SimpleNamespace(), folder, [0], lambda _: None)  # pyright: ignore[reportArgumentType]
+    (note,), lacks_some = fetch_files(SimpleNamespace(), folder, [0], lambda _: None)  # pyright: ignore[reportArgumentType]
+    assert lacks_some
     assert "nothing was brought" in note and "`%sky fetch a b`" in note and "/proj" in note
+
+
+@pytest.mark.parametrize(
+    ("brought", "lacks_some"),
+    [
+        (BroughtFiles(paths=["a"], found=1), False),
+        (BroughtFiles(), False),
+        (BroughtFiles(found=1, changing=["a"]), True),
+        (BroughtFiles(found=1, refused=["a would be written elsewhere"]), True),
+        (FolderError("/proj", "no room", "fetch=a: no room"), True),
+    ],
+)
+def test_what_there_is_and_did_not_come_is_told(brought, lacks_some):
+    def bring(*_):
+        if isinstance(brought, Exception):
+            raise brought
+        return brought
+
+    folders = SimpleNamespace(bring=bring)
+    pool = SimpleNamespace(closed=False, sending=SimpleNamespace(folders=folders))
+    found = fetch_files(pool, WorkingFolder(Path("/proj"), "proj-1", fetch=("a",)), [0], print)  # pyright: ignore[reportArgumentType]
+    assert found.lacks_some is lacks_some and len(found.notes) == 1
 
 
 @pytest.mark.parametrize("has_run", [True, False])
