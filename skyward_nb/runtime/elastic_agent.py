@@ -180,13 +180,22 @@ def _share_threads(workers: int) -> None:
 
 
 def _told(failures: dict[int, ProcessFailure]) -> tuple[FailedWorker, ...]:
-    """Failures by rank, the first in time first; workers that the agent has stopped because of them are left out."""
+    """Failures by rank, the first in time first; workers that the agent has stopped because of them are left out.
+
+    One that was killed before them was not killed by the agent: it may have taken too much memory.
+    """
     own = {
         rank: each
         for rank, each in failures.items()
         if each.exitcode not in (-signal.SIGTERM, -signal.SIGKILL) or each.error_file != "<N/A>"
     }
-    chosen = own or failures
+    first = min((each.timestamp for each in own.values()), default=0)
+    before = {
+        rank: each
+        for rank, each in failures.items()
+        if each.exitcode == -signal.SIGKILL and each.timestamp <= first
+    }
+    chosen = {**own, **before} or failures
     return tuple(
         _worker(rank, chosen[rank])
         for rank in sorted(chosen, key=lambda r: (chosen[r].timestamp, r))

@@ -31,15 +31,15 @@ def changes(
     What is the same as it was sent, or `brought` from there, stays as the machine has it, if something of its kind
     `is_there`.
     """
-    known = {**brought, **sent}
+
+    def is_known(entry: FolderEntry) -> bool:
+        known = (each[entry.path] for each in (sent, brought) if entry.path in each)
+        return any(_is_same(each, entry) for each in known)
+
     removed = [
         entry for path, entry in sent.items() if path not in now or now[path].kind != entry.kind
     ]
-    written = [
-        entry
-        for path, entry in now.items()
-        if not (path in known and _is_same(known[path], entry) and is_there(entry))
-    ]
+    written = [entry for entry in now.values() if not (is_known(entry) and is_there(entry))]
     return FolderChanges(
         tuple(sorted(removed, key=lambda entry: entry.path.split(b"/"), reverse=True)),
         tuple(sorted(written, key=lambda entry: entry.path.split(b"/"))),

@@ -78,19 +78,21 @@ def test_what_was_fetched_is_not_sent_over_a_newer_result(pair):
     (pair.here / "main.py").write_text("v1")
     pair.send()
     result = pair.machine.copy / "snapshot.pt"
-    result.write_text("epoch 5")
-    pair.bring("*.pt")
-    result.write_text("epoch 10")
-    pair.send()
-    pair.send()
-    assert result.read_text() == "epoch 10"
+    for fetched, newer in (("epoch 5", "epoch 10"), ("epoch 15", "epoch 20")):
+        result.write_text(fetched)
+        pair.bring("*.pt")
+        assert (pair.here / "snapshot.pt").read_text() == fetched
+        result.write_text(newer)
+        pair.send()
+        pair.send()
+        assert result.read_text() == newer
     (pair.here / "snapshot.pt").write_text("edited here")
     pair.send()
     assert result.read_text() == "edited here"
     (pair.here / "snapshot.pt").unlink()
-    result.write_text("epoch 20")
+    result.write_text("epoch 25")
     pair.send()
-    assert result.read_text() == "epoch 20", "nobody sent that"
+    assert result.read_text() == "epoch 25", "nobody sent that"
 
 
 def test_a_file_that_is_gone_by_now_hinders_no_other(pair, monkeypatch):
