@@ -68,7 +68,7 @@ class RunDisplay:
         """Whether its run belongs to no cell."""
         self.hang: str = ""
         """For whom ranks waited when the run last went on no more, in the past tense."""
-        self.lacks_files = False
+        self.lacks_files: bool = False
         """Whether files that its run was to bring did not come."""
         self.first_run: int = 0
         """The number of its run, once the cell runs: events of earlier runs are not its own."""
