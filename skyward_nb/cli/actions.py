@@ -16,7 +16,16 @@ from msgspec.structs import replace
 
 from skyward_nb.cli.phrases import at_terminal
 from skyward_nb.options.option_line import LogOptions, ParsedOptions
-from skyward_nb.reports.found_pools import FoundPool, choose, forget, forgotten, others, unanswered
+from skyward_nb.pool.registry import ended_of
+from skyward_nb.reports.found_pools import (
+    FoundPool,
+    choose,
+    forget,
+    forgotten,
+    others,
+    silent,
+    unanswered,
+)
 from skyward_nb.words.errors import OptionError, PoolError, spell_size
 from skyward_nb.words.offers import spell_dollars
 from skyward_nb.words.ranks import parse_ranks
@@ -37,7 +46,11 @@ def status(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     every = others(())
     there = [left for left in every if name in (None, left.entry.spec.name, left.entry.pool_id)]
     if name is not None and not there:
-        raise PoolError(name, f"no pool {name!r} is up")
+        mute = [each for each in silent(every) if name in (each.spec.name, each.pool_id)]
+        raise PoolError(
+            name, f"pool {name!r} does not answer" if mute else f"no pool {name!r} is up"
+        )
+    are_silent = name is None and _say_unanswered(every)
     rows = tuple(map(row_of, there))
     if as_json:
         from skyward_nb.cli.documents import Status, show
@@ -49,7 +62,6 @@ def status(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
         print(
             first if left.handle(there) == row.name else f"{first} · pool={row.id}", *rest, sep="\n"
         )
-    are_silent = name is None and _say_unanswered(every)
     if not (rows or are_silent):
         print("no pool is up")
     return 0
@@ -147,7 +159,7 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     kept: list[KeptPool] = []
     there = others(())
     names = [*asked.rest, *filter(None, [asked.pool.name])]
-    is_of_all = names in ([], ["all"])
+    is_all, is_of_all = names == ["all"], names in ([], ["all"])
     for pool in filter(None, [forget(name, there) for name in names]):
         entry = pool.entry
         name, ranks = entry.spec.name, entry.spec.world_size
@@ -186,15 +198,14 @@ def down(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
         print("\n".join(filter(None, [none, stopped_words("skyward-nb sweep")])))
     if swept and not as_json:
         print(f"removed: {swept}")
-    return 1 if kept or are_silent or any(each.may_run for each in ended) else 0
+    return 1 if kept or (is_all and are_silent) or any(each.may_run for each in ended) else 0
 
 
 def _say_unanswered(there: Collection[FoundPool]) -> bool:
-    """Tell of pools elsewhere that do not answer; whether there are any."""
-    said = unanswered(there)
-    for each in said:
+    """Tell of pools elsewhere that do not answer; whether one of them may be up."""
+    for each in unanswered(there):
         print(at_terminal(each), file=sys.stderr)
-    return bool(said)
+    return not all(map(ended_of, silent(there)))
 
 
 def _meant(names: list[str], there: list[FoundPool]) -> list[FoundPool]:

@@ -133,7 +133,7 @@ class Ledger:
         # In the notebook, the name means a builtin now; ranks may keep any other absent name.
         meant = {name for name in absent if hasattr(builtins, name)}
         there = {n: {*e.marks, *e.owners} for n, e in self._entries.items() if n in meant}
-        removed = sorted(name for name, has in there.items() if has.intersection(ranks))
+        removed = sorted(name for name, has in there.items() if not has or has.intersection(ranks))
         rows.update({name: ManifestRow(name, "removed") for name in removed})
         used = {*files, *(file for unit in units for file in unit.bundle.files)}
         unknown = self._files.lacking(dict.fromkeys(sorted(used), True), ranks)

@@ -173,7 +173,6 @@ def make_function(label: str, *args: Any) -> types.FunctionType:
         _functions[label] = made
         return made
     there.__code__ = made.__code__
-    there.__dict__.clear()  # what it has now comes
     return there
 
 

@@ -50,7 +50,7 @@ class BroughtFiles:
     """What was brought: paths here, their bytes; and which files changed each time, or were refused, with words.
 
     `edited` are files that stay as they are here, by the paths of what was brought instead. `alike` are the entries
-    there of files that have the same content here.
+    there of files that have the same content here, `there` what each machine had.
     """
 
     paths: list[str] = field(default_factory=list[str])
@@ -60,6 +60,7 @@ class BroughtFiles:
     refused: list[str] = field(default_factory=list[str])
     edited: dict[str, str] = field(default_factory=dict[str, str])
     alike: list[FolderEntry] = field(default_factory=list[FolderEntry])
+    there: dict[int, FolderFound] = field(default_factory=dict[int, FolderFound])
 
 
 class FolderTransfer:
@@ -178,7 +179,7 @@ class FolderTransfer:
                         self._receive(folder.key, stores[node], list(files), here, brought, watch)
                     if not brought.changing:
                         break
-                self._note_alike(folder.key, stores, here, brought.alike, lambda: watch(None))
+                self._note_alike(folder.key, stores, here, brought, lambda: watch(None))
             except OSError as error:
                 why = error.strerror or str(error)
                 raise FolderError(
@@ -193,20 +194,25 @@ class FolderTransfer:
         key: str,
         stores: Mapping[int, RemoteStore],
         here: ResultFolder,
-        alike: Sequence[FolderEntry],
+        brought: BroughtFiles,
         tick: Tick,
     ) -> None:
-        """Have the machines know that these results are here: they are not sent over newer ones, unless they change."""
-        entries = tuple(
-            structs.replace(each, mode=stat.S_IMODE((here.root / each.name).stat().st_mode) & 0o777)
-            for each in alike
-        )
+        """Have machines know that results of theirs are here: they are not sent over newer ones, unless they change."""
+        alike = list[FolderEntry]()
+        for each in brought.alike:
+            with contextlib.suppress(OSError):  # it is somewhere else by now
+                mode = stat.S_IMODE((here.root / each.name).stat().st_mode) & 0o777
+                alike.append(structs.replace(each, mode=mode))
 
-        def note(store: RemoteStore, tick: Tick) -> None:
-            store.ask_folder(FolderBrought(key, entries), FolderUpdated, tick)
+        def note(node: int, store: RemoteStore, tick: Tick) -> None:
+            has = {(each.path, each.content) for each in brought.there[node].entries}
+            entries = tuple(each for each in alike if (each.path, each.content) in has)
+            if entries:
+                with contextlib.suppress(OSError):  # they came; at worst they are sent again
+                    store.ask_folder(FolderBrought(key, entries), FolderUpdated, tick)
 
-        if entries:
-            _on_each(stores, note, tick)
+        works = [(lambda tick, n=node, s=store: note(n, s, tick)) for node, store in stores.items()]
+        run_concurrently(works, tick)
 
     def _wanted(
         self,
@@ -217,7 +223,7 @@ class FolderTransfer:
         tick: Tick,
     ) -> list[FoundResult]:
         """The files to bring; folders and links are made at once."""
-        there: dict[int, FolderFound] = {}
+        brought.there = there = dict[int, FolderFound]()
 
         def ask(node: int, store: RemoteStore, tick: Tick) -> None:
             query = FolderSearch(folder.key, folder.fetch)

@@ -82,6 +82,7 @@ class MachineFolder:
             finally:
                 shutil.rmtree(self._new, ignore_errors=True)
             self._note(self._record, now.values())
+            self._forget_brought({each.path for each in (*found.written, *found.removed)})
         return len(files) + len(others) + len(found.removed)
 
     def _is_done(self, entry: FolderEntry, here: dict[str, Path]) -> bool:
@@ -141,6 +142,12 @@ class MachineFolder:
             brought = self._entries(self._brought) | _checked(entries)
             self._note(self._brought, brought.values())
 
+    def _forget_brought(self, paths: set[bytes]) -> None:
+        """What is here at these paths is not what was brought any more."""
+        brought = self._entries(self._brought)
+        if paths & brought.keys():
+            self._note(self._brought, (e for path, e in brought.items() if path not in paths))
+
     def _remove(self, entry: FolderEntry) -> None:
         """Remove what was sent, and is as it was then; results that lie in a folder stay, and so does that."""
         place = self._place(entry)
@@ -176,7 +183,7 @@ class MachineFolder:
         except IsADirectoryError:
             raise OSError(
                 errno.EISDIR,
-                f"{entry.name} is a {entry.kind} here, and on the machine a folder with files that nobody sent "
+                f"{entry.name} is a {entry.kind} here, and on the machine a folder with files that nobody sent, or that changed there "
                 f"({place}): rename one of the two",
             ) from None
 

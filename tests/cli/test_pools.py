@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from types import SimpleNamespace
 
 import msgspec
 import psutil
@@ -221,11 +222,16 @@ def test_a_pool_elsewhere_that_does_not_answer_is_no_pool_less(monkeypatch, caps
     said = "pool 'far' (8 ranks) does not answer: ..."
     monkeypatch.setattr(actions, "others", lambda _: [])
     monkeypatch.setattr(actions, "unanswered", lambda _: [said])
+    monkeypatch.setattr(actions, "silent", lambda _: [SimpleNamespace()])
+    monkeypatch.setattr(actions, "ended_of", lambda _: "")
     asked = ParsedOptions()
     assert actions.status(asked, [], as_json=False) == 0
     assert capsys.readouterr() == ("", f"{said}\n")
     assert actions.down(ParsedOptions(rest=("all",)), [], as_json=False) == 1
     assert capsys.readouterr().err == f"{said}\n"
+    assert actions.down(asked, [], as_json=False) == 0, "it was not meant"
+    capsys.readouterr()
     monkeypatch.setattr(actions, "unanswered", lambda _: [])
+    monkeypatch.setattr(actions, "silent", lambda _: [])
     assert actions.down(asked, [], as_json=False) == 0
     assert "no pool is up" in capsys.readouterr().out

@@ -22,12 +22,15 @@ class NearMachine:
     """A machine whose copies and store are folders here; it stands for its `RemoteStore`, too."""
 
     def __init__(self, folder: Path) -> None:
-        self.copy = MachineFolder(folder / "copies", "project-1").path
+        self._copies = folder / "copies"
+        self.copy = MachineFolder(self._copies, "project-1").path
         self._store = BlobStore(folder / "store")
         self.put, self.map = self._store.put, self._store.map
 
     def ask_folder(self, ask: Any, kind: type, tick: Any) -> Any:
-        answer = folder_service.answer(ask, self._store)
+        with pytest.MonkeyPatch.context() as there:
+            there.setenv(FOLDERS, str(self._copies))
+            answer = folder_service.answer(ask, self._store)
         assert isinstance(answer, kind), answer
         return answer
 
@@ -50,8 +53,9 @@ class Transfer:
         self.here = folder / "project"
         self.here.mkdir()
         self.machine = NearMachine(folder)
+        self.machines = {0: self.machine}
         stores = SimpleNamespace(
-            elsewhere=lambda ranks: {0: self.machine},
+            elsewhere=lambda ranks: self.machines,
             of=lambda ranks: self.machine,
             telling=lambda text, size, watch: contextlib.nullcontext(lambda: watch(None)),
         )
@@ -89,10 +93,29 @@ def test_what_was_fetched_is_not_sent_over_a_newer_result(pair):
     (pair.here / "snapshot.pt").write_text("edited here")
     pair.send()
     assert result.read_text() == "edited here"
+    (pair.here / "snapshot.pt").write_text("epoch 15")  # put back
+    pair.send()
+    assert result.read_text() == "epoch 15"
     (pair.here / "snapshot.pt").unlink()
     result.write_text("epoch 25")
     pair.send()
     assert result.read_text() == "epoch 25", "nobody sent that"
+
+
+def test_each_machine_keeps_its_own_file_of_a_path(pair, tmp_path):
+    (pair.here / "main.py").write_text("v1")
+    (tmp_path / "second").mkdir()
+    pair.machines[1] = second = NearMachine(tmp_path / "second")
+    second._store, second.put, second.map = pair.machine._store, pair.machine.put, pair.machine.map
+    pair.send()
+    results = [each.copy / "out.txt" for each in pair.machines.values()]
+    for result, text in zip(results, ("first", "second"), strict=True):
+        result.write_text(text)
+    for _ in range(2):
+        pair.bring("*.txt")
+        assert (pair.here / "out.txt").read_text() == "first"
+        assert (pair.here / "out.node1.txt").read_text() == "second"
+        pair.send()
 
 
 def test_a_file_that_is_gone_by_now_hinders_no_other(pair, monkeypatch):
