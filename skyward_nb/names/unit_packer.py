@@ -11,6 +11,7 @@ again for being shared.
 from __future__ import annotations
 
 import copy
+import functools
 import time
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -29,7 +30,7 @@ from skyward_nb.words.errors import PayloadError
 MarkOf = Callable[[str, str], ContentMark | None]
 """The mark of all ranks of a group under a label, if all have this content."""
 
-_COMPILED = "_lru_cache_wrapper", "PjitFunction", "custom_jvp", "custom_vjp"
+_COMPILED = type(functools.lru_cache(len)).__name__, "PjitFunction", "custom_jvp", "custom_vjp"
 """Kinds of functions that a decorator makes, which go by their names in modules, too."""
 
 
