@@ -167,13 +167,14 @@ class RankSlots:
         """Whether this one is first, or a new one would be: or the first waits for this thread, and all behind it with it."""
         first = self._queue[0] if self._queue else ticket
         return first is ticket or (
-            first is not None and self._waits_for_me(first.ranks, first.all_of)
+            first is not None and bool(self._mine_in_the_way(first.ranks, first.all_of))
         )
 
-    def _waits_for_me(self, ranks: Collection[int], all_of: bool) -> bool:
-        """Whether this thread, or task of an event loop, holds what has to be free for one of these ranks, or all."""
-        mine = [rank for rank in ranks if self._busy.get(rank) == _me()]
-        return bool(mine) and (all_of or len(mine) == len(set(ranks)))
+    def _mine_in_the_way(self, ranks: Collection[int], all_of: bool) -> list[int]:
+        """What this thread, or task of an event loop, holds of these ranks, if that is in the way of one of them, or all."""
+        me = _me()
+        mine = [rank for rank in ranks if self._busy.get(rank) == me]
+        return mine if all_of or len(mine) == len(set(ranks)) else []
 
     def _choose(self, ranks: Collection[int], all_of: bool) -> tuple[int, ...]:
         if all_of:
@@ -187,5 +188,5 @@ class RankSlots:
         return (min(free, key=lambda rank: (load.get(self._nodes[rank], 0), rank)),)
 
     def _check_not_stuck(self, ranks: Collection[int], all_of: bool) -> None:
-        if self._waits_for_me(ranks, all_of):
-            raise SlotDeadlock(rank for rank in ranks if self._busy.get(rank) == _me())
+        if mine := self._mine_in_the_way(ranks, all_of):
+            raise SlotDeadlock(mine)

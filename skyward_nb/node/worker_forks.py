@@ -116,7 +116,8 @@ class WorkerForks:
             traceback.print_exc()
         finally:
             try:
-                worker_process.flush()
+                with contextlib.suppress(Exception):
+                    worker_process.flush()
                 if code < 0:
                     signal.signal(-code, signal.SIG_DFL)
                     os.kill(os.getpid(), -code)

@@ -24,6 +24,7 @@ import msgspec
 from skyward_nb.compat import torch_models_private, torch_private
 from skyward_nb.compat.accelerate_private import unwrapped
 from skyward_nb.runtime.common_step import common_step
+from skyward_nb.runtime.kept_state import pop_kind
 from skyward_nb.words.ranks import count_ranks, ranks_by
 
 _MOST_APART = 4
@@ -330,10 +331,9 @@ def _make_equal(ddp: Any, unwhole: Collection[int]) -> None:
         return
     left = list(told[0])
     for holder in holders:
-        kind = type(holder).__qualname__
-        if (place := next((n for n, each in enumerate(left) if each[0] == kind), None)) is not None:
+        if (state := pop_kind(left, type(holder).__qualname__)) is not None:
             with contextlib.suppress(ValueError):  # of another one, with other groups
-                holder.load_state_dict(left.pop(place)[1])
+                holder.load_state_dict(state)
 
 
 def _holders_of(ddp: Any) -> list[Any]:

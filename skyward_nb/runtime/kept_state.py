@@ -155,6 +155,12 @@ def shapes_of(module: Any) -> Shapes:
     return {name: tuple(each.shape) for name, each in state if hasattr(each, "shape")}
 
 
+def pop_kind(states: list[tuple[str, dict[str, Any]]], kind: str) -> dict[str, Any] | None:
+    """Take the first state of this kind out of these; None where there is none."""
+    place = next((n for n, (name, _) in enumerate(states) if name == kind), None)
+    return None if place is None else states.pop(place)[1]
+
+
 def choose(
     entries: Sequence[KeptEntry], shapes: Shapes, names: Sequence[str]
 ) -> tuple[KeptEntry | Exception, list[KeptEntry]]:

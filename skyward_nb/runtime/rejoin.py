@@ -178,8 +178,9 @@ def _load(module: Any, others: tuple[Any, ...], found: KeptModel) -> None:
     module.load_state_dict(found["model"])
     left = list(found["others"])
     for each in others:
-        place = next(n for n, (name, _) in enumerate(left) if name == _name(each))
-        _load_other(each, left.pop(place)[1])
+        state = kept_state.pop_kind(left, _name(each))
+        assert state is not None  # of these kinds it was chosen
+        _load_other(each, state)
 
 
 def _load_other(holder: Any, state: dict[str, Any]) -> None:

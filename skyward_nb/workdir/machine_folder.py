@@ -20,7 +20,7 @@ import msgspec
 from skyward_nb.store.blobs import Buffer, digest_of
 from skyward_nb.words.decoding import msgpack_decoder
 from skyward_nb.words.folder_entry import FilePart, FolderEntry, is_folder_key
-from skyward_nb.workdir.changes import Entries, by_path, changes
+from skyward_nb.workdir.changes import Entries, FolderChanges, by_path, changes
 from skyward_nb.workdir.patterns import PathPatterns
 
 _STEP = 16 << 20
@@ -47,10 +47,7 @@ class MachineFolder:
         """The digests of contents that have to be sent for these entries; and whether the copy is as they are."""
         now = _checked(entries)
         with self._locked():
-            sent = self._sent()
-            found = changes(sent, now, self._is_there, self._entries(self._brought))
-            files = [each for each in found.written if each.content]
-            here = self._contents_here(sent, files)
+            found, files, here = self._compared(now)
             wanted = dict.fromkeys(each.content for each in files if each.content not in here)
             return tuple(wanted), not (found.written or found.removed)
 
@@ -58,12 +55,9 @@ class MachineFolder:
         """Have these entries in the copy, and no others that were sent before; how many were changed for that."""
         now = _checked(entries)
         with self._locked():
-            sent = self._sent()
-            found = changes(sent, now, self._is_there, self._entries(self._brought))
+            found, files, here = self._compared(now)
             if not (found.written or found.removed):
                 return 0
-            files = [each for each in found.written if each.content]
-            here = self._contents_here(sent, files)
             # Results that were fetched are as they are to be.
             files = [each for each in files if not self._is_done(each, here)]
             shutil.rmtree(self._new, ignore_errors=True)
@@ -84,6 +78,13 @@ class MachineFolder:
             self._note(self._record, now.values())
             self._forget_brought({each.path for each in (*found.written, *found.removed)})
         return len(files) + len(others) + len(found.removed)
+
+    def _compared(self, now: Entries) -> tuple[FolderChanges, list[FolderEntry], dict[str, Path]]:
+        """The changes to what is `now`, the files among these, and their contents that the copy has."""
+        sent = self._sent()
+        found = changes(sent, now, self._is_there, self._entries(self._brought))
+        files = [each for each in found.written if each.content]
+        return found, files, self._contents_here(sent, files)
 
     def _is_done(self, entry: FolderEntry, here: dict[str, Path]) -> bool:
         """Whether a file has its content already, and its permissions."""
