@@ -49,8 +49,9 @@ class ErrorInterpreter:
             error = late
         self.waited_in = error_waited_in(error)
         if self.waited_in or isinstance(error, KeyboardInterrupt):
-            # Some frameworks shorten their tracebacks.
-            self.waited_in = self._control.saw(self._run) or self.waited_in
+            seen = self._control.seen(self._run)
+            if seen and self.waited_in not in seen:
+                self.waited_in = seen[-1]  # some frameworks shorten their tracebacks
             self.lost = A_COMPUTATION_OF_JAX if lost_a_computation(error) else ""
         before = error.__context__
         if isinstance(error, KeyboardInterrupt) and before is not None and lost_its_peers(before):

@@ -76,7 +76,8 @@ WAITS = {
     "import skyward_nb as sky; sky.barrier()": "sky.barrier",
     "functional.all_reduce(t, 'sum', dist.group.WORLD).item()": "wait_tensor",
     "net = DDP(torch.nn.Linear(1, 1))": "DistributedDataParallel",
-    "init_device_mesh('cpu', (2, 2))": "new_group",
+    # One group of all: a mesh of two by two makes some before the one that it waits in.
+    "init_device_mesh('cpu', (4,), backend_override={0: 'gloo'})": "new_group",
 }
 
 
@@ -272,6 +273,34 @@ def test_one_that_waits_for_a_peer_in_ordinary_code(four, tmp_path):
         go.touch()
         assert not four.ended(run)[head].failure
         works_again(four)
+
+
+def test_a_rank_that_is_cut_again_on_its_way_out_has_waited_in_what_raised(four, tmp_path):
+    go = tmp_path / "go"
+    mesh = (
+        "def make_mesh():\n    try: dist.all_reduce(t)\n    except BaseException:\n"
+        "        for _ in range(2):\n            try:\n                while not may_go: pass\n"
+        "            except KeyboardInterrupt: pass\n        raise"
+    )
+    within = "/torch/distributed/device_mesh.py"
+    body = (
+        "may_go = []\ndef look():\n"
+        f"    while not os.path.exists({str(go)!r}): time.sleep(0.02)\n    may_go.append(True)\n"
+        f"threading.Thread(target=look).start()\nexec(compile({mesh!r}, {within!r}, 'exec'))\n"
+        "print('here')\nif r != 1: make_mesh()"
+    )
+    run = four.stuck(body, dict.fromkeys((0, 2, 3), "all_reduce"))
+    four.interrupt(run)
+    four.cut(run)
+    four.waits(run, dict.fromkeys((0, 2, 3), "make_mesh"))
+    assert [each.waited_in for each in four.cut(run)] == ["make_mesh", "", "make_mesh", "make_mesh"]
+    go.touch()
+    assert [end.waited_in for end in four.ended(run)] == [
+        "all_reduce",
+        "",
+        "all_reduce",
+        "all_reduce",
+    ]
 
 
 def test_a_process_forked_by_the_cell_is_not_in_the_way(four):
