@@ -64,10 +64,10 @@ class NameCache:
             self.values[name] = weakref.ref(value)
         except TypeError:
             self.values[name] = _nothing
-        if unit.whole.is_large:
+        if unit.ids is None:
             return
-        if objects := unit.list_objects():
-            self.objects[name] = frozenset(objects)
+        if unit.ids:
+            self.objects[name] = unit.ids
         else:
             self.objects.pop(name, None)
 

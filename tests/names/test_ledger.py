@@ -336,6 +336,86 @@ def test_what_shares_with_the_ranks_own_is_told(ledger):
     assert ledger.plan(["a", "b"], ns, ALL).notes == ()
 
 
+def test_what_is_made_anew_around_a_new_object_goes_with_it(ledger):
+    """`opt` of the ranks has the network that it trained."""
+    ns = {"net": [0, 0]}
+    ns["opt"] = {"p": ns["net"]}
+    send(ledger, ["net", "opt"], ns)
+    ns["new"] = [0, 0]
+    ns["opt"] = {"p": ns["new"]}
+    plan = ledger.plan(["new", "opt"], ns, ALL)
+    going = {unit.shown: unit for unit, _ in plan.sending}
+    assert list(going) == ["opt", "new"]
+    assert going["new"].points_at == {going["opt"].parcel}
+    assert going["opt"].points_at == set()
+    ledger.sent(plan, ALL)
+    assert send(ledger, ["net", "new", "opt"], ns)[0] == {}
+
+
+def test_what_was_made_anew_unread_goes_when_it_is_read(ledger):
+    ns = {"net": [0, 0]}
+    ns["opt"] = {"p": ns["net"]}
+    send(ledger, ["net", "opt"], ns)
+    ns["new"] = [0, 0]
+    ns["opt"] = {"p": ns["new"]}
+    plan = ledger.plan(["new"], ns, ALL)
+    assert [(unit.shown, unit.points_at) for unit, _ in plan.sending] == [("new", set())]
+    assert plan.notes == ()
+    ledger.sent(plan, ALL)
+    after = ledger.plan(["new", "opt"], ns, ALL)
+    assert [(u.shown, u.points_at) for u, _ in after.sending] == [("opt", {parcels(plan)["new"]})]
+
+
+def test_a_name_that_becomes_another_ones_object_is_sent_as_that(ledger):
+    ns = {"net": [0, 0], "target": [0, 0]}
+    ns["pair"] = {"net": ns["net"], "target": ns["target"]}
+    first = ledger.plan(["net", "target", "pair"], ns, ALL)
+    ledger.sent(first, ALL)
+    ns["target"] = ns["net"]
+    plan = ledger.plan(["net", "target"], ns, ALL)
+    assert [(u.shown, u.points_at) for u, _ in plan.sending] == [
+        ("target", {parcels(first)["net"]})
+    ]
+    ledger.sent(plan, ALL)
+    assert send(ledger, ["net", "target", "pair"], ns)[0] == {}
+
+
+def test_all_that_is_made_anew_together_stays_the_ranks_own(ledger):
+    def made():
+        net = [0, 0]
+        return {"net": net, "opt": {"p": net}}
+
+    ns = made()
+    send(ledger, ["net", "opt"], ns)
+    for _ in range(3):
+        ns.update(made())
+        assert send(ledger, ["net", "opt"], ns)[0] == {}
+
+
+def test_what_is_made_anew_by_itself_stays_the_ranks_own(ledger):
+    ns = {"net": [0, 0]}
+    ns["opt"] = {"p": ns["net"]}
+    send(ledger, ["net", "opt"], ns)
+    ns["opt"] = {"p": ns["net"]}
+    ns["other"] = {"p": ns["net"]}
+    assert send(ledger, ["net", "opt", "other"], ns)[0] == {"other": None}
+
+
+def test_an_object_that_is_no_more_is_not_taken_for_one_that_got_its_id(ledger):
+    ns = {"opt": {"p": [0, 0]}}
+    send(ledger, ["opt"], ns)
+    before = id(ns["opt"]["p"])
+    ns["opt"] = {"p": [0, 0, 0][1:]}
+    assert id(ns["opt"]["p"]) != before
+    assert send(ledger, ["opt"], ns)[0] == {}
+    keep = []
+    while id(new := [0, 0]) != before and len(keep) < 10_000:
+        keep.append(new)
+    assert id(new) == before
+    ns["new"], ns["opt"] = new, {"p": new}
+    assert send(ledger, ["new", "opt"], ns)[0] == {"opt": None, "new": None}
+
+
 def model(w):
     """No object of a class of this file: the modules that it imports would be read each time."""
     return Namespace(w=w)
