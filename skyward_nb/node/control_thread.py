@@ -80,7 +80,7 @@ class ControlThread:
         self._run: int | None = None
         self._last = self._void = 0
         self._cut_in: int | None = None
-        self._seen: list[str] = []
+        self._saw = ""
         os.register_at_fork(after_in_child=connection.close)
         threading.Thread(target=self._serve, name="skyward-control", daemon=True).start()
 
@@ -102,12 +102,9 @@ class ControlThread:
         """Whether communication was cut while the main thread was in this run."""
         return self._cut_in == run
 
-    def seen(self, run: int | None) -> list[str]:
-        """The collectives that the main thread was in whenever it was cut in this run.
-
-        It is cut until it ends: a later look may find it on its way out of the one that it waited in.
-        """
-        return self._seen if self._cut_in == run else []
+    def saw(self, run: int) -> str:
+        """The collective that the main thread waited in when it was cut in this run; or ""."""
+        return self._saw if self._cut_in == run else ""
 
     def rendezvous(self, generation: int, patience: float) -> int:
         """The socket that was sent for this generation, once it is here; TimeoutError without it."""
@@ -185,7 +182,7 @@ class ControlThread:
             is_to_be_cut = bool(waited_in)
         if not is_to_be_cut:
             return CommunicationCut(command.run, self._rank)
-        self._seen, self._cut_in = [*self.seen(run), waited_in], run
+        self._cut_in, self._saw = run, waited_in
         if on_gpu:
             # Once cut, the main thread's call returns as if all were well: what is on the GPU then is no result.
             self._free(command.run)

@@ -11,7 +11,12 @@ from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.rank_shell import RankShell, shown_before
 from skyward_nb.node.uplink import text_of
 from skyward_nb.pickling.payload import pack, rebuild, unpack
-from skyward_nb.plugins.collectives import error_waited_in, lost_a_computation, lost_its_peers
+from skyward_nb.plugins.collectives import (
+    came_through,
+    error_waited_in,
+    lost_a_computation,
+    lost_its_peers,
+)
 from skyward_nb.protocol.message_parts import Failure, Packed, RaisedError
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.bounds import MESSAGE, bounded
@@ -49,9 +54,10 @@ class ErrorInterpreter:
             error = late
         self.waited_in = error_waited_in(error)
         if self.waited_in or isinstance(error, KeyboardInterrupt):
-            seen = self._control.seen(self._run)
-            if seen and self.waited_in not in seen:
-                self.waited_in = seen[-1]  # some frameworks shorten their tracebacks
+            # Some frameworks shorten their tracebacks; but a rank may be seen on its way out of a collective.
+            saw = self._control.saw(self._run)
+            if saw and not (self.waited_in and came_through(error, saw)):
+                self.waited_in = saw
             self.lost = A_COMPUTATION_OF_JAX if lost_a_computation(error) else ""
         before = error.__context__
         if isinstance(error, KeyboardInterrupt) and before is not None and lost_its_peers(before):

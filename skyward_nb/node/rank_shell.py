@@ -316,7 +316,11 @@ def _in_turn(values: AsyncGenerator[Any, Any]) -> Generator[Any, Any, None]:
     try:
         step = anext(values)
         while True:
-            step = values.asend((yield _run_to_its_end(_awaited(step))))
+            value = _run_to_its_end(_awaited(step))
+            try:
+                step = values.asend((yield value))
+            except Exception as thrown:  # noqa: BLE001 - whatever is thrown into it
+                step = values.athrow(thrown)
     except StopAsyncIteration:
         return
     finally:

@@ -177,16 +177,29 @@ def _passed(error: BaseException) -> list[tuple[FrameType, int]]:
 
 def error_waited_in(error: BaseException | None) -> str:
     """The collective an exception was raised out of, or the one it came upon was."""
+    for each in _those_before(error):
+        frames = frames_of_error(each)
+        if (name := waits_in(frames)) and (_only_waits(frames) or _was_aborted(each)):
+            return name
+        if name := _of_jax(each):
+            return name
+    return ""
+
+
+def came_through(error: BaseException, function: str) -> bool:
+    """Whether an exception, or one that it came upon, was raised within a function of this name."""
+    return any(
+        name == function for each in _those_before(error) for _, name in frames_of_error(each)[1:]
+    )
+
+
+def _those_before(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, and those that it was raised for or came upon, the latest first."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        frames = frames_of_error(error)
-        if (name := waits_in(frames)) and (_only_waits(frames) or _was_aborted(error)):
-            return name
-        if name := _of_jax(error):
-            return name
+        yield error
         seen.add(id(error))
         error = error.__cause__ or error.__context__
-    return ""
 
 
 def _only_waits(frames: list[NamedFrame]) -> bool:

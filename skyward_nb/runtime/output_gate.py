@@ -41,14 +41,7 @@ def showing(fn: F, streams: tuple[str, ...], only: Only) -> F:
 def within(fn: F, enter: Callable[[], contextlib.AbstractContextManager[None]]) -> F:
     """The function, which runs within what this makes, be it a generator or a coroutine."""
     if inspect.isasyncgenfunction(fn):
-
-        async def call_async_generator(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            with enter():
-                async for value in fn(*args, **kwargs):
-                    yield value
-
-        call: Callable[..., Any] = call_async_generator
+        call: Callable[..., Any] = _async_generator_within(fn, enter)
     elif inspect.iscoroutinefunction(fn):
 
         async def call_coroutine(*args: Any, **kwargs: Any) -> Any:
@@ -74,6 +67,29 @@ def within(fn: F, enter: Callable[[], contextlib.AbstractContextManager[None]]) 
 
         call = call_function
     return cast("F", functools.wraps(fn)(call))
+
+
+def _async_generator_within(
+    fn: Callable[..., Any], enter: Callable[[], contextlib.AbstractContextManager[None]]
+) -> Callable[..., Any]:
+    async def call_async_generator(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        values = fn(*args, **kwargs)
+        step = anext(values)
+        with enter():
+            try:
+                while True:
+                    value = await step
+                    try:
+                        step = values.asend((yield value))
+                    except Exception as thrown:  # noqa: BLE001 - whatever is thrown into it
+                        step = values.athrow(thrown)
+            except StopAsyncIteration:
+                return
+            finally:
+                await values.aclose()
+
+    return call_async_generator
 
 
 def _gate(streams: tuple[str, ...], only: Only) -> contextlib.AbstractContextManager[None]:

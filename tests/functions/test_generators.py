@@ -37,6 +37,17 @@ def quiet_count(to):
 
 
 @sky.function
+@sky.silent
+async def echo():
+    heard = "nothing"
+    while True:
+        try:
+            heard = yield heard
+        except LookupError as error:
+            heard = f"caught {error}"
+
+
+@sky.function
 def count_on_each(to):
     yield from range(to)
     if sky.instance_info().rank == 1:
@@ -51,6 +62,16 @@ def doubled(values):
 
 def test_one_behind_a_decorator_has_all_its_values(pool):
     assert list(quiet_count(20) >> pool) == list(range(20))
+
+
+def test_an_asynchronous_one_behind_a_decorator_gets_what_is_sent_and_thrown(pool):
+    values = echo() >> pool
+    assert [next(values), values.send(5), values.throw(LookupError("6"))] == [
+        "nothing",
+        5,
+        "caught 6",
+    ]
+    values.close()
 
 
 def test_a_loop_that_is_left_ends_the_generator_at_its_yield(pool, tmp_path):

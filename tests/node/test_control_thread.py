@@ -275,7 +275,7 @@ def test_one_that_waits_for_a_peer_in_ordinary_code(four, tmp_path):
         works_again(four)
 
 
-def test_a_rank_that_is_cut_again_on_its_way_out_has_waited_in_what_raised(four, tmp_path):
+def test_a_rank_that_is_cut_on_its_way_out_of_a_collective_has_waited_in_that(four, tmp_path):
     go = tmp_path / "go"
     mesh = (
         "def make_mesh():\n    try: dist.all_reduce(t)\n    except BaseException:\n"

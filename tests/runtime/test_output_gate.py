@@ -81,6 +81,42 @@ def test_each_kind_of_function_hides_while_it_runs(at):
     assert hidden() == [False, False]
 
 
+def test_an_asynchronous_generator_gets_what_is_sent_and_thrown(at):
+    at(1)
+    closed = []
+
+    async def numbers():
+        got = "nothing"
+        try:
+            while True:
+                try:
+                    got = yield got, hidden()
+                except ValueError as error:
+                    got = str(error)
+                if got == "enough":
+                    return
+        finally:
+            closed.append(hidden())
+
+    async def use():
+        values = showing(numbers, ("stdout", "stderr"), "head")()
+        heard = [await anext(values), await values.asend(5), await values.athrow(ValueError("no"))]
+        with pytest.raises(StopAsyncIteration):
+            await values.asend("enough")
+        left = showing(numbers, ("stdout", "stderr"), "head")()
+        heard.append(await anext(left))
+        await left.aclose()
+        with pytest.raises(KeyError, match="thrown"):
+            failing = showing(numbers, ("stdout", "stderr"), "head")()
+            await anext(failing)
+            await failing.athrow(KeyError("thrown"))
+        return heard
+
+    quiet = [True, True]
+    assert asyncio.run(use()) == [("nothing", quiet), (5, quiet), ("no", quiet), ("nothing", quiet)]
+    assert closed == [quiet] * 3 and hidden() == [False, False]
+
+
 def test_what_c_code_writes_is_dropped_and_comes_again_after_an_error(at, capfd):
     at(1)
 
