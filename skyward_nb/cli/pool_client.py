@@ -71,12 +71,12 @@ class PoolClient:
         return dict(zip(ranks, values, strict=False))
 
     def begin_afresh(self) -> tuple[str, ...]:
-        """Begin new ranks if others have left names there; returns those names."""
+        """Begin new ranks if the present ones have run anything; returns the names that they had."""
         ranks = self.pool.ranks
         request = RunRequest(None, 0, {}, ranks, push=(), lists_names=True)
         done = self.pool.run(request, lambda _: None).done.values()
         names = sorted({each.name for end in done for each in end.variables})
-        if names:
+        if names or self.pool.lifecycle.found_used:
             self.pool.restart(lambda _: None)
         return tuple(names)
 

@@ -47,6 +47,8 @@ class Clients:
         """The client, without its key, that had the present ranks forked."""
         self._names_since = 0
         """What it said with that: the first generation whose names they may go on from."""
+        self._forked_after = 0
+        """The last run's number then."""
         self._received = 0
         """Commands that came from it until it had gone."""
         self._visitors: set[ClientConnection] = set()
@@ -116,6 +118,7 @@ class Clients:
                 rank_packages=rank_packages,
                 forked_by=self._forked_by,
                 names_since=self._names_since,
+                forked_after=self._forked_after,
             )
         )
         self._outbox.follow(line, offset)
@@ -126,6 +129,7 @@ class Clients:
         if isinstance(command, Fork) and self._client is not None:
             self._forked_by = replace(self._client, key="")
             self._names_since = command.names_since
+            self._forked_after = self._runs.last
         self.obey(command, data)
 
     def visit(self, line: ClientConnection) -> None:

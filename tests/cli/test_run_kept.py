@@ -68,7 +68,18 @@ def test_a_pool_of_somebody_else_stays_and_names_that_go_are_told(script, make):
     again = found(pool)
     again.attach(lambda _: None)
     assert values(again, "1") == [1, 1]
-    again.close()
+    used = set(again.pids.values())
+    again.seen()
+    again.leave()
+    ran = run(script, "pool=default", script("print('here')"))
+    assert said(ran.stdout) == {"here": BOTH} and "lost with" not in ran.stderr, ran
+    assert not {*registry.condition(entry).pids.values()} & used, "used, though it left no names"
+    fresh = {*registry.condition(entry).pids.values()}
+    last = found(pool)
+    last.attach(lambda _: None)
+    assert not last.lifecycle.found_used
+    assert {*last.pids.values()} == fresh
+    last.close()
 
 
 @pytest.mark.extensive
