@@ -6,6 +6,7 @@ Each machine is asked what it lacks; what one of them lacks goes through the sto
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import stat
 import time
@@ -19,6 +20,7 @@ from skyward_nb.names.plan import ManifestRow
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.protocol.events import Event
+from skyward_nb.providers.provider_protocol import MachineEnded
 from skyward_nb.store.blobs import digest_of
 from skyward_nb.store.remote_store import RemoteStore
 from skyward_nb.store.value_messages import (
@@ -50,7 +52,8 @@ class BroughtFiles:
     """What was brought: paths here, their bytes; and which files changed each time, or were refused, with words.
 
     `edited` are files that stay as they are here, by the paths of what was brought instead. `alike` are the entries
-    there of files that have the same content here, `there` what each machine had.
+    there of files that have the same content here, `there` what each machine had. Machines in `unreached` were not
+    heard to the end, with words.
     """
 
     paths: list[str] = field(default_factory=list[str])
@@ -61,6 +64,16 @@ class BroughtFiles:
     edited: dict[str, str] = field(default_factory=dict[str, str])
     alike: list[FolderEntry] = field(default_factory=list[FolderEntry])
     there: dict[int, FolderFound] = field(default_factory=dict[int, FolderFound])
+    unreached: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def lacks_some(self) -> bool:
+        """Whether some files that there are, or may be, did not come."""
+        return bool(self.changing or self.refused or self.unreached)
+
+
+class _Unreached(Exception):
+    """A machine was not heard to the end: what others have comes none the less."""
 
 
 class FolderTransfer:
@@ -166,7 +179,10 @@ class FolderTransfer:
         ranks: Sequence[int],
         watch: Callable[[Event | None], None],
     ) -> BroughtFiles:
-        """Bring what the patterns of a folder match from the machines of these ranks; raises `FolderError`."""
+        """Bring what the patterns of a folder match from the machines of these ranks.
+
+        Raises `FolderError` where it cannot be written here, or none of them is reached.
+        """
         brought = BroughtFiles()
         here = ResultFolder(folder.root)
         stores = self._context.stores.elsewhere(ranks)
@@ -176,7 +192,10 @@ class FolderTransfer:
                     wanted = self._wanted(folder, stores, brought, here, lambda: watch(None))
                     brought.changing = []
                     for node, files in itertools.groupby(wanted, key=lambda each: each.node):
-                        self._receive(folder.key, stores[node], list(files), here, brought, watch)
+                        with _noting(brought, stores[node]):
+                            self._receive(
+                                folder.key, stores[node], list(files), here, brought, watch
+                            )
                     if not brought.changing:
                         break
                 self._note_alike(folder.key, stores, here, brought, lambda: watch(None))
@@ -205,10 +224,12 @@ class FolderTransfer:
                 alike.append(structs.replace(each, mode=mode))
 
         def note(node: int, store: RemoteStore, tick: Tick) -> None:
-            has = {(each.path, each.content) for each in brought.there[node].entries}
+            entries = brought.there[node].entries if node in brought.there else ()
+            has = {(each.path, each.content) for each in entries}
             entries = tuple(each for each in alike if (each.path, each.content) in has)
             if entries:
-                with contextlib.suppress(OSError):  # they came; at worst they are sent again
+                # They came; at worst they are sent again.
+                with contextlib.suppress(OSError, MachineEnded):
                     store.ask_folder(FolderBrought(key, entries), FolderUpdated, tick)
 
         works = [(lambda tick, n=node, s=store: note(n, s, tick)) for node, store in stores.items()]
@@ -223,14 +244,7 @@ class FolderTransfer:
         tick: Tick,
     ) -> list[FoundResult]:
         """The files to bring; folders and links are made at once."""
-        brought.there = there = dict[int, FolderFound]()
-
-        def ask(node: int, store: RemoteStore, tick: Tick) -> None:
-            query = FolderSearch(folder.key, folder.fetch)
-            there[node] = store.ask_folder(query, FolderFound, tick)
-
-        works = [(lambda tick, n=node, s=store: ask(n, s, tick)) for node, store in stores.items()]
-        run_concurrently(works, tick)
+        there = _search(folder, stores, brought, tick)
         brought.found = sum(len(each.entries) for each in there.values())
         brought.refused = []
         every = results({node: _made(each) for node, each in there.items()}, folder.fetch)
@@ -295,6 +309,25 @@ class FolderTransfer:
                     brought.changing.append(each.path)
 
 
+def _search(
+    folder: WorkingFolder, stores: Mapping[int, RemoteStore], brought: BroughtFiles, tick: Tick
+) -> dict[int, FolderFound]:
+    """What each machine has of what is asked for; raises OSError where none is reached."""
+    brought.there = there = dict[int, FolderFound]()
+    brought.unreached = {}
+
+    def ask(node: int, store: RemoteStore, tick: Tick) -> None:
+        query = FolderSearch(folder.key, folder.fetch)
+        with _noting(brought, store), _reaching():
+            there[node] = store.ask_folder(query, FolderFound, tick)
+
+    works = [(lambda tick, n=node, s=store: ask(n, s, tick)) for node, store in stores.items()]
+    run_concurrently(works, tick)
+    if stores and not there:
+        raise OSError(errno.EHOSTUNREACH, next(iter(brought.unreached.values())))
+    return there
+
+
 def _made(found: FolderFound) -> list[FolderEntry]:
     """What is not as it was sent."""
     sent = {entry.path: (entry.content, entry.target) for entry in found.sent}
@@ -307,15 +340,33 @@ def _on_each(
     run_concurrently([(lambda tick, s=store: work(s, tick)) for store in stores.values()], tick)
 
 
+@contextlib.contextmanager
+def _reaching() -> Generator[None]:
+    try:
+        yield
+    except (OSError, MachineEnded) as error:
+        raise _Unreached(getattr(error, "strerror", "") or str(error)) from error
+
+
+@contextlib.contextmanager
+def _noting(brought: BroughtFiles, store: RemoteStore) -> Generator[None]:
+    try:
+        yield
+    except _Unreached as error:
+        brought.unreached[store.name] = str(error)
+
+
 def _pieces(
     key: str, store: RemoteStore, files: Sequence[FoundResult], tick: Tick
 ) -> Generator[tuple[int, memoryview]]:
     """The bytes of files in a row, each piece with the number of its file; raises OSError."""
     for group in _groups(files):
         parts = tuple(part for _, part in group)
-        packed = store.ask_folder(FolderPack(key, parts), ValuePacked, tick)
+        with _reaching():
+            packed = store.ask_folder(FolderPack(key, parts), ValuePacked, tick)
         try:
-            store.fetch([packed.digest], tick)
+            with _reaching():
+                store.fetch([packed.digest], tick)
             data, start = store.map(packed.digest), 0
             for (number, _), size in zip(group, packed.sizes, strict=True):
                 yield number, data[start : start + size]

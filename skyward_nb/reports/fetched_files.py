@@ -50,7 +50,7 @@ def fetch_files(
         brought = pool.sending.folders.bring(folder, ranks, watch)
     except (FolderError, PoolError) as error:
         return _nothing(error.message)
-    return FetchedFiles(told(folder, brought), bool(brought.changing or brought.refused))
+    return FetchedFiles(told(folder, brought), brought.lacks_some)
 
 
 def _nothing(why: str) -> FetchedFiles:
@@ -59,13 +59,17 @@ def _nothing(why: str) -> FetchedFiles:
 
 def told(folder: WorkingFolder, brought: BroughtFiles) -> tuple[str, ...]:
     """What was brought, in words."""
+    unreached = tuple(
+        f"{machine} was not reached, and files that it alone has did not come: {why}; `%sky fetch` tries again"
+        for machine, why in brought.unreached.items()
+    )
     if not brought.found:
-        return (_none(folder),)
+        return unreached or (_none(folder),)
     names = ", ".join(brought.paths[:_MOST_NAMES])
     more = len(brought.paths) - _MOST_NAMES
     names += f" and {more} more" * (more > 0)
     words = [f"brought {names} ({spell_size(brought.size)})"] if brought.paths else []
-    if not (words or brought.changing or brought.refused):
+    if not (words or brought.lacks_some):
         words = [f"{','.join(folder.fetch)}: all of it is here already, or as it was sent"]
     words += [
         f"{name} changes while it is brought, and was left there" for name in brought.changing
@@ -74,7 +78,7 @@ def told(folder: WorkingFolder, brought: BroughtFiles) -> tuple[str, ...]:
         f"{name} was edited here since it was sent, and stays: the script's is {path}"
         for path, name in brought.edited.items()
     ]
-    return (*words, *(f"left there: {why}" for why in brought.refused))
+    return (*words, *(f"left there: {why}" for why in brought.refused), *unreached)
 
 
 def _none(folder: WorkingFolder) -> str:

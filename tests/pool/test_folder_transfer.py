@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,8 @@ from skyward_nb.pool import folder_transfer
 from skyward_nb.pool.folder_transfer import FolderTransfer
 from skyward_nb.reports.fetched_files import told
 from skyward_nb.store.blobs import BlobStore
+from skyward_nb.store.value_messages import ValuePacked
+from skyward_nb.words.folder_entry import FolderError
 from skyward_nb.workdir.machine_folder import MachineFolder
 from skyward_nb.workdir.working_folder import FOLDERS, WorkingFolder
 
@@ -26,6 +29,7 @@ class NearMachine:
         self.copy = MachineFolder(self._copies, "project-1").path
         self._store = BlobStore(folder / "store")
         self.put, self.map = self._store.put, self._store.map
+        self.name = f"the machine in {folder.name}"
 
     def ask_folder(self, ask: Any, kind: type, tick: Any) -> Any:
         with pytest.MonkeyPatch.context() as there:
@@ -116,6 +120,36 @@ def test_each_machine_keeps_its_own_file_of_a_path(pair, tmp_path):
         assert (pair.here / "out.txt").read_text() == "first"
         assert (pair.here / "out.node1.txt").read_text() == "second"
         pair.send()
+
+
+@pytest.mark.parametrize("fails_at", ["asked", "sending"])
+def test_a_machine_that_is_not_reached_keeps_no_files_of_others(pair, tmp_path, fails_at):
+    (pair.here / "main.py").write_text("v1")
+    (tmp_path / "second").mkdir()
+    pair.machines[1] = second = NearMachine(tmp_path / "second")
+    second._store, second.put, second.map = pair.machine._store, pair.machine.put, pair.machine.map
+    pair.send()
+    for place, each in enumerate(pair.machines.values()):
+        (each.copy / f"out{place}.txt").write_text("12345")
+    answer = pair.machine.ask_folder
+
+    def fail(*_):
+        raise TimeoutError(errno.ETIMEDOUT, "nothing came for 60 s")
+
+    def lost_when_sending(ask, kind, tick):
+        return answer(ask, kind, tick) if kind is not ValuePacked else fail()
+
+    pair.machine.ask_folder = fail if fails_at == "asked" else lost_when_sending
+    assert pair.bring("*.txt") == (
+        "brought out1.txt (5 B)",
+        f"the machine in {tmp_path.name} was not reached, and files that it alone has did not come: "
+        "nothing came for 60 s; `%sky fetch` tries again",
+    )
+    pair.machine.ask_folder = answer
+    assert pair.bring("*.txt") == ("brought out0.txt (5 B)",)
+    pair.machine.ask_folder = second.ask_folder = fail
+    with pytest.raises(FolderError, match=r"fetch=\*\.txt: nothing came for 60 s; `%sky fetch`"):
+        pair.bring("*.txt")
 
 
 def test_a_file_that_is_gone_by_now_hinders_no_other(pair, monkeypatch):
