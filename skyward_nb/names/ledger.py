@@ -13,10 +13,10 @@ import itertools
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from skyward_nb.names.entry import Entry
 from skyward_nb.names.included_modules import roots
 from skyward_nb.names.name_cache import NameCache
 from skyward_nb.names.plan import ManifestRow, Plan, UnitForRanks, rows_of
@@ -35,6 +35,25 @@ SourceFinder = Callable[[str], SourceFile | None]
 _PARCELS_OF_A_RUN = 1 << 20
 
 
+@dataclass
+class _Entry:
+    """The state of one label: a name's or a definition's."""
+
+    marks: dict[int, ContentMark] = field(default_factory=dict[int, ContentMark])
+    """The mark of each rank."""
+    digest: str = ""
+    """The digest of the bytes sent last."""
+    is_assigned: bool = False
+    """Whether ranks have a newer value than the notebook."""
+    owners: set[int] = field(default_factory=set[int])
+    """Ranks that made that value."""
+    held: object = None
+    """An object that a mark stands for, held so that its id is not reused."""
+    definition: weakref.ref[Any] | None = None
+    sent_in: int = 0
+    """The number of the run with which it was sent last."""
+
+
 class Ledger:
     """The contents of each rank under each label (a name's or a definition's).
 
@@ -47,7 +66,7 @@ class Ledger:
     ) -> None:
         self._world_size = world_size
         self._sources = sources
-        self._entries: defaultdict[str, Entry] = defaultdict(Entry)
+        self._entries: defaultdict[str, _Entry] = defaultdict(_Entry)
         self._known = NameCache()
         self._files: RankVersions[bool] = RankVersions()
         self._imported: RankVersions[bool] = RankVersions()
@@ -62,7 +81,7 @@ class Ledger:
         self._numbers = itertools.count(1)
         self.parcels_from: int = 0
         """Parcels with lower numbers were sent by a client that is gone."""
-        self._earlier: dict[str, Entry] = {}
+        self._earlier: dict[str, _Entry] = {}
         """What ranks had that are gone, whose names a checkpoint may have."""
         self._unmarked: dict[str, tuple[int, ...]] = {}
         """Names of a checkpoint, with ranks, that are theirs until what the notebook has then changes: no run was since."""
@@ -127,7 +146,6 @@ class Ledger:
             units=tuple(units),
             sending=tuple(sending),
             removed=tuple(removed),
-            stale=tuple(packer.stale),
             sources=tuple(source for source in found if source is not None),
             modules=self._modules.changed({*modules, *lacking_imports}, ranks),
             imports=lacking_imports,
@@ -224,9 +242,6 @@ class Ledger:
                 entry.is_assigned = False
                 entry.owners.clear()
             self._parcels |= mark.parcels
-        for unit in plan.units:
-            self._entries[unit.labels[0]].saw(unit)
-        self.renew(plan.stale, ranks)
         for name in plan.removed:
             entry = self._entries[name]
             for rank in ranks:

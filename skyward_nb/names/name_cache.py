@@ -64,10 +64,10 @@ class NameCache:
             self.values[name] = weakref.ref(value)
         except TypeError:
             self.values[name] = _nothing
-        if unit.ids is None:
+        if unit.whole.is_large:
             return
-        if unit.ids:
-            self.objects[name] = unit.ids
+        if objects := unit.list_objects():
+            self.objects[name] = frozenset(objects)
         else:
             self.objects.pop(name, None)
 

@@ -72,8 +72,6 @@ class Plan:
     units: tuple[Unit, ...] = ()
     sending: tuple[UnitForRanks, ...] = ()
     removed: tuple[str, ...] = ()
-    stale: tuple[str, ...] = ()
-    """Names that are sent when they are read next, although they are equal to what ranks have."""
     sources: tuple[SourceFile, ...] = ()
     modules: tuple[ModuleFile, ...] = ()
     imports: tuple[str, ...] = ()

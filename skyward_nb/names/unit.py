@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,26 +19,18 @@ class ContentMark:
 
     `content` is a digest, or a word for an object without one. The objects of the value are in `parcel`,
     under their numbers in the whole value, or at their `addresses`; without a parcel, their places on the
-    rank are unknown. `ids` are those of the notebook's objects that it was made from, as far as they are
-    still what they were; None if that is not known.
+    rank are unknown.
     """
 
     content: str
     parcel: int = 0
     addresses: Mapping[int, Address] | None = None
-    ids: frozenset[int] | None = None
 
     def address_of(self, number: int) -> Address | None:
         """The address of an object on the ranks."""
         if self.addresses is None:
             return (self.parcel, number) if self.parcel else None
         return self.addresses.get(number)
-
-    def was_made_anew(self, unit: Unit, shared: Collection[int]) -> bool:
-        """Whether the notebook's value, equal as it is, has objects of these that the ranks' was not made from."""
-        if self.ids is None or unit.objects is None or unit.is_definition:
-            return False
-        return not self.ids.issuperset(unit.objects.keys() & shared)
 
     @cached_property
     def parcels(self) -> frozenset[int]:
@@ -76,14 +68,7 @@ class Unit:
     @property
     def mark(self) -> ContentMark:
         """The mark of ranks that got it."""
-        return ContentMark(self.content, self.parcel, self.addresses, self.ids)
-
-    @cached_property
-    def ids(self) -> frozenset[int] | None:
-        """Those of its objects; None for a definition, and where there may be very many."""
-        if self.is_definition or self.whole.is_large:
-            return None
-        return frozenset(self.list_objects())
+        return ContentMark(self.content, self.parcel, self.addresses)
 
     @property
     def is_definition(self) -> bool:

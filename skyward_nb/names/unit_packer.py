@@ -34,43 +34,6 @@ _COMPILED = type(functools.lru_cache(len)).__name__, "PjitFunction", "custom_jvp
 """Kinds of functions that a decorator makes, which go by their names in modules, too."""
 
 
-def _less_made_anew(
-    planned: list[tuple[Unit, ContentMark | None]],
-) -> list[tuple[Unit, ContentMark | None]]:
-    """The same, without the marks of what the notebook made anew, equal, around an object of another name.
-
-    What ranks have there is an older object: `opt` of a new network would train the old one. What is
-    made anew together stays theirs.
-    """
-    planned = [
-        (unit, None if mark and _took_an_object(unit, mark, planned) else mark)
-        for unit, mark in planned
-    ]
-    todo = [unit for unit, mark in planned if mark is None]
-    while todo:
-        going = (todo.pop().objects or {}).keys()
-        for place, (unit, mark) in enumerate(planned):
-            if mark is not None and mark.was_made_anew(unit, going):
-                planned[place] = unit, None
-                todo.append(unit)
-    return planned
-
-
-def _took_an_object(
-    unit: Unit, mark: ContentMark, planned: Iterable[tuple[Unit, ContentMark | None]]
-) -> bool:
-    """Whether a unit has an object now that it was not made from, and another one was, and has."""
-    if mark.ids is None or not unit.objects or unit.ids is None:
-        return False
-    taken = unit.ids - mark.ids
-    for other, theirs in planned if taken else ():
-        if other is unit or not other.objects or theirs is None or theirs.ids is None:
-            continue
-        if any(key in theirs.ids and key in other.objects for key in taken):
-            return True
-    return False
-
-
 class UnitPacker:
     """Packs what one run needs. Raises `PayloadError` for the first name that cannot travel.
 
@@ -99,8 +62,6 @@ class UnitPacker:
         self.absent: set[str] = set()
         self.tokens: set[str] = set()
         self.modules: set[str] = set()
-        self.stale: set[str] = set()
-        """Names that nobody reads now, and that the notebook made anew around an object that is sent."""
         self._apart: dict[str, str] = {}
         """Names that share an object with another name whose object on the ranks has no address."""
         self._stays: dict[str, frozenset[int]] = {}
@@ -292,9 +253,9 @@ class UnitPacker:
         They refer to those of their objects that these ranks have, or that go before.
         """
         marks = [mark_of(unit.labels[0], unit.content) for unit in self._units]
-        planned = _less_made_anew(list(zip(self._units, marks, strict=True)))
-        if all(mark is not None for _, mark in planned):
+        if None not in marks:
             return []
+        planned = list(zip(self._units, marks, strict=True))
         others = [(unit, mark_of(unit.labels[0], unit.content)) for unit in sharers]
         there = [(unit, mark) for unit, mark in (*planned, *others) if mark is not None]
         lacking: list[Unit] = []
@@ -314,14 +275,8 @@ class UnitPacker:
         self, unit: Unit, other: Unit, mark: ContentMark, addresses: dict[int, Address]
     ) -> None:
         """Note the addresses of the objects that a unit shares with another one on the ranks."""
-        shared = other.numbers_of(unit)
-        if mark.was_made_anew(other, shared):
-            name = other.labels[0]
-            if self._namespace.get(name) is other.value:
-                self.stale.add(name)
-            return
         lost = False
-        for key, number in shared.items():
+        for key, number in other.numbers_of(unit).items():
             if key not in addresses:
                 address = mark.address_of(number)
                 if address is None:
