@@ -39,6 +39,13 @@ class Cell:
     names: CellNames
     integrations: tuple[tuple[str, dict[str, Any]], ...] = ()
     alters: frozenset[str] = frozenset()
+    ends_in: str = ""
+    """The name that its last expression is, alone."""
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        """Names whose newest value is the ranks' after it, also where its value gets that name in the notebook."""
+        return self.names.writes | ({self.ends_in} - {""})
 
 
 def compile_cell(
@@ -76,6 +83,7 @@ def compile_cell(
         has_value=last is not None and not _silenced(code),
         names=names_of(tree, transform),
         alters=altered_names(tree, stripped),
+        ends_in=last.value.id if last and isinstance(last.value, ast.Name) else "",
         integrations=tuple(_integrations(tree)) if "integrations" in code else (),
     )
 

@@ -257,18 +257,18 @@ class Ledger:
         self._modules.sent(plan.modules, ranks)
 
     def settle(
-        self, done: Mapping[int, RankDone], namespace: Mapping[str, Any], plan: Plan | None = None
+        self, done: Mapping[int, RankDone], before: Mapping[str, Any], plan: Plan | None = None
     ) -> None:
-        """Note the end of a run: what ranks assigned is newer than the notebook's present content."""
+        """Note the end of a run: what ranks assigned is newer than what the notebook had `before`."""
         planned = plan.units if plan else ()
         contents = {label: unit.content for unit in planned for label in unit.labels}
         for name in {name for end in done.values() for name in end.assigned}:
             owners = [rank for rank, end in done.items() if name in end.assigned]
             self.found(name, owners)
             marks = self._entries[name].marks
-            if name in namespace:
+            if name in before:
                 known = contents.get(name)
-                mark = ContentMark(known) if known else self._new_mark(name, namespace[name])
+                mark = ContentMark(known) if known else self._new_mark(name, before[name])
                 marks.update(dict.fromkeys(owners, mark))
             else:
                 there = [rank for rank in owners if rank in marks]

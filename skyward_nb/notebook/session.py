@@ -98,7 +98,7 @@ class Session:
     def _run(self, asked: ParsedOptions, work: Work) -> object:
         options = self.finder.completed(asked).cell
         options.check_values_wanted(has_value=isinstance(work, Cell) and work.has_value)
-        writes = work.names.writes if isinstance(work, Cell) else frozenset[str]()
+        writes = work.own_names if isinstance(work, Cell) else frozenset[str]()
         display = self.display(quiet=options.quiet)
         display.change(most_text=MOST_TEXT if options.text is None else options.text)
         with _trouble_shown(display, "the cell did not begin on the ranks"):
@@ -373,7 +373,7 @@ class Session:
             text=text,
             began=time.time(),
             values=cell is not None and cell.has_value,
-            writes=tuple(cell.names.writes) if cell else (),
+            writes=tuple(cell.own_names) if cell else (),
         )
 
 

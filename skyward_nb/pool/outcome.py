@@ -88,6 +88,13 @@ class RunRequest:
             card=card,
         )
 
+    def may_bind(self) -> dict[str, Any]:
+        """What the notebook has now under the names that the cell may bind; it may bind them, too, while it runs."""
+        if self.cell is None:
+            return {}
+        names = self.namespace if self.cell.names.blind else self.cell.names.writes
+        return {name: self.namespace[name] for name in names if name in self.namespace}
+
     @property
     def is_work(self) -> bool:
         """Whether it is a person's cell or call, not a mere transfer of names or a question."""
@@ -187,7 +194,8 @@ class ActiveRun:
 
     state: RunState
     plan: Plan = field(default_factory=Plan)
-    namespace: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    before: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the notebook had as it began, of the names that it may bind."""
     lost_before: dict[int, RankLost] = field(default_factory=dict[int, RankLost])
     names_lost: list[str] = field(default_factory=list[str])
     limit: int | None = None

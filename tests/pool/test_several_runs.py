@@ -51,6 +51,19 @@ def test_two_runs_go_on_side_by_side(lend, tmp_path):
     assert value(pool, pool.finish(waiting, lambda _: None)) == pool.pids[0]
 
 
+def test_what_the_notebook_binds_while_ranks_bind_it_is_the_newer(lend, tmp_path):
+    """As beside a run in the background."""
+    pool, go, names = lend(), tmp_path / "go", {"rate": 0.001}
+    body = f"import os, time\nrate, other = 0.5, 0.5\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    going = pool.begin(request(pool, body, names), lambda _: None)
+    names["rate"] = names["other"] = 0.0001
+    go.touch()
+    assert not pool.finish(going, lambda _: None).failed
+    assert values(pool, "rate, other", names) == [(0.0001, 0.0001)] * 2
+    assert not pool.run(request(pool, "rate = 0.5", names), lambda _: None).failed
+    assert values(pool, "rate", names) == [0.5] * 2
+
+
 def test_who_waits_is_woken_by_whoever_listens(lend, tmp_path):
     pool = lend(nodes=4)
     paths = [str(tmp_path / str(number)) for number in range(4)]
