@@ -197,7 +197,7 @@ class Pools:
     def _note_costs(self, name: str, pool: Pool, how: str) -> None:
         """A pool is up no more: note what its machines have cost, if anything."""
         if pool.bill is not None:
-            now = time.time()
+            now = pool.context.ended or time.time()
             self.paid.append(EndedPoolCost(name, pool.bill, min(now, pool.bill.ends() or now), how))
 
     def cut_off(self, name: str | None = None) -> list[str]:

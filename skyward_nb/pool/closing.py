@@ -127,9 +127,10 @@ class Closing:
         lost = f"; lost with it: {names}" if names else ""
         if is_news:
             context.keep_agent_logs()
-        if is_news and (over := context.limits.ended_by_money(time.time())):
-            context.over = over
-            why = f"max_cost={over[0]:g} is spent, and its machines end then ({why})"
+            context.ended = context.latest_end()
+            if over := context.limits.ended_by_money(context.ended):
+                context.over = over
+                why = f"max_cost={over[0]:g} is spent, and its machines end then ({why})"
         context.gone = context.gone or f"pool {context.spec.name!r} is gone: {why}{lost}"
         context.why_closed = f"{context.gone}. The next run makes a new one."
         self.close(is_lost=True)

@@ -110,15 +110,29 @@ def test_who_answers_late_may_say_no():
 
 
 def test_what_was_agreed_to_is_what_is_rented(monkeypatch):
-    """A quote holds from when it was agreed to, not from when it was asked for."""
-    found, clock = quote(4), [0.0]
+    """For a launch, a quote holds from when it was agreed to; who is asked next hears the price of then."""
+    price, clock = iter(range(4, 100)), [0.0]
+
+    async def ask(spec):
+        return quote(next(price))
+
     monkeypatch.setattr(quoting, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(quoting, "_quotes", {})
-    quoting.hold(spec(), found)
-    clock[0] = 800.0
-    quoting.hold(spec(), asyncio.run(quoting.quote_of(spec())))
-    clock[0] = 1600.0
-    assert asyncio.run(quoting.quote_of(spec())) is found
+    monkeypatch.setattr(quoting, "_asked", ask)
+    for held in ("_quotes", "_agreed"):
+        monkeypatch.setattr(quoting, held, {})
+
+    def most(of, **options):
+        return asyncio.run(of(spec(**options))).most
+
+    for start in range(3):
+        clock[0] = 800.0 * start
+        quoting.hold(spec(), asyncio.run(quoting.quote_of(spec())))
+    assert most(quoting.quote_of) == most(quoting.launch_quote) == 5
+    clock[0] = 2399.0
+    assert most(quoting.launch_quote) == 5
+    quoting.hold(spec(max_cost=1.0), quote(1))
+    assert most(quoting.launch_quote) == 5
+    assert most(quoting.launch_quote, max_cost=2.0) == most(quoting.quote_of, max_cost=2.0) == 5
 
 
 def test_where_nobody_is_there_the_ways_on_are_said():

@@ -59,6 +59,6 @@ class AWSProvider(FarProvider):
 
     async def offers(self, spec: PoolSpec) -> tuple[Offer, ...]:
         """The quoted offers for a spec, in their order; raises what `quote_of` raises."""
-        from skyward_nb.providers.aws.quoting import quote_of
+        from skyward_nb.providers.aws.quoting import launch_quote
 
-        return (await quote_of(spec)).offers
+        return (await launch_quote(spec)).offers

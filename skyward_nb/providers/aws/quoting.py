@@ -36,6 +36,9 @@ _OF_QUOTES = (
 )  # fmt: skip
 """What of a pool's spec its quote depends on."""
 _quotes: dict[bytes, tuple[float, Quote]] = {}
+"""What AWS was asked, and when."""
+_agreed: dict[bytes, tuple[float, Quote]] = {}
+"""What was agreed to, and when."""
 
 
 async def quote_of(spec: PoolSpec) -> Quote:
@@ -50,17 +53,25 @@ async def quote_of(spec: PoolSpec) -> Quote:
             quote = await _asked(spec)
         except RegionClosed as closed:
             raise AccountError(closed.message) from closed
-        hold(spec, quote)
+        _quotes[key] = time.monotonic(), quote
+    return quote
+
+
+async def launch_quote(spec: PoolSpec) -> Quote:
+    """The quote that was agreed to for this pool just now, if one was; else `quote_of`, which also says what is raised."""
+    at, quote = _agreed.get(_key(spec, "max_cost"), (0.0, None))
+    if quote is None or time.monotonic() - at > _HOLDS:
+        return await quote_of(spec)
     return quote
 
 
 def hold(spec: PoolSpec, quote: Quote) -> None:
-    """Keep a quote for this pool, from now on."""
-    _quotes[_key(spec)] = time.monotonic(), quote
+    """Have the next launch of this pool go by a quote that was agreed to now. Later quotes are asked for anew in their time."""
+    _agreed[_key(spec, "max_cost")] = time.monotonic(), quote
 
 
-def _key(spec: PoolSpec) -> bytes:
-    return msgspec.json.encode([getattr(spec, name) for name in _OF_QUOTES])
+def _key(spec: PoolSpec, *more: str) -> bytes:
+    return msgspec.json.encode([getattr(spec, name) for name in (*_OF_QUOTES, *more)])
 
 
 def offline_quote(spec: PoolSpec, region: str) -> Quote:
@@ -74,6 +85,7 @@ def offline_quote(spec: PoolSpec, region: str) -> Quote:
 def forget() -> None:
     """Forget all quotes."""
     _quotes.clear()
+    _agreed.clear()
 
 
 def region_of(access: AWSAccess) -> str:
