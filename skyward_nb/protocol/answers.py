@@ -1,9 +1,10 @@
-"""Events that answer a command about ranks that may be stuck, or ending: parts of the union `Event`."""
+"""Events that answer one command: parts of the union `Event`."""
 
 from __future__ import annotations
 
 import msgspec
 
+from skyward_nb.protocol.message_parts import Client
 from skyward_nb.words.checkpoints import CheckpointPart
 
 
@@ -41,3 +42,20 @@ class NamesKept(msgspec.Struct, frozen=True, tag=True):
     rank: int
     part: CheckpointPart | None = None
     why: str = ""
+
+
+class AttachRefused(msgspec.Struct, frozen=True, tag=True):
+    """An agent's answer to `Attach` while another client is attached, or was since this one's line broke."""
+
+    client: Client
+
+
+class Pong(msgspec.Struct, frozen=True, tag=True):
+    """An agent's answer to `Ping`."""
+
+
+class Stack(msgspec.Struct, frozen=True, tag=True):
+    """The stacks of a rank's threads, in the format of `faulthandler`; empty if it did not answer."""
+
+    rank: int
+    text: str

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from skyward_nb.protocol.answers import CommunicationCut, NamesKept, NotKilled, StateKept
+from skyward_nb.protocol.answers import (
+    AttachRefused,
+    CommunicationCut,
+    NamesKept,
+    NotKilled,
+    Pong,
+    Stack,
+    StateKept,
+)
 from skyward_nb.protocol.message_parts import (
     Client,
     Endpoint,
@@ -50,9 +58,10 @@ class ReclaimNotice(msgspec.Struct, frozen=True, tag=True):
 class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """An agent's answer to `Attach`.
 
-    Journal entries follow from `offset` on; the agent has `received` so many commands of this client. `places` and `pids` are of
-    the ranks of this `generation`, `runs` is the last run's number, `unseen` the run that goes on or whose end nobody has seen,
-    `noticed` a notice of reclaim, `rank_python` the ranks' program, `forked_by` the client (without key) that had them forked, `names_since` what it said with that, `forked_after` the last run's number then.
+    Journal entries follow from `offset` on; the agent has `received` so many commands of this client. `places` and `pids` are of the
+    ranks of this `generation`, `runs` is the last run's number, `unseen` the run that goes on or whose end nobody has seen, `noticed`
+    a notice of reclaim, `rank_python` the ranks' program, `forked_by` the client (without key) that had them forked, `names_since`
+    what it said with that, `forked_after` the last run's number then.
     """
 
     pid: int
@@ -72,12 +81,6 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     forked_after: int = 0
 
 
-class AttachRefused(msgspec.Struct, frozen=True, tag=True):
-    """An agent's answer to `Attach` while another client is attached, or was since this one's line broke."""
-
-    client: Client
-
-
 class AgentStatus(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """An agent's answer to `QueryStatus`: its client, the run that goes on or was not seen, the ranks still in one."""
 
@@ -90,17 +93,6 @@ class AgentStatus(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     ended: dict[int, str] = {}  # how ranks ended that are not there any more
     unseen: RunBegan | None = None
     running: tuple[int, ...] = ()
-
-
-class Pong(msgspec.Struct, frozen=True, tag=True):
-    """An agent's answer to `Ping`."""
-
-
-class Stack(msgspec.Struct, frozen=True, tag=True):
-    """The stacks of a rank's threads, in the format of `faulthandler`; empty if it did not answer."""
-
-    rank: int
-    text: str
 
 
 class LeftOut(msgspec.Struct, frozen=True, tag=True):
