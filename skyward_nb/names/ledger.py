@@ -310,9 +310,10 @@ class Ledger:
         entry.is_assigned = True
         entry.marks.update(dict.fromkeys({*ranks, *entry.owners}, mark))
 
-    def sent_among(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of these names whose newest value came from the notebook, or comes now."""
-        return tuple(name for name in names if not self._is_assigned(name))
+    def sent_among(self, names: Iterable[str], plan: Plan) -> tuple[str, ...]:
+        """Those of these names whose newest value came from the notebook, or comes now with the plan."""
+        coming = {label for unit, _ in plan.sending for label in unit.labels}
+        return tuple(name for name in names if name in coming or not self._is_assigned(name))
 
     def needed(self) -> set[str]:
         """Digests of the content of all names that ranks have from the notebook."""

@@ -30,15 +30,15 @@ class AlteredNames:
             ledger = self._pools[name].context.known_ledger
             if ledger is None or not ledger.altered or self._pools[name].closed:
                 continue
-            text = str(info.raw_cell)
-            if not text.lstrip().startswith(("%%", "%sky")) and (names := self._names(text)):
+            if (names := self._names(str(info.raw_cell))) is not None:
                 self._tell(ledger.altered, names.reads, name)
                 self._pools[name].sending.rebound(names.writes)
 
     def _names(self, text: str) -> CellNames | None:
-        code = self._shell.transform_cell(text)
-        if code.startswith("get_ipython().run_cell_magic("):
-            return None  # it runs on ranks: `%sky on`
+        lines = ("" if each.lstrip().startswith("%sky ") else each for each in text.splitlines())
+        code = self._shell.transform_cell("\n".join(lines))
+        if "run_cell_magic('sky_remote'" in code:
+            return None  # it runs on ranks
         with warnings.catch_warnings(), contextlib.suppress(SyntaxError):
             warnings.simplefilter("ignore")  # the cell itself tells them
             tree = compile(

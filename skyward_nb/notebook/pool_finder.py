@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from skyward_nb.cell.source import Cell
+from skyward_nb.compat.python_private import environment
 from skyward_nb.functions.notebook_names import NotebookNames
 from skyward_nb.notebook.cell_plugins import plugins_of
 from skyward_nb.notebook.cells import Cells
@@ -85,13 +88,17 @@ class PoolFinder:
         self._cells = cells
         self._pools = pools
         self._defaults: list[Default] | None = None
+        self._variables: dict[Any, Any] = {}
+        """The environment from which the defaults are."""
         self._completed: tuple[ParsedOptions, list[Default], ParsedOptions] | None = None
         self._fits: tuple[PoolSpec, ParsedOptions] | None = None
         """What was last completed, and found to fit: most cells have the line of the one before."""
 
     def defaults(self, *, anew: bool = False) -> list[Default]:
-        """Defaults of options; files are read again when asked to, as when a pool is made."""
-        if self._defaults is None or anew:
+        """Defaults of options; files are read again when asked to, as when a pool is made, or a variable was set."""
+        variables = environment()
+        if self._defaults is None or anew or variables != self._variables:
+            self._variables = variables
             standing = self._pools.every_cell.defaults
             self._defaults = read_defaults(Path.cwd(), os.environ, self.settings, standing)
         return self._defaults
@@ -121,18 +128,7 @@ class PoolFinder:
         name = self.name_of(asked)
         pool = self._pools.live(name)
         if pool is not None:
-            try:
-                return ResolvedPool(pool, *self._extended(pool.spec, asked, work))
-            except (PoolError, OptionError) as error:
-                if not self.completed(asked).cell.replace:
-                    if isinstance(error, OptionError):
-                        raise
-                    raise PoolError(name, f"{error.message} {_REPLACE}") from None
-            words = self._words_for(asked, work)
-            spec = spec_of(without_other_variants(pool.spec, words), self._stated(asked))
-            if not asked.pool.chooses_frameworks:
-                spec = replace(spec, adds_frameworks=False)
-            return ResolvedPool(None, *self._readied(spec, asked, work), replaced=pool)
+            return self._that_is_up(pool.spec, asked, work, lambda: pool)
         if (lost := self._pools.lost(name)) is not None:
             spec = spec_of(lost.spec, self._stated(asked))
             lost.check(spec)
@@ -140,6 +136,29 @@ class PoolFinder:
         options = self._with_image(for_new_pool(asked, self.defaults(anew=True)))
         with sources_told(asked.pool, self.defaults()):
             return self._resolve_new(options, work)
+
+    def _that_is_up(
+        self,
+        there: PoolSpec,
+        asked: ParsedOptions,
+        work: Work | None,
+        had: Callable[[], Pool],
+    ) -> ResolvedPool:
+        """A pool that is up with the spec that is `there`, as the line says it, or another in its place where it says `replace`."""
+        try:
+            spec, notes = self._extended(there, asked, work)
+        except (PoolError, OptionError) as error:
+            if not self.completed(asked).cell.replace:
+                if isinstance(error, OptionError):
+                    raise
+                raise PoolError(there.name, f"{error.message} {_REPLACE}") from None
+        else:
+            return ResolvedPool(had(), spec, notes)
+        words = self._words_for(asked, work)
+        spec = spec_of(without_other_variants(there, words), self._stated(asked))
+        if not asked.pool.chooses_frameworks:
+            spec = replace(spec, adds_frameworks=False)
+        return ResolvedPool(None, *self._readied(spec, asked, work), replaced=had())
 
     def _resolve_new(self, options: PoolOptions, work: Work | None) -> ResolvedPool:
         """A pool that is to be made with these options."""
@@ -271,9 +290,11 @@ class PoolFinder:
         if meant.pool is not None or meant.replaced is not None:
             return meant
         if (left := self._pools.left_over(meant.spec.name)) is not None:
-            spec, notes = self._extended(left.entry.spec, asked, work)
-            pool = self._pools.adopt(left, display)
-            display.note(*([] if pool.lifecycle.forked_by_other else [_WENT_ON]), *notes)
-            return ResolvedPool(pool, spec, notes)
+            found = self._that_is_up(
+                left.entry.spec, asked, work, lambda: self._pools.adopt(left, display)
+            )
+            goes_on = found.pool is not None and not found.pool.lifecycle.forked_by_other
+            display.note(*([_WENT_ON] if goes_on else []), *found.notes)
+            return found
         display.note(*namesakes(meant.spec.name, self._pools.others()))
         return meant

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
+import shlex
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from pathlib import Path
 from skyward_nb.cell.cells_script import CellsScript, PastCell, cells_script
 from skyward_nb.notebook.named_pools import live_pool
 from skyward_nb.notebook.session import Session
-from skyward_nb.options.option_line import ParsedOptions, parse_words, split_line
+from skyward_nb.options.option_line import ParsedOptions, parse_words, split_line, words_without
 from skyward_nb.options.option_table import TAKES
 from skyward_nb.reports.fetched_files import told
 from skyward_nb.words.errors import OptionError
@@ -177,10 +178,8 @@ def _line(past: Sequence[PastCell], chosen: tuple[int, ...]) -> str:
     said = [each.options for each in past if each.number in chosen and each.options]
     words = split_line(said[-1]) if said else []
     own = ("out", "pull", "push", "gather", "detach", "replace", "text", "limit", "ranks", "image")
-    kept = [
-        word for word in words if word.lstrip("-").partition("=")[0] not in own and "{" not in word
-    ]
-    return "".join(f"{word} " for word in kept)
+    kept = (word for word in words_without(words, own) if "{" not in word)
+    return "".join(f"{shlex.quote(word)} " for word in kept)
 
 
 def _text(path: Path, made: CellsScript, values: dict[str, str], chosen: Sequence[PastCell]) -> str:

@@ -120,7 +120,7 @@ class Sending:
             writes=tuple(cell.names.writes) if cell else (),
             sure=tuple(cell.names.sure) if cell else (),
             opaque=bool(cell and cell.names.blind),
-            alters=ledger.sent_among(cell.alters) if cell else (),
+            alters=ledger.sent_among(cell.alters, plan) if cell else (),
             sources=sources,
             value_from=request.value_from,
             pull=request.pull,

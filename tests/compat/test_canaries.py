@@ -468,7 +468,9 @@ def test_each_private_name_has_a_case(path):
         for word in re.split(r"[:.|]", part.name)
     }
     tried |= {name for package in packages for name in ELSEWHERE.get(package, ())}
-    own: set[str] = {"_python_exit", "_shutdown", "_registry"} if packages == ["python"] else set()
+    own: set[str] = (
+        {"_python_exit", "_shutdown", "_registry", "_data"} if packages == ["python"] else set()
+    )
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         match node:

@@ -99,6 +99,10 @@ def test_a_list_that_ranks_changed_in_place_is_told_once_where_the_notebook_read
     notebook.run("%%sky_remote\nlst.append(5)")
     notebook.run("%sky pull lst")
     assert notebook.run("print(lst[0])").stdout == "[4, 5]\n", "theirs is here"
+    for reads in ("%%time\nprint(lst)", "%sky status\nprint(lst)"):
+        notebook.run("lst = [6]")
+        assert notebook.run("%%sky_remote\nlst.append(7)\nlen(d)").status == "ok"
+        assert "lst: ranks 0-1 changed their copy in place" in notebook.run(reads).stdout
     notebook.run("%%sky_remote\ndel lst, d")
     notebook.run("del lst, d")
 

@@ -58,6 +58,54 @@ def test_a_pool_with_another_variant_is_replaced_in_one_step(resolve, line, body
     assert meant.spec.nodes == 2
 
 
+def test_a_variable_that_is_set_or_taken_back_counts_from_the_next_cell_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pools = SimpleNamespace(every_cell=SimpleNamespace(defaults=[]))
+    finder = PoolFinder(SimpleNamespace(user_ns={}), SimpleNamespace(past=list), pools)
+    asked = parse("")
+
+    def now():
+        cell = finder.completed(asked).cell
+        return cell.timeout, cell.quiet
+
+    before = now()
+    monkeypatch.setenv("SKYWARD_TIMEOUT", "10m")
+    monkeypatch.setenv("SKYWARD_QUIET", "1")
+    assert now() == (600.0, True)
+    monkeypatch.delenv("SKYWARD_TIMEOUT")
+    assert now() == (before[0], True)
+    monkeypatch.setenv("SKYWARD_QUIET", "")
+    assert now() == before
+
+
+def test_one_that_an_earlier_kernel_left_is_replaced_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    left = SimpleNamespace(entry=SimpleNamespace(spec=PoolSpec(nodes=2)))
+    pool = SimpleNamespace(spec=left.entry.spec, lifecycle=SimpleNamespace(forked_by_other=""))
+    adopted, told = [], []
+    pools = SimpleNamespace(
+        live=lambda _: None,
+        lost=lambda _: None,
+        left_over=lambda _: left,
+        adopt=lambda *_: adopted.append(pool) or pool,
+        every_cell=SimpleNamespace(defaults=[]),
+    )
+    shell, cells = SimpleNamespace(user_ns={}), SimpleNamespace(past=list)
+    display = SimpleNamespace(change=lambda **_: None, note=lambda *words: told.extend(words))
+
+    def find(line):
+        return PoolFinder(shell, cells, pools).find(parse(line), display)
+
+    with pytest.raises(PoolError, match=r"is up with nodes=2.*`replace` on the line"):
+        find("nodes=4")
+    assert not adopted
+    meant = find("nodes=4 replace")
+    assert (meant.pool, meant.replaced, meant.spec.nodes) == (None, pool, 4)
+    assert find("nodes=2 replace").pool is pool
+    assert len(adopted) == 2
+    assert any("earlier kernel" in each for each in told), told
+
+
 @needs("keras", "torch")
 def test_without_replace_it_is_said_what_to_write(resolve):
     with pytest.raises(PoolError, match=r"`replace` on the line"):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from kernels import ready
 from later import needs
 from terminals import sky
+
+from skyward_nb.notebook.script_verbs import _line
 
 CELLS = (
     "import random\nimport os\nimport skyward_nb as sky\nunused = 1",
@@ -35,6 +38,19 @@ def notebook(tmp_path_factory):
 
 def values(text: str) -> set[tuple[str, str]]:
     return {*_VALUE.findall(text)}
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ("--nodes 2 --out history --framework none", "nodes=2 framework=none "),
+        ('nodes=2 pip="torch numpy" pull=x keep', "nodes=2 'pip=torch numpy' keep=yes "),
+        ("", ""),
+    ],
+)
+def test_the_line_for_it_has_the_pools_options_as_a_shell_reads_them(options, line):
+    cells = [SimpleNamespace(number=1, options=options)]
+    assert _line(cells, (1,)) == line
 
 
 def test_a_cell_as_a_script_gives_what_it_gave(notebook):
