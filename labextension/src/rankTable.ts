@@ -14,7 +14,8 @@ const ROW = 1.45;
 function spellBar(bar: IBar): string {
   const count = (value: number) =>
     bar.unit === 'B' ? spellSize(value) : value.toLocaleString('en');
-  const speed = bar.seconds > 0.05 ? bar.done / bar.seconds : 0;
+  const stepped = bar.done - bar.skipped;
+  const speed = bar.seconds > 0.05 ? stepped / bar.seconds : 0;
   const parts = [
     bar.total === null
       ? `${count(bar.done)} done`

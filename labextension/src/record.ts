@@ -16,7 +16,7 @@ export interface IGpu {
   busy: number | null;
 }
 
-/** A loop: `done` of `total` items after `seconds`. */
+/** A loop: `done` of `total` items after `seconds`; it went on from a checkpoint with `skipped` of them. */
 export interface IBar {
   text: string;
   done: number;
@@ -25,6 +25,7 @@ export interface IBar {
   seconds: number;
   note: string;
   over: boolean;
+  skipped: number;
 }
 
 /** Mean values at steps, each of `stride` steps. */

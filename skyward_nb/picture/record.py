@@ -48,7 +48,10 @@ _TEXTUAL = ("text/plain", "text/markdown", "text/latex", "application/json")
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A loop: `done` of `total` items (null: not known) after `seconds`, at a depth from 0."""
+    """A loop: `done` of `total` items (null: not known) after `seconds`, at a depth from 0.
+
+    It went on from a checkpoint with `skipped` of them.
+    """
 
     text: str
     done: float
@@ -58,6 +61,7 @@ class Bar(msgspec.Struct, frozen=True):
     level: int
     note: str
     over: bool
+    skipped: float = 0.0
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -290,7 +294,10 @@ def _rank(view: RunView, rank: int, late: str, most: int) -> RankRecord:
         state=now.state,
         stage=now.stage,
         bars=tuple(
-            Bar(b.text, b.done, b.total, b.unit, round(b.seconds, 3), b.level, b.note, b.over)
+            Bar(
+                *(b.text, b.done, b.total, b.unit, round(b.seconds, 3)),
+                *(b.level, b.note, b.over, b.skipped),
+            )
             for b in now.bars
         ),
         metrics={

@@ -77,10 +77,10 @@ def time_words(view: RunView) -> str:
     going = [
         (now, bar)
         for now in view.ranks.values()
-        if now.state == "running" and (bar := current(now)) and bar.total and bar.done > 0
+        if now.state == "running" and (bar := current(now)) and bar.total and bar.stepped > 0
     ]
     costs = [cost_words(view)] if view.bill is not None else []
-    left = [bar.seconds / bar.done * (bar.total - bar.done) for _, bar in going if bar.total]
+    left = [bar.seconds / bar.stepped * (bar.total - bar.done) for _, bar in going if bar.total]
     stuck = any(_rests(bar, view.now - now.told) for now, bar in going)
     if view.ended is None and not stuck and left and max(left) >= 1:
         return " · ".join((clock(view.took), f"about {clock(max(left))} left", *costs))
@@ -204,16 +204,17 @@ def _bar_rows(views: Sequence[RankView], now: float) -> tuple[BarRow, ...]:
 
 def _rests(bar: Progress, idle: float) -> bool:
     """Whether a loop has not gone on for much longer than its steps take."""
-    return idle > max(_RESTS, 3 * bar.seconds / bar.done if bar.done else 0.0)
+    return idle > max(_RESTS, 3 * bar.seconds / bar.stepped if bar.stepped else 0.0)
 
 
 def bar_row(bars: Sequence[Progress], state: str, idle: float) -> BarRow:
     """A loop that ranks in this state are in, which has not gone on for `idle` seconds."""
     first = bars[0]
     name = f"{first.text} " if first.text else ""
+    stepped = sum(bar.stepped for bar in bars) / len(bars)
     done = sum(bar.done for bar in bars) / len(bars)
     seconds = sum(bar.seconds for bar in bars) / len(bars)
-    rate = f" · {_rate(done / seconds, first.unit)}" if done > 0 and seconds > 0.05 else ""
+    rate = f" · {_rate(stepped / seconds, first.unit)}" if stepped > 0 and seconds > 0.05 else ""
     note = f" · {first.note}" if first.note and {bar.note for bar in bars} == {first.note} else ""
     low, high = min(bar.done for bar in bars), max(bar.done for bar in bars)
     counts = _count(low, first.unit)
@@ -222,12 +223,12 @@ def bar_row(bars: Sequence[Progress], state: str, idle: float) -> BarRow:
         return BarRow(None, f"{name}{counts} done{rate}{note}", first.level, first.over)
     part = done / first.total if first.total else 1.0
     left = ""
-    if first.over or state != "running" or not 0 < done < first.total:
+    if first.over or state != "running" or stepped <= 0 or not 0 < done < first.total:
         pass
     elif _rests(first, idle):
         left = f" · no step for {clock(idle)}"
     else:
-        rest = seconds / done * (first.total - done)
+        rest = seconds / stepped * (first.total - done)
         left = f" · {clock(rest)} left" if rest >= 1 else ""
     total = _count(first.total, first.unit)
     words = f"{name}{counts}/{total} · {int(part * 100)}%{rate}{left}{note}"

@@ -214,6 +214,7 @@ class Progress(msgspec.Struct, frozen=True, tag=True):
     `text` names the loop, `unit` its items; `note` is the loop's own addition. An outer loop has
     `level` 0, a nested one a higher level. `seconds` count from the loop's start. After `over` no
     more comes of it; `keeping` is False for a bar that its library would have removed by then.
+    One that went on from a checkpoint has `skipped` so many of those that are done.
     """
 
     rank: int
@@ -228,6 +229,12 @@ class Progress(msgspec.Struct, frozen=True, tag=True):
     over: bool = False
     keeping: bool = True
     run: int = 0
+    skipped: float = 0.0
+
+    @property
+    def stepped(self) -> float:
+        """How many items it did in its `seconds`."""
+        return self.done - self.skipped
 
 
 class Metric(msgspec.Struct, frozen=True, tag=True):

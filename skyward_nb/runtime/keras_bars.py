@@ -127,7 +127,9 @@ class _Loops:
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         if self._outer is not None and epoch > self._outer.done:
-            self._outer.advance(epoch)  # it goes on from an epoch that is not the first
+            # It goes on from an epoch that is not the first.
+            self._outer.skipped += epoch - self._outer.done
+            self._outer.advance(epoch)
         self._begin(_STEPS)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:

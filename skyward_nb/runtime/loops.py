@@ -19,6 +19,7 @@ class Loop(ProgressBar):
     """A bar that can begin anew, and that several threads may tell of."""
 
     done: float
+    skipped: float
     note: str
 
     def __init__(
@@ -29,11 +30,12 @@ class Loop(ProgressBar):
         unit: str = "it",
         keeping: bool = True,
         done: float = 0,
+        skipped: float = 0,
         note: str = "",
     ) -> None:
         self._complete = False
         super().__init__(total, text, unit=unit, keeping=keeping)
-        self.done = done
+        self.done, self.skipped = done, skipped
         self.note = note
         self._complete = True
         try:
@@ -57,7 +59,7 @@ class Loop(ProgressBar):
         self.total = total
         self.text = text
         self.note = ""
-        self.done = 0
+        self.done = self.skipped = 0
         self.be_as_old_as(0.0)
         if self.is_due():
             self.tell()

@@ -51,6 +51,8 @@ class ProgressBar:
         self.text: str = text
         self.note: str = ""
         self.done: float = 0
+        self.skipped: float = 0
+        """Of those, what was done before it began."""
         self._unit = unit
         self._keeping = keeping
         self._number = next(_numbers)
@@ -127,6 +129,7 @@ class ProgressBar:
                     self._over,
                     self._keeping,
                     self._run,
+                    number(self.skipped) or 0,
                 )
             )
 

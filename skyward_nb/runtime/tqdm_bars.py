@@ -124,6 +124,7 @@ class _Shown:
         scale = 1 if scale is True or not scale else scale
         total, done = fields.get("total"), number((fields.get("n") or 0) * scale) or 0
         total = None if total is None else number(total * scale)
+        skipped = number((fields.get("initial") or 0) * scale) or 0
         text = words((fields.get("prefix") or "").rstrip().removesuffix(":"))
         unit = words(fields.get("unit") or "")
         keeping = bar.pos == 0 if bar.leave is None else bool(bar.leave)
@@ -133,10 +134,13 @@ class _Shown:
             self._loop.end()
             self._loop = None
         if self._loop is None:
-            self._loop = Loop(total, text, unit=unit, keeping=keeping, done=done, note=note)
+            self._loop = Loop(
+                total, text, unit=unit, keeping=keeping, done=done, skipped=skipped, note=note
+            )
         loop = self._loop
         loop.be_in(unit, keeping=keeping)
         loop.done, loop.total, loop.text, loop.note = done, total, text, note
+        loop.skipped = skipped
         loop.be_as_old_as(fields.get("elapsed") or 0.0)
         return loop
 

@@ -62,7 +62,7 @@ def _begun(draw: Callable[..., Any]) -> Callable[..., Any]:
         if is_shown() and state.global_step:
             with careful("transformers"):
                 bar = self.training_bar
-                bar.n = bar.last_print_n = self.current_step = state.global_step
+                bar.n = bar.last_print_n = bar.initial = self.current_step = state.global_step
                 bar.refresh()
         return answer
 

@@ -41,7 +41,7 @@ def behind(ranks: Mapping[int, RankView]) -> dict[int, str]:
 
 
 def _rate(bar: Progress) -> float:
-    return bar.done / (bar.seconds or 1)
+    return bar.stepped / (bar.seconds or 1)
 
 
 def _median_without(one: float, ordered: Sequence[float]) -> float:

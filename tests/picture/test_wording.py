@@ -120,6 +120,11 @@ def test_ranks_that_say_the_same_beside_their_bars_keep_it():
     [
         (Progress(0, 1, 3, None, "", 1.0), "3 done · 3 it/s"),
         (Progress(0, 1, 0, 0, "", 0.0), "0/0 · 100%"),
+        (
+            Progress(0, 1, 9_010, 10_000, "", 100.0, unit="step", skipped=9_000),
+            "9,010/10,000 · 90% · 10 s/step · 2:45:00 left",
+        ),
+        (Progress(0, 1, 3, 10, "", 5.0, skipped=3), "3/10 · 30%"),
         (Progress(0, 1, 1, 4, "x", 10.0), "x 1/4 · 25% · 10 s/it · 30.0 s left"),
         (Progress(0, 1, 0.5, 2.0, "", 0.0), "0.5/2 · 25%"),
         (Progress(0, 1, 12, 10, "", 0.0), "12/10 · 120%"),

@@ -186,6 +186,7 @@ def test_what_comes_first_counts_from_there(told):
     list(bar)
     # Beside these, where it is held up for a tenth of a second, what it has done by then.
     assert (told[0].done, told[-1].done) == (4, 7)
+    assert {each.skipped for each in told} == {4}
 
 
 def test_loops_within_loops(told):
