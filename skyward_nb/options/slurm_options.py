@@ -107,6 +107,11 @@ def _check_job(spec: PoolSpec, access: SlurmAccess) -> None:
                 option,
                 f"{option}= is about a job to submit, and job={access.job} is there: leave out one",
             )
+    if spec.memory is not None:
+        raise OptionError(
+            "memory",
+            f"memory= is about a job to submit, and job={access.job} has what it was given: leave out one",
+        )
     if spec.on_preempt == "replace":
         raise OptionError(
             "on_preempt",

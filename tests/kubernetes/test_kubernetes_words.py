@@ -553,6 +553,13 @@ def test_words_of_kubectl_get_advice():
     assert is_silent(
         "The connection to the server 1.2.3.4 was refused - did you specify the right host or port?"
     )
+    for cut in (
+        'Post "https://c:6443/apis/batch/v1/namespaces/d/jobs": EOF',
+        'Post "https://c:6443/apis": read tcp 10.0.0.1:5->10.0.0.2:6443: read: connection reset by peer',
+        "Timeout: request did not complete within allowed duration",
+        "the request timed out, but may still be processing the request",
+    ):
+        assert is_silent(f'error when creating "STDIN": {cut}'), cut
     assert not is_silent('jobs.batch "x" not found')
     assert "KUBECONFIG" in unreached("The connection to the server localhost:8080 was refused")
     assert kubectl("c", "", ["get"]) == ["kubectl", "--context=c", "get"]

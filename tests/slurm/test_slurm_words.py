@@ -119,6 +119,7 @@ def test_sky_slurm_says_the_same_as_the_line():
         ("partition=gpu", "partition= is about Slurm"),
         ("provider=slurm job=mine", "job=current, or the id of your job"),
         ("provider=slurm job=current partition=gpu", "job=current is there: leave out one"),
+        ("provider=slurm job=12 memory=64", "memory= is about a job to submit, and job=12 has what it was given"),
         ("provider=slurm login=me@c job=current", "login= is elsewhere: give its id"),
         ("provider=slurm login=-oProxyCommand=x", "is not a name that Slurm takes"),
         ("provider=slurm extra=nice", "'nice' is not an argument: write --name=value"),

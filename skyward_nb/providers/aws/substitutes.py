@@ -75,7 +75,10 @@ def _is_alike(kind: InstanceType, lost: InstanceType | None, name: str) -> bool:
     """Whether a type has the same accelerators as the lost one, which is called `name`."""
     if lost is None:
         return kind.name == name
-    return (kind.arch, kind.gpu, kind.gpus) == (lost.arch, lost.gpu, lost.gpus)
+    if (kind.arch, kind.gpu, kind.gpus) != (lost.arch, lost.gpu, lost.gpus):
+        return False
+    # An A100 has 40 or 80 GB, and an L4 may be a part of one.
+    return kind.gpu_memory >= lost.gpu_memory and kind.gpu_part >= lost.gpu_part
 
 
 def _not_agreed(

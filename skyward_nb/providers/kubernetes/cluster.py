@@ -186,7 +186,16 @@ _SILENT = (
     "http2: client connection lost",
     "Client.Timeout exceeded",
     "too many requests",
+    ": EOF",
+    "connection reset by peer",
+    "broken pipe",
+    "no route to host",
+    "network is unreachable",
+    "no such host",
+    "did not complete within",
+    "may still be processing the request",
 )
+"""What may be said of a request that was done all the same, too: what it made is looked for, and ended."""
 
 _ADVICE: tuple[tuple[str, str], ...] = (
     (r"context .*does not exist|no context exists", "`kubectl config get-contexts -o name` lists contexts: context=NAME"),

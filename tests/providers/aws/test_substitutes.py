@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from skyward_nb.providers.aws.rental_records import RunningInstance
 from skyward_nb.providers.aws.substitutes import bill_of, lasting, offers_alike, share_of
@@ -13,9 +14,9 @@ from skyward_nb.words.spec import PoolSpec
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 
 
-def kind(name, gpu=None, gpus=0, *, efa=False):
+def kind(name, gpu=None, gpus=0, *, efa=False, each=40):
     return InstanceType(
-        name=name, arch="x86_64", cpus=8, memory=32, gpu=gpu, gpus=gpus, gpu_memory=40, efa=efa
+        name=name, arch="x86_64", cpus=8, memory=32, gpu=gpu, gpus=gpus, gpu_memory=each, efa=efa
     )
 
 
@@ -55,6 +56,17 @@ def test_the_same_type_in_the_same_zone_comes_first():
     ]
     assert found[0].zones == ("us-east-1b", "us-east-1c", "us-east-1a")
     assert refused == []
+
+
+def test_no_gpu_has_less_memory_than_the_lost_one():
+    there = [
+        replace(offer("p4d", 1.0), type=kind("p4d", "A100", 8)),
+        replace(offer("p4de", 1.0), type=kind("p4de", "A100", 8, each=80)),
+    ]
+    for lost, alike in (("p4de", ["p4de"]), ("p4d", ["p4d", "p4de"])):
+        pool = [machine(name=lost)], [machine(name=lost)]
+        found, _ = offers_alike(spec(), there, *pool)
+        assert [each.type.name for each in found] == alike
 
 
 def test_where_all_were_lost_it_is_their_zone():
