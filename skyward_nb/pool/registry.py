@@ -43,6 +43,7 @@ _STACKS = 6.0
 _AT_LEAST = 0.01
 _REACH = 20.0
 """Seconds after which a remote machine counts as unreachable."""
+_DAY = 86400.0
 
 
 class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,7 +205,10 @@ def _is_over(entry: PoolEntry) -> bool:
     """Whether a remote pool must have ended itself: it was silent for too long, or its `ttl` is over."""
     if entry.is_used:
         return False
-    since = [(_silence(entry), entry.spec.idle), (_path(entry), entry.spec.ttl)]
+    # One with a client on another host of a shared home may be reached from there.
+    is_known_here = entry.client is None or entry.client.host == socket.gethostname()
+    silent = entry.spec.idle if is_known_here else max(entry.spec.idle, _DAY)
+    since = [(_silence(entry), silent), (_path(entry), entry.spec.ttl)]
     for path, most in since:
         with contextlib.suppress(FileNotFoundError):
             if most and time.time() - path.stat().st_mtime > most:

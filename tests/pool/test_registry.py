@@ -128,6 +128,18 @@ def test_a_pool_that_is_silent_for_too_long_is_forgotten(elsewhere):
     assert not [*far_root().iterdir()]
 
 
+def test_one_that_is_silent_here_and_has_a_client_on_another_host_is_listed_for_a_day(elsewhere):
+    """As on the login nodes of a cluster, which share homes: the other one has the key to its machines."""
+    there = Client(key="", pid=1, host="login-a", since=1.0)
+    elsewhere("p-1", AWAY, idle=600.0, client=there)
+    assert others() == []
+    aged(10_000)
+    assert others() == []
+    assert listed() == {"p-1"}
+    aged(90_000)
+    assert listed() == set()
+
+
 def test_a_pool_whose_time_is_over_is_forgotten(elsewhere):
     elsewhere("p-1", AWAY, ttl=60.0)
     assert listed() == {"p-1"}
