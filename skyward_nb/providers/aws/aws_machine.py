@@ -99,6 +99,10 @@ class Rental:
             for region in {each.region for each in entry.record.machines}:
                 ends = await termination.ends_of(self._cloud, region, entry.record.pool_id)
                 self._ends |= {name: each.why for name, each in ends.items()}
+                gone = await termination.unlisted(self._cloud, region, entry.record)
+                self._ends |= dict.fromkeys(
+                    gone, "EC2 lists it no more, so it ended over an hour ago"
+                )
         return True
 
     async def let_in(self) -> bool:

@@ -36,8 +36,6 @@ _LATE = 300.0
 """Seconds after its deadline when a sweep ends a machine."""
 _ABROAD = 86400.0
 """Seconds after which an unfinished launch or end of another computer counts as abandoned."""
-_UNSEEN = 3600.0
-"""Seconds for which EC2 still lists machines that have ended."""
 
 Clouds = dict[tuple[str | None, str | None], AWSClient]
 
@@ -150,7 +148,7 @@ async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport)
         unseen = {each.instance for each in record.machines} - states.keys()
         is_conducted = record.maker.may_live
         is_there = (alive or is_elsewhere) and (is_conducted or _is_listed(record))
-        may_appear = unseen and time.time() - record.created < _UNSEEN
+        may_appear = unseen and time.time() - record.created < termination.UNSEEN
         replaces = record.replaces and is_conducted and not _is_over_elsewhere(entry)
         if is_there or may_appear or replaces:
             return

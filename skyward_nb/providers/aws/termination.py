@@ -29,6 +29,8 @@ from skyward_nb.providers.aws.tags import of_pool
 
 _SEEN_LATE = 120.0
 """Seconds within which EC2 may not yet list a new machine."""
+UNSEEN = 3600.0
+"""Seconds for which EC2 still lists machines that have ended."""
 _LOOKS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between checks whether machines end."""
 _PAUSE = 1.0
@@ -219,6 +221,23 @@ async def ends_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, Mach
         for each in await asked(cloud, region, pool_id)
         if not is_alive(str(each["State"]["Name"]))
     }
+
+
+async def unlisted(cloud: AWSClient, region: str, record: RentalRecord) -> list[str]:
+    """Machines of a pool that EC2 lists no more, as it does an hour after their end; raises `AWSError`."""
+    begun = {name: each.at for each in record.attempts for name in each.instances}
+    old = [
+        each.instance
+        for each in record.machines
+        if each.region == region
+        and time.time() - (begun.get(each.instance) or record.created) > UNSEEN
+    ]
+    if not old or not record.account:
+        return []
+    listed = await states_of(cloud, region, record.pool_id)
+    gone = [each for each in old if each not in listed]
+    # With credentials of another account none is listed.
+    return [] if gone and await other_account(cloud, record) else gone
 
 
 def _why_ended(instance: Answer) -> str:

@@ -14,6 +14,7 @@ from skyward_nb.providers.aws.rental_records import (
     MakerProcess,
     RentalFolder,
     RentalRecord,
+    RunningInstance,
 )
 from skyward_nb.providers.far.far_machine import FarMachine
 
@@ -88,6 +89,39 @@ def connected(cloud, count=1):
                 each._store.close()
 
     return asyncio.run(connect())
+
+
+@pytest.mark.parametrize(
+    ("age", "account", "has_ended"),
+    [(7200.0, "1", True), (60.0, "1", False), (7200.0, "2", False)],
+    ids=["old", "new: EC2 may list it late", "asked with credentials of another account"],
+)
+def test_what_ec2_lists_no_more_has_ended(tmp_path, monkeypatch, age, account, has_ended):
+    """As of a pool that ended while a computer slept."""
+    monkeypatch.setenv("SKYWARD_STATE_DIR", str(tmp_path / "state"))
+    began = time.time() - age
+    machine = RunningInstance(
+        instance="i-0", region="us-east-1", zone="us-east-1a", type="c6i.large", private="10.0.0.1", host_key="",
+    )  # fmt: skip
+    RentalFolder.begin(
+        RentalRecord(
+            pool_id="default-abc", name="default", owner=rental_records.owner(), maker=MakerProcess.this(),
+            created=began, state="up", account="1", machines=(machine,),
+            attempts=(
+                LaunchAttempt(
+                    token="t", region="us-east-1", zone="us-east-1a", type="c6i.large", at=began, instances=("i-0",)
+                ),
+            ),
+        )
+    )  # fmt: skip
+    cloud = Groups()
+
+    async def of_these_credentials(region):
+        return account
+
+    monkeypatch.setattr(cloud, "account", of_these_credentials, raising=False)
+    why = asyncio.run(Rental(cloud, "default-abc").end_of("i-0"))
+    assert why == ("EC2 lists it no more, so it ended over an hour ago" if has_ended else "")
 
 
 def test_who_comes_from_where_it_was_rented_asks_nobody(pool):
