@@ -14,7 +14,7 @@ const ROW = 1.45;
 function spellBar(bar: IBar): string {
   const count = (value: number) =>
     bar.unit === 'B' ? spellSize(value) : value.toLocaleString('en');
-  const stepped = bar.done - bar.skipped;
+  const stepped = bar.done - (bar.skipped ?? 0);
   const speed = bar.seconds > 0.05 ? stepped / bar.seconds : 0;
   const parts = [
     bar.total === null

@@ -25,7 +25,8 @@ export interface IBar {
   seconds: number;
   note: string;
   over: boolean;
-  skipped: number;
+  /** Older records have none. */
+  skipped?: number;
 }
 
 /** Mean values at steps, each of `stride` steps. */

@@ -76,7 +76,7 @@ class PoolClient:
         request = RunRequest(None, 0, {}, ranks, push=(), lists_names=True)
         done = self.pool.run(request, lambda _: None).done.values()
         names = sorted({each.name for end in done for each in end.variables})
-        if names or self.pool.lifecycle.found_used:
+        if names or self.pool.lifecycle.found_used.intersection(self.pool.pids.values()):
             self.pool.restart(lambda _: None)
         return tuple(names)
 

@@ -118,7 +118,7 @@ class Clients:
                 rank_packages=rank_packages,
                 forked_by=self._forked_by,
                 names_since=self._names_since,
-                forked_after=self._forked_after,
+                used=self._runs.last_work > self._forked_after,
             )
         )
         self._outbox.follow(line, offset)

@@ -21,6 +21,8 @@ class RunRecord:
         """The run of each rank that is in one."""
         self.last: int = 0
         """The number of the last run."""
+        self.last_work: int = 0
+        """That of the last one with code of a person."""
         self.is_cell: bool = False
         """Whether that is a cell's, and no call's or script's."""
         self.unseen: RunBegan | None = None
@@ -34,6 +36,8 @@ class RunRecord:
     def begin(self, run: Run, here: list[int]) -> None:
         """A run begins on ranks of which these are on this machine; clients that attach later read on from here."""
         self.last, self.is_cell = run.run, run.call is None
+        if run.call is not None or ((run.body or run.last) and not run.aside):
+            self.last_work = run.run
         self.unseen = RunBegan(run.run, run.generation, run.ranks, run.card, run.aside)
         self._running |= dict.fromkeys(here, run.run)
         self._journal.begin(run.run)

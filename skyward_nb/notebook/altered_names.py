@@ -35,10 +35,12 @@ class AlteredNames:
                 self._pools[name].sending.rebound(names.writes)
 
     def _names(self, text: str) -> CellNames | None:
+        if "%%sky_remote" in text or "%sky pull" in text:
+            return None  # it runs on ranks, or brings what they have
         lines = ("" if each.lstrip().startswith("%sky ") else each for each in text.splitlines())
         code = self._shell.transform_cell("\n".join(lines))
         if "run_cell_magic('sky_remote'" in code:
-            return None  # it runs on ranks
+            return None  # `%sky on`
         with warnings.catch_warnings(), contextlib.suppress(SyntaxError):
             warnings.simplefilter("ignore")  # the cell itself tells them
             tree = compile(

@@ -89,7 +89,9 @@ class PoolFinder:
         self._pools = pools
         self._defaults: list[Default] | None = None
         self._variables: dict[Any, Any] = {}
-        """The environment from which the defaults are."""
+        """The environment when it was looked at last."""
+        self._ours: dict[str, str] = {}
+        """The variables from which the defaults are."""
         self._completed: tuple[ParsedOptions, list[Default], ParsedOptions] | None = None
         self._fits: tuple[PoolSpec, ParsedOptions] | None = None
         """What was last completed, and found to fit: most cells have the line of the one before."""
@@ -98,9 +100,11 @@ class PoolFinder:
         """Defaults of options; files are read again when asked to, as when a pool is made, or a variable was set."""
         variables = environment()
         if self._defaults is None or anew or variables != self._variables:
-            self._variables = variables
-            standing = self._pools.every_cell.defaults
-            self._defaults = read_defaults(Path.cwd(), os.environ, self.settings, standing)
+            ours = {each: os.environ[each] for each in os.environ if each.startswith("SKYWARD_")}
+            if self._defaults is None or anew or ours != self._ours:
+                standing = self._pools.every_cell.defaults
+                self._defaults = read_defaults(Path.cwd(), os.environ, self.settings, standing)
+            self._variables, self._ours = variables, ours
         return self._defaults
 
     def completed(self, asked: ParsedOptions) -> ParsedOptions:

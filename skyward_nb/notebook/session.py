@@ -204,7 +204,7 @@ class Session:
             execution.begin(request, calm)
             handle = self._in_background(execution, dataclasses.replace(options, out=""), writes)
         if options.out:
-            self.shell.user_ns[options.out] = handle
+            self.shell.user_ns[options.out] = execution.run.before[options.out] = handle
         return handle
 
     def _in_background(

@@ -127,7 +127,7 @@ class Closing:
         lost = f"; lost with it: {names}" if names else ""
         if is_news:
             context.keep_agent_logs()
-            context.ended = context.latest_end()
+            context.ended = context.limits.latest_end(time.time())
             if over := context.limits.ended_by_money(context.ended):
                 context.over = over
                 why = f"max_cost={over[0]:g} is spent, and its machines end then ({why})"

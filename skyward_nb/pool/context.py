@@ -15,7 +15,6 @@ from skyward_nb.logs.node_log import NodeLog, agent_logs
 from skyward_nb.names.ledger import Ledger
 from skyward_nb.plugins.plugin_table import uses_of
 from skyward_nb.pool import registry
-from skyward_nb.pool.client_names import NOTICED
 from skyward_nb.pool.generations import Generations
 from skyward_nb.pool.limits import Limits
 from skyward_nb.pool.lines import Lines, Watch
@@ -134,12 +133,6 @@ class PoolContext:
         """Its time, which begins when the agents do, and its money."""
         started = self.started if self.state.generation else None
         return Limits(self.spec.ttl, started, self.bill)
-
-    def latest_end(self) -> float:
-        """When machines that are gone now had ended at the latest, in seconds since 1970."""
-        now, heard = time.time(), max((link.heard_at for link in self.lines.links), default=0.0)
-        knows = heard > 0 and not self.state.runs
-        return self.limits.latest_end(now, heard + self.spec.idle + NOTICED if knows else None)
 
     def check_budget(self) -> None:
         """Raise `BudgetSpent` once `max_cost` is reached."""

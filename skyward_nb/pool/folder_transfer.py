@@ -11,12 +11,13 @@ import itertools
 import stat
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
 
 from skyward_nb.names.plan import ManifestRow
+from skyward_nb.pool.brought_files import BroughtFiles, noting, reaching
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.protocol.events import Event
@@ -47,35 +48,6 @@ _TRIES = 3
 Tick = Callable[[], None]
 
 
-@dataclass
-class BroughtFiles:
-    """What was brought: paths here, their bytes; and which files changed each time, or were refused, with words.
-
-    `edited` are files that stay as they are here, by the paths of what was brought instead. `alike` are the entries
-    there of files that have the same content here, `there` what each machine had. Machines in `unreached` were not
-    heard to the end, with words.
-    """
-
-    paths: list[str] = field(default_factory=list[str])
-    size: int = 0
-    found: int = 0
-    changing: list[str] = field(default_factory=list[str])
-    refused: list[str] = field(default_factory=list[str])
-    edited: dict[str, str] = field(default_factory=dict[str, str])
-    alike: list[FolderEntry] = field(default_factory=list[FolderEntry])
-    there: dict[int, FolderFound] = field(default_factory=dict[int, FolderFound])
-    unreached: dict[str, str] = field(default_factory=dict[str, str])
-
-    @property
-    def lacks_some(self) -> bool:
-        """Whether some files that there are, or may be, did not come."""
-        return bool(self.changing or self.refused or self.unreached)
-
-
-class _Unreached(Exception):
-    """A machine was not heard to the end: what others have comes none the less."""
-
-
 class FolderTransfer:
     """Brings working folders of scripts to the machines of a pool, and results from there."""
 
@@ -86,6 +58,8 @@ class FolderTransfer:
         """The folder of the script that ran last."""
         self._brought: dict[Path, str] = {}
         """Contents of files as they were brought last."""
+        self._came_from: dict[Path, int] = {}
+        """The nodes that they came from."""
 
     # ── there ───────────────────────────────────────────────────────────────────────────
 
@@ -189,13 +163,13 @@ class FolderTransfer:
         with self._closing.reaching():
             try:
                 for _ in range(_TRIES):
-                    wanted = self._wanted(folder, stores, brought, here, lambda: watch(None))
+                    # One that was not reached is not waited for again.
+                    left = {n: each for n, each in stores.items() if n not in brought.unreached}
+                    wanted = self._wanted(folder, left, brought, here, lambda: watch(None))
                     brought.changing = []
                     for node, files in itertools.groupby(wanted, key=lambda each: each.node):
-                        with _noting(brought, stores[node]):
-                            self._receive(
-                                folder.key, stores[node], list(files), here, brought, watch
-                            )
+                        with noting(brought, node, left[node]):
+                            self._receive(folder.key, left[node], list(files), here, brought, watch)
                     if not brought.changing:
                         break
                 self._note_alike(folder.key, stores, here, brought, lambda: watch(None))
@@ -247,7 +221,15 @@ class FolderTransfer:
         there = _search(folder, stores, brought, tick)
         brought.found = sum(len(each.entries) for each in there.values())
         brought.refused = []
-        every = results({node: _made(each) for node, each in there.items()}, folder.fetch)
+        # A file of a machine that is not reached keeps its name here, whatever others have of that name.
+        of_others = {
+            place.relative_to(folder.root).as_posix(): self._brought[place]
+            for place, node in self._came_from.items()
+            if node in brought.unreached and place.is_relative_to(folder.root)
+        }
+        every = results(
+            {node: _made(each) for node, each in there.items()}, folder.fetch, of_others
+        )
         sent = {entry.name: entry for each in there.values() for entry in each.sent}
         wanted: list[FoundResult] = []
         for each in every:
@@ -304,6 +286,7 @@ class FolderTransfer:
                     brought.paths.append(each.path)
                     brought.size += each.entry.size
                     self._brought[here.root / each.path] = each.entry.content
+                    self._came_from[here.root / each.path] = each.node
                     brought.alike += [each.entry] * (each.path == each.entry.name)
                 else:
                     brought.changing.append(each.path)
@@ -314,17 +297,16 @@ def _search(
 ) -> dict[int, FolderFound]:
     """What each machine has of what is asked for; raises OSError where none is reached."""
     brought.there = there = dict[int, FolderFound]()
-    brought.unreached = {}
 
     def ask(node: int, store: RemoteStore, tick: Tick) -> None:
         query = FolderSearch(folder.key, folder.fetch)
-        with _noting(brought, store), _reaching():
+        with noting(brought, node, store), reaching():
             there[node] = store.ask_folder(query, FolderFound, tick)
 
     works = [(lambda tick, n=node, s=store: ask(n, s, tick)) for node, store in stores.items()]
     run_concurrently(works, tick)
-    if stores and not there:
-        raise OSError(errno.EHOSTUNREACH, next(iter(brought.unreached.values())))
+    if brought.unreached and not (there or brought.paths):
+        raise OSError(errno.EHOSTUNREACH, "; ".join(brought.unreached.values()))
     return there
 
 
@@ -340,32 +322,16 @@ def _on_each(
     run_concurrently([(lambda tick, s=store: work(s, tick)) for store in stores.values()], tick)
 
 
-@contextlib.contextmanager
-def _reaching() -> Generator[None]:
-    try:
-        yield
-    except (OSError, MachineEnded) as error:
-        raise _Unreached(getattr(error, "strerror", "") or str(error)) from error
-
-
-@contextlib.contextmanager
-def _noting(brought: BroughtFiles, store: RemoteStore) -> Generator[None]:
-    try:
-        yield
-    except _Unreached as error:
-        brought.unreached[store.name] = str(error)
-
-
 def _pieces(
     key: str, store: RemoteStore, files: Sequence[FoundResult], tick: Tick
 ) -> Generator[tuple[int, memoryview]]:
     """The bytes of files in a row, each piece with the number of its file; raises OSError."""
     for group in _groups(files):
         parts = tuple(part for _, part in group)
-        with _reaching():
+        with reaching():
             packed = store.ask_folder(FolderPack(key, parts), ValuePacked, tick)
         try:
-            with _reaching():
+            with reaching():
                 store.fetch([packed.digest], tick)
             data, start = store.map(packed.digest), 0
             for (number, _), size in zip(group, packed.sizes, strict=True):

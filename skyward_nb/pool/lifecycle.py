@@ -57,8 +57,8 @@ class Lifecycle:
         self._sources = sources
         self.forked_by_other: str = ""
         """In words, who had the ranks of an attached pool begin anew, if that was neither this client nor its notebook."""
-        self.found_used: bool = False
-        """Whether the ranks of an attached pool had run anything."""
+        self.found_used: frozenset[int] = frozenset()
+        """Processes of an attached pool's ranks in which code of a person had run."""
 
     def start(self, watch: Watch) -> None:
         """Start the pool; raises a `SkyError`, or KeyboardInterrupt, and then leaves nothing behind."""
@@ -197,7 +197,9 @@ class Lifecycle:
         if first.generation > 1 and first.forked_by and not self._is_ours(first.forked_by):
             self.forked_by_other = spell_client(first.forked_by)
         state.last_run = max(hello.runs for hello in hellos)
-        self.found_used = any(hello.runs > hello.forked_after for hello in hellos)
+        self.found_used = frozenset(
+            pid for each in hellos if each.used for pid in each.pids.values()
+        )
         context.ledger.adopt(state.last_run)
         state.has_begun(is_whole=context.generations.adopt(hellos))
         self._runs.attached(*unseen_of(hellos))

@@ -40,11 +40,11 @@ class Limits:
             return None
         return bill.max_cost, bill.spent(now) or 0.0
 
-    def latest_end(self, now: float, left_alone: float | None) -> float:
-        """When machines that are gone by `now` had ended at the latest; `left_alone` is when they do without a client, if they do."""
+    def latest_end(self, now: float) -> float:
+        """When machines that are gone by `now` had ended at the latest."""
         by_time = None if self.ttl is None or self.started is None else self.started + self.ttl
         by_money = None if self.bill is None else self.bill.ends()
-        return min(each for each in (now, left_alone, by_time, by_money) if each is not None)
+        return min(each for each in (now, by_time, by_money) if each is not None)
 
     def why_over(self, now: float) -> str:
         """Why nothing more may be rented, in words, or ""."""

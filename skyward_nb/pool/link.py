@@ -63,8 +63,6 @@ class Link:
         self.ranks = ranks
         self.offset: int | None = None
         self.heard: float = 0.0
-        self.heard_at: float = 0.0
-        """The time of day when something came last: `heard` stands still while a computer sleeps."""
         self.is_asked: bool = False
         self.is_greeted: bool = False
         """Whether the agent has answered `Attach` on this connection."""
@@ -154,7 +152,6 @@ class Link:
             self.heard, self.is_asked = time.monotonic(), False
             if not size:
                 raise LinkLost(self, f"the line to {self.machine} has ended")
-            self.heard_at = time.time()
             for event, whole in self._frames.feed_both(bytes(self._buffer[:size])):
                 if self.offset is not None and type(event) not in _ASIDE:
                     self.offset += event.size if isinstance(event, LeftOut) else len(whole)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from skyward_nb.cell.cell_names import CellNames
 from skyward_nb.cell.source import Cell, own_cell
 from skyward_nb.names.ledger import Ledger
 from skyward_nb.names.plan import Plan
@@ -87,13 +88,6 @@ class RunRequest:
             aside=True,
             card=card,
         )
-
-    def may_bind(self) -> dict[str, Any]:
-        """What the notebook has now under the names that the cell may bind; it may bind them, too, while it runs."""
-        if self.cell is None:
-            return {}
-        names = self.namespace if self.cell.names.blind else self.cell.names.writes
-        return {name: self.namespace[name] for name in names if name in self.namespace}
 
     @property
     def is_work(self) -> bool:
@@ -194,8 +188,11 @@ class ActiveRun:
 
     state: RunState
     plan: Plan = field(default_factory=Plan)
-    before: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What the notebook had as it began, of the names that it may bind."""
+    namespace: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    names: CellNames | None = None
+    """Those of its text, if it is a cell's."""
+    before: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What the notebook had of what its text binds as it began, or had bound to it as `out=`: it may bind them itself meanwhile."""
     lost_before: dict[int, RankLost] = field(default_factory=dict[int, RankLost])
     names_lost: list[str] = field(default_factory=list[str])
     limit: int | None = None
@@ -207,6 +204,22 @@ class ActiveRun:
     """Whether it is a person's cell or call; see `RunRequest`."""
     inbox: Inbox = field(default_factory=Inbox)
     """Events that the thread that waits for the run has yet to read."""
+
+    def __post_init__(self) -> None:
+        writes = self.names.writes if self.names else ()
+        self.before = {name: self.namespace[name] for name in writes if name in self.namespace}
+
+    def had(self) -> dict[str, Any]:
+        """What the notebook had of what it may have bound; of names that its text does not show, what it has."""
+        if self.names is None or not self.names.blind:
+            return self.before
+        writes = self.names.writes
+        found = {name: each for name, each in self.namespace.items() if name not in writes}
+        return found | self.before
+
+    def let_go(self) -> None:
+        """Hold nothing of the notebook any more: a handle of it may be kept for long."""
+        self.namespace, self.before = {}, {}
 
     @property
     def number(self) -> int:

@@ -139,7 +139,8 @@ class RunExecutor:
                     is_call=request.call is not None,
                 ),
                 plan=plan,
-                before=request.may_bind(),
+                namespace=request.namespace,
+                names=request.cell.names if request.cell else None,
                 lost_before=losses,
                 names_lost=names_lost,
                 limit=limit,
@@ -329,7 +330,8 @@ class RunExecutor:
             is_last = state.is_last(run.number)
             if is_last:
                 context.lines.arrived()
-            context.ledger.settle(run.state.done, run.before, run.plan)
+            context.ledger.settle(run.state.done, run.had(), run.plan)
+            run.let_go()
             state.is_over(run.number)
         run.state.reclaimed |= self._resuming.was_stopped_there(run)
         is_cell = is_last and not run.state.is_call and not run.state.broken

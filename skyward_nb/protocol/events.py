@@ -61,7 +61,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     Journal entries follow from `offset` on; the agent has `received` so many commands of this client. `places` and `pids` are of the
     ranks of this `generation`, `runs` is the last run's number, `unseen` the run that goes on or whose end nobody has seen, `noticed`
     a notice of reclaim, `rank_python` the ranks' program, `forked_by` the client (without key) that had them forked, `names_since`
-    what it said with that, `forked_after` the last run's number then.
+    what it said with that. Ranks are `used` if code of a person has run there.
     """
 
     pid: int
@@ -78,7 +78,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     rank_packages: str = ""
     forked_by: Client | None = None
     names_since: int = 0
-    forked_after: int = 0
+    used: bool = False
 
 
 class AgentStatus(msgspec.Struct, frozen=True, tag=True, kw_only=True):

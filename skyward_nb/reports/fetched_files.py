@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from skyward_nb.pool.folder_transfer import BroughtFiles
+from skyward_nb.pool.brought_files import BroughtFiles
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Event
 from skyward_nb.words.errors import PoolError, spell_size
@@ -60,8 +60,8 @@ def _nothing(why: str) -> FetchedFiles:
 def told(folder: WorkingFolder, brought: BroughtFiles) -> tuple[str, ...]:
     """What was brought, in words."""
     unreached = tuple(
-        f"{machine} was not reached, and files that it alone has did not come: {why}; `%sky fetch` tries again"
-        for machine, why in brought.unreached.items()
+        f"of {why}; what else it has did not come: `%sky fetch` tries again"
+        for why in brought.unreached.values()
     )
     if not brought.found:
         return unreached or (_none(folder),)

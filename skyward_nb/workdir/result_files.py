@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 import xxhash
 
@@ -31,12 +32,15 @@ class FoundResult:
 
 
 def results(
-    found: Mapping[int, Iterable[FolderEntry]], patterns: Iterable[str]
+    found: Mapping[int, Iterable[FolderEntry]],
+    patterns: Iterable[str],
+    of_others: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[FoundResult, ...]:
     """What to bring of what machines have, by their first nodes. Pure.
 
     Where machines have different files of one path, the first one's has it here, and that of node 3 is
-    `name.node3.suffix`, or `name.node3.2.suffix` where a machine has a file of that name.
+    `name.node3.suffix`, or `name.node3.2.suffix` where a machine has a file of that name. Files here that are
+    `of_others`, with their contents, keep their paths: those machines are not asked.
     """
     match = PathPatterns(patterns)
     asked = {
@@ -50,9 +54,12 @@ def results(
         for entry in entries:
             path = entry.name
             first = chosen.setdefault(path, entry)
-            if first is not entry:
-                if (first.content, first.target) == (entry.content, entry.target):
-                    continue
+            if first is not entry and (first.content, first.target) == (
+                entry.content,
+                entry.target,
+            ):
+                continue
+            if first is not entry or of_others.get(path, entry.content) != entry.content:
                 path = _free(path, node, taken)
             every.append(FoundResult(node, entry, path))
     return tuple(every)

@@ -69,6 +69,12 @@ def test_it_is_shown_and_its_names_are_bound_while_no_cell_runs_and_its_handle_d
     assert "send h.result() instead" in ran.error[1]
 
 
+def test_a_name_that_ranks_bind_while_the_notebook_has_a_handle_of_it_is_theirs(notebook):
+    notebook.run("%%sky_remote nodes=2 detach out=both\nboth = 7")
+    assert notebook.run("both.wait()").result == "True"
+    assert notebook.run("%%sky_remote\nboth").result == "[0-1] 7"
+
+
 def test_one_that_fails_and_one_that_is_cancelled(notebook):
     notebook.run("%%sky_remote nodes=2 detach out=h\nraise ValueError('no')")
     ran = notebook.run("h.wait()\nh.result()")

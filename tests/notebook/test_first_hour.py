@@ -102,6 +102,8 @@ def test_a_list_that_ranks_changed_in_place_is_told_once_where_the_notebook_read
     for reads in ("%%time\nprint(lst)", "%sky status\nprint(lst)"):
         notebook.run("lst = [6]")
         assert notebook.run("%%sky_remote\nlst.append(7)\nlen(d)").status == "ok"
+        for not_yet in ("%sky pull d\nprint(lst)", "%%time\n%%sky_remote\nlen(lst)"):
+            assert "in place" not in notebook.run(not_yet).stdout
         assert "lst: ranks 0-1 changed their copy in place" in notebook.run(reads).stdout
     notebook.run("%%sky_remote\ndel lst, d")
     notebook.run("del lst, d")

@@ -76,6 +76,16 @@ def test_a_variable_that_is_set_or_taken_back_counts_from_the_next_cell_on(tmp_p
     assert now() == (before[0], True)
     monkeypatch.setenv("SKYWARD_QUIET", "")
     assert now() == before
+    broken = tmp_path / "pyproject.toml"
+    broken.write_text("[tool.skyward]\nnods = 2\n")
+    monkeypatch.setenv("OF_OTHERS", "1")
+    assert now() == before
+    monkeypatch.setenv("SKYWARD_TIMEOUT", "20m")
+    for _ in range(2):
+        with pytest.raises(OptionError, match="nods"):
+            now()
+    broken.unlink()
+    assert now() == (1200.0, before[1])
 
 
 def test_one_that_an_earlier_kernel_left_is_replaced_too(tmp_path, monkeypatch):

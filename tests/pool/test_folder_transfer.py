@@ -140,15 +140,26 @@ def test_a_machine_that_is_not_reached_keeps_no_files_of_others(pair, tmp_path, 
         return answer(ask, kind, tick) if kind is not ValuePacked else fail()
 
     pair.machine.ask_folder = fail if fails_at == "asked" else lost_when_sending
-    assert pair.bring("*.txt") == (
-        "brought out1.txt (5 B)",
-        f"the machine in {tmp_path.name} was not reached, and files that it alone has did not come: "
-        "nothing came for 60 s; `%sky fetch` tries again",
+    lost = (
+        f"of the machine in {tmp_path.name}: nothing came for 60 s; what else it has did not come: "
+        "`%sky fetch` tries again"
     )
+    assert pair.bring("*.txt") == ("brought out1.txt (5 B)", lost)
     pair.machine.ask_folder = answer
     assert pair.bring("*.txt") == ("brought out0.txt (5 B)",)
+    (pair.machine.copy / "same.txt").write_text("first")
+    pair.bring("*.txt")
+    (second.copy / "same.txt").write_text("second")
+    pair.machine.ask_folder = fail
+    assert pair.bring("*.txt") == ("brought same.node1.txt (6 B)", lost)
+    assert (pair.here / "same.txt").read_text() == "first", "that machine's own"
+    (second.copy / "same.txt").write_text("first")
+    assert pair.bring("*.txt") == (lost,)
     pair.machine.ask_folder = second.ask_folder = fail
-    with pytest.raises(FolderError, match=r"fetch=\*\.txt: nothing came for 60 s; `%sky fetch`"):
+    with pytest.raises(
+        FolderError,
+        match=r"fetch=\*\.txt: .*: nothing came.*in second: nothing came for 60 s; `%sky fetch`",
+    ):
         pair.bring("*.txt")
 
 

@@ -19,20 +19,17 @@ def test_time_begins_when_agents_do():
 
 
 @pytest.mark.parametrize(
-    ("ttl", "bill", "left_alone", "end", "by_money"),
+    ("ttl", "bill", "end", "by_money"),
     [
-        (None, BILL, None, 2 * HOUR, (4.0, 4.0)),
-        (None, BILL, 1.5 * HOUR, 1.5 * HOUR, None),
-        (HOUR, BILL, 1.5 * HOUR, HOUR, None),
-        (None, None, None, 12 * HOUR, None),
+        (None, BILL, 2 * HOUR, (4.0, 4.0)),
+        (HOUR, BILL, HOUR, None),
+        (None, None, 12 * HOUR, None),
     ],
-    ids=["money", "nobody was there", "time", "nothing known"],
+    ids=["money", "time", "nothing known"],
 )
-def test_what_was_found_gone_late_had_ended_by_what_came_first(
-    ttl, bill, left_alone, end, by_money
-):
+def test_what_was_found_gone_late_had_ended_by_what_came_first(ttl, bill, end, by_money):
     limits = Limits(ttl, 0.0, bill)
-    assert limits.latest_end(12 * HOUR, left_alone) == end
+    assert limits.latest_end(12 * HOUR) == end
     assert limits.ended_by_money(end) == by_money
 
 

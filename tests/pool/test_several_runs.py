@@ -62,6 +62,9 @@ def test_what_the_notebook_binds_while_ranks_bind_it_is_the_newer(lend, tmp_path
     assert values(pool, "rate, other", names) == [(0.0001, 0.0001)] * 2
     assert not pool.run(request(pool, "rate = 0.5", names), lambda _: None).failed
     assert values(pool, "rate", names) == [0.5] * 2
+    assert (going.had(), going.namespace) == ({}, {}), (
+        "a handle of it holds nothing of the notebook"
+    )
 
 
 def test_who_waits_is_woken_by_whoever_listens(lend, tmp_path):
