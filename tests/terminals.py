@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 T = TypeVar("T")
-_SAID = re.compile(r"^\[ranks? (\d+)(?:-(\d+))?\] (.*)$", re.MULTILINE)
+_SAID = re.compile(r"^\[ranks? ([\d,-]+)\] (.*)$", re.MULTILINE)
 COMMAND = [sys.executable, "-m", "skyward_nb"]
 
 
@@ -65,8 +65,9 @@ def ended(process, timeout=120):
 def said(text: str) -> dict[str, list[int]]:
     """Who said each line that ranks have printed: they may be too far apart to be shown as one."""
     found: dict[str, list[int]] = {}
-    for first, last, line in _SAID.findall(text):
-        found.setdefault(line, []).extend(range(int(first), int(last or first) + 1))
+    for ranks, line in _SAID.findall(text):
+        for first, _, last in (each.partition("-") for each in ranks.split(",")):
+            found.setdefault(line, []).extend(range(int(first), int(last or first) + 1))
     return {line: sorted(ranks) for line, ranks in found.items()}
 
 

@@ -38,6 +38,8 @@ PACKAGES = (
     TENSORFLOW,
     "/tf_keras/src/",
 )
+INTERRUPT = "/skyward_nb/node/mailbox.py"
+"""Where an interrupt is raised, whatever the thread is in."""
 BETWEEN = (
     "/torch/_ops.py",
     "/torch/_compile.py",
@@ -51,7 +53,7 @@ BETWEEN = (
     "/tensorflow/python/util/traceback_utils.py",
     "/tf_keras/src/utils/traceback_utils.py",
     "/skyward_nb/plugins/",
-    "/skyward_nb/node/mailbox.py",
+    INTERRUPT,
 )
 """What may lie between the frames of a collective without being one."""
 

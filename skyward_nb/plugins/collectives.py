@@ -6,6 +6,7 @@ innermost frame calls comes first of all, as a frame without a file.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from skyward_nb.compat.known_frames import (
     COMMUNICATION,
     COMPILED,
     COMPUTING,
+    INTERRUPT,
     LAUNCHER,
     LOGGING,
     NATIVE,
@@ -70,7 +72,7 @@ def waits_in(frames: Iterable[NamedFrame]) -> str:
     if any(first[0].endswith(file) and first[1] in functions for file, functions in COMPUTING):
         native = A_COMPUTATION_OF_JAX
     named: list[NamedFrame] = []
-    within = _within([first, *rest])
+    within = _within(_interrupted([first, *rest]))
     for file, function in within:
         if any(part in file for part in PACKAGES) and not file.endswith(BETWEEN):
             named.append((file, function))
@@ -83,6 +85,11 @@ def _is_quick(frame: NamedFrame) -> bool:
     """Whether a frame is one of this package that never waits."""
     ours = next((place for place in (SYNC, REDUCERS) if frame[0].endswith(place)), "")
     return bool(ours) and (ours, frame[1]) not in WAIT
+
+
+def _interrupted(frames: Iterable[NamedFrame]) -> list[NamedFrame]:
+    """The frames of what an interrupt came upon, without those that raise it."""
+    return list(itertools.dropwhile(lambda each: each[0].endswith(INTERRUPT), frames))
 
 
 def _within(frames: list[NamedFrame]) -> list[NamedFrame]:
@@ -204,7 +211,7 @@ def _those_before(error: BaseException | None) -> Iterator[BaseException]:
 
 def _only_waits(frames: list[NamedFrame]) -> bool:
     """Whether what these frames are in does nothing but wait; what is TensorFlow's may have computed."""
-    return not any(TENSORFLOW in file for file, _ in frames[:2])
+    return not any(TENSORFLOW in file for file, _ in _interrupted(frames[1:])[:1])
 
 
 def _was_aborted(error: BaseException) -> bool:

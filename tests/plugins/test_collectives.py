@@ -32,6 +32,7 @@ HANDLER = (f"{TENSORFLOW}/util/traceback_utils.py", "error_handler")
 RUN = (f"{TENSORFLOW}/distribute/distribute_lib.py", "run")
 THREAD, WORKERS = "/lib/python3.11/threading.py", "/lib/python3.11/multiprocessing/pool.py"
 CELL = ("<cell 1>", "<module>")
+MAILBOX = ("/x/skyward_nb/node/mailbox.py", "heed")
 SHELL = ("/skyward_nb/node/rank_shell.py", "run")
 
 FRAMES = {
@@ -106,6 +107,12 @@ FRAMES = {
     ),
     "a traceback that TensorFlow has shortened": (
         (("", ""), (EXECUTE, "quick_execute"), HANDLER, CELL), "tf.function"
+    ),
+    "an interrupt within a collective": (
+        (MAILBOX, (C10D, "all_reduce"), (LOGGER, "wrapper"), CELL, SHELL), "all_reduce",
+    ),
+    "an interrupt in TensorFlow's own Python": (
+        (MAILBOX, (f"{TENSORFLOW}/util/dispatch.py", "op_dispatch_handler"), HANDLER, CELL), "",
     ),
     "TensorFlow's own Python": (((f"{TENSORFLOW}/framework/ops.py", "convert_to_tensor"), HANDLER, CELL), ""),
     "threads of a person's own": (((THREAD, "wait"), (WORKERS, "map"), CELL), ""),
@@ -281,3 +288,18 @@ def test_exceptions_in_a_circle():
 )
 def test_what_is_raised_for_the_peers(error, is_so):
     assert lost_its_peers(error) is is_so
+
+
+@pytest.mark.parametrize(
+    ("file", "function"),
+    [(f"{TENSORFLOW}/util/dispatch.py", "op_dispatch_handler"), (EXECUTE, "quick_execute")],
+)
+def test_what_an_interrupt_came_upon_in_tensorflow_may_have_computed(file, function):
+    """Only what a cut collective raises says that a rank waited in it."""
+    scope = {}
+    exec(compile("def heed(): raise KeyboardInterrupt", MAILBOX[0], "exec"), scope)
+    exec(compile(f"def {function}(): heed()", file, "exec"), scope)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        scope[function]()
+    error = raised.value.with_traceback(raised.value.__traceback__.tb_next)
+    assert error_waited_in(error) == ""

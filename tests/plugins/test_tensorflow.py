@@ -343,7 +343,7 @@ def test_keras_3_does_not_fit_under_the_strategy_and_says_what_does(notebook):
 
 
 @needs_tensorflow
-def test_keras_3_without_a_strategy_trains_one_model(notebook):
+def test_keras_3_without_a_strategy_trains_one_model(notebook, tmp_path):
     body = f"import keras\n{KERAS}model = made()\nfirst = model.fit(x, x.sum(1), verbose=0)\n"
     ran = notebook.run(f"%%sky_remote\n{body}again = model.fit(x, x.sum(1), verbose=0)", timeout=90)
     assert ran.status == "ok", ran.traceback
@@ -356,9 +356,16 @@ def test_keras_3_without_a_strategy_trains_one_model(notebook):
     assert ran.error[0] == "TypeError"
     assert "keras_on_tensorflow" not in ran.traceback, "no frames of ours"
     # The second time in a group in which no strategy was made, nor have ranks met.
-    for _ in range(2):
+    for number in range(2):
+        go = tmp_path / f"go{number}"
         ran = notebook.run(
-            "%%sky_remote\nif r: raise ValueError('alone')\nmodel.fit(x, x.sum(1), verbose=0)"
+            "%%sky_remote\nimport os, sys, threading, time\ndef look(looks=0):\n    while looks < 10:\n"
+            "        time.sleep(0.03)\n        frame = sys._current_frames()[threading.main_thread().ident]\n"
+            "        looks = looks + 1 if frame.f_code.co_name == 'quick_execute' else 0\n"
+            f"    open({str(go)!r}, 'w').close()\n"
+            f"if r:\n    while not os.path.exists({str(go)!r}): time.sleep(0.02)\n"
+            "    raise ValueError('alone')\nthreading.Thread(target=look, daemon=True).start()\n"
+            "model.fit(x, x.sum(1), verbose=0)"
         )
         assert ran.error[0] == "ValueError"
         assert "names are kept" in ran.traceback
