@@ -178,25 +178,29 @@ def _put_into_enum(old: type[enum.Enum], new: type[enum.Enum]) -> bool:
 def _redirect(new: Any, old: Any, stayed: Mapping[Any, Any]) -> None:
     """Have objects of the new source, such as a table of classes, refer to the one that stayed."""
     for holder in gc.get_referrers(new):
-        kind = type(holder)
-        if holder is stayed or holder is vars(old):
-            continue
-        if kind is dict:
-            for key in [key for key, value in holder.items() if value is new]:
-                holder[key] = old
-        elif kind is list:
-            holder[:] = [old if each is new else each for each in holder]
-        elif kind is set and new in holder:
-            holder.discard(new)
-            holder.add(old)
-        elif kind is CellType:
-            holder.cell_contents = old
-        elif kind is new:
-            with contextlib.suppress(TypeError):
-                holder.__class__ = old
-        elif issubclass(kind, type) and new in holder.__bases__:
-            with contextlib.suppress(TypeError):
-                holder.__bases__ = tuple(old if base is new else base for base in holder.__bases__)
+        if holder is not stayed and holder is not vars(old):
+            _point(holder, new, old)
+
+
+def _point(holder: Any, new: Any, old: Any) -> None:
+    """Have one object refer to `old`. Apart from the search, which would find the cell of a variable that a comprehension reads."""
+    kind = type(holder)
+    if kind is dict:
+        for key in [key for key, value in holder.items() if value is new]:
+            holder[key] = old
+    elif kind is list:
+        holder[:] = [old if each is new else each for each in holder]
+    elif kind is set and new in holder:
+        holder.discard(new)
+        holder.add(old)
+    elif kind is CellType:
+        holder.cell_contents = old
+    elif kind is new:
+        with contextlib.suppress(TypeError):
+            holder.__class__ = old
+    elif issubclass(kind, type) and new in holder.__bases__:
+        with contextlib.suppress(TypeError):
+            holder.__bases__ = tuple(old if base is new else base for base in holder.__bases__)
 
 
 def _say_whose_it_is(value: Any, old: type, new: type) -> None:

@@ -1,5 +1,6 @@
 """Project modules: which they are, what they bring along, and when they are sent."""
 
+import gc
 import importlib
 import os
 import sys
@@ -291,6 +292,27 @@ def test_definitions_of_an_edited_module_stay_the_objects_they_are(project, case
     project.write("sky_t_e.py", after)
     finder.renew(modules.changed(["sky_t_e"], (0,)))
     assert holds(k, module)
+
+
+def test_whenever_objects_were_collected_all_that_refers_to_a_class_refers_to_the_one_that_stays(
+    project,
+):
+    """Referrers come in the order of the collector's generations."""
+    before, after, holds = RENEWED["tables of classes, and instances made by the module"]
+    threshold = gc.get_threshold()
+    try:
+        for number in range(40):
+            gc.set_threshold(1 + number)
+            modules, finder, name = ProjectModules(), ProjectFinder(), f"sky_t_c{number}"
+            project.write(f"{name}.py", before)
+            finder.renew(modules.changed([name], (0,)))
+            module = importlib.import_module(name)
+            k = module.K()
+            project.write(f"{name}.py", after)
+            finder.renew(modules.changed([name], (0,)))
+            assert holds(k, module), number
+    finally:
+        gc.set_threshold(*threshold)
 
 
 def test_one_broken_module_does_not_hold_up_another_for_good(project):
