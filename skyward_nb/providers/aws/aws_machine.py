@@ -97,9 +97,10 @@ class Rental:
             return False
         with contextlib.suppress(AWSError):
             for region in {each.region for each in entry.record.machines}:
-                ends = await termination.ends_of(self._cloud, region, entry.record.pool_id)
+                told = await termination.asked(self._cloud, region, entry.record.pool_id)
+                ends = termination.ends_in(told)
                 self._ends |= {name: each.why for name, each in ends.items()}
-                gone = await termination.unlisted(self._cloud, region, entry.record)
+                gone = await termination.unlisted(self._cloud, region, entry.record, told)
                 self._ends |= dict.fromkeys(
                     gone, "EC2 lists it no more, so it ended over an hour ago"
                 )

@@ -214,17 +214,27 @@ class MachineEnd:
 
 async def ends_of(cloud: AWSClient, region: str, pool_id: str) -> dict[str, MachineEnd]:
     """The machines of a pool that have ended or are ending, and why; raises `AWSError`."""
+    return ends_in(await asked(cloud, region, pool_id))
+
+
+def ends_in(told: Iterable[Answer]) -> dict[str, MachineEnd]:
+    """Of these machines, as EC2 describes them, those that have ended or are ending, and why."""
     return {
         str(each["InstanceId"]): MachineEnd(
             _why_ended(each), str(each.get("StateReason", {}).get("Code", ""))
         )
-        for each in await asked(cloud, region, pool_id)
+        for each in told
         if not is_alive(str(each["State"]["Name"]))
     }
 
 
-async def unlisted(cloud: AWSClient, region: str, record: RentalRecord) -> list[str]:
-    """Machines of a pool that EC2 lists no more, as it does an hour after their end; raises `AWSError`."""
+async def unlisted(
+    cloud: AWSClient, region: str, record: RentalRecord, told: Iterable[Answer]
+) -> list[str]:
+    """Machines of a pool that EC2 lists no more, as it does an hour after their end; raises `AWSError`.
+
+    `told` are those that it has listed there just now.
+    """
     begun = {name: each.at for each in record.attempts for name in each.instances}
     old = [
         each.instance
@@ -232,12 +242,12 @@ async def unlisted(cloud: AWSClient, region: str, record: RentalRecord) -> list[
         if each.region == region
         and time.time() - (begun.get(each.instance) or record.created) > UNSEEN
     ]
-    if not old or not record.account:
-        return []
-    listed = await states_of(cloud, region, record.pool_id)
+    listed = _states(told)
     gone = [each for each in old if each not in listed]
+    if not gone or not record.account:
+        return []
     # With credentials of another account none is listed.
-    return [] if gone and await other_account(cloud, record) else gone
+    return [] if await other_account(cloud, record) else gone
 
 
 def _why_ended(instance: Answer) -> str:
