@@ -6,7 +6,12 @@ JAX that is half of its CPU, in each rank anew. With `--all`, programs of `tests
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 BESIDE_KERAS = ("matplotlib", "pandas", "sklearn")
 """What Keras imports where it is found, and needs for nothing here."""
@@ -17,3 +22,13 @@ def without(folder: Path, *packages: str) -> str:
     for package in packages:
         (folder / f"{package}.py").write_text(f"raise ImportError('{package} is absent here')\n")
     return str(folder)
+
+
+@contextlib.contextmanager
+def doing_without(folder: Path, *packages: str) -> Iterator[None]:
+    """Meanwhile pools of this process have none of these packages, nor has it: ranks look where it does."""
+    path = without(folder, *packages)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)
+        patch.setattr(sys, "path", [path, *sys.path])
+        yield

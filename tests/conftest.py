@@ -142,6 +142,14 @@ def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         root.rmdir()
 
 
+@pytest.fixture(scope="module")
+def no_collector() -> Iterator[None]:
+    """For a file that reads code: its trees are no garbage, and to look for some in them takes longer than to read them."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.fixture
 def no_leaks() -> Iterator[set[str]]:
     """After the test nothing is left of what it started."""

@@ -9,6 +9,7 @@ Seen with keras 3.15.1 and tf_keras 2.20.1.
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Generator, Iterable
@@ -79,6 +80,27 @@ def naming_objects(found: dict[str, Any], registered: dict[str, Any]) -> Generat
             yield
         finally:
             module.get_registered_name = name_of
+
+
+@contextmanager
+def taking_tensorflow_for_absent() -> Generator[None]:
+    """Meanwhile Keras takes TensorFlow for absent where nobody has imported it: it has no value of its types, then.
+
+    Keras asks that of each part of a config that it writes, and imports TensorFlow for it: seconds, and 300 MB.
+    """
+    from keras.src.saving import serialization_lib
+
+    module: Any = serialization_lib
+    with _naming:
+        found: Any = getattr(module, "tf", None)
+        if "tensorflow" in sys.modules or getattr(found, "_available", True) is not None:
+            yield
+            return
+        found._available = False
+        try:
+            yield
+        finally:
+            found._available = None
 
 
 def layers_of(saved: Any) -> list[Any]:

@@ -44,6 +44,7 @@ def keras_object(saved: Any) -> Any:
     registered: dict[str, Any] = {}
     compiled = keras_compile.of_own_compile(saved)
     with (
+        keras_private.taking_tensorflow_for_absent(),
         keras_private.naming_objects(own, registered),
         keras_arguments.written_by_number(saved) as given,
         _compiled_apart(saved, compiled),

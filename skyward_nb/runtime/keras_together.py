@@ -24,7 +24,11 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from skyward_nb.compat.keras_private import initial_epoch, set_initial_epoch
+from skyward_nb.compat.keras_private import (
+    initial_epoch,
+    set_initial_epoch,
+    taking_tensorflow_for_absent,
+)
 from skyward_nb.runtime.keras_settings import AVERAGE
 from skyward_nb.runtime.process_group import SummingGroup
 from skyward_nb.words.ranks import count_ranks
@@ -72,7 +76,8 @@ class JointFit:
     def note_optimizer(self) -> None:
         """Note how the optimizer is set, before the first rank's callbacks may restore what it had learnt."""
         optimizer = getattr(self.model, "optimizer", None)  # Keras says what one without lacks
-        config = _nameless(optimizer.get_config()) if optimizer else {}
+        with taking_tensorflow_for_absent():
+            config = _nameless(optimizer.get_config()) if optimizer else {}
         self._optimizer = {"class": type(optimizer).__name__, **config}
 
     def begin(self, epochs: int, every: int, *, validates: bool) -> None:
@@ -110,7 +115,8 @@ class JointFit:
             for each in layers
         ):
             _warn_once(_MASKS)
-        if (self.model.get_compile_config() or {}).get("jit_compile") is True and is_tensorflow():
+        # Keras imports TensorFlow to write that config.
+        if is_tensorflow() and (self.model.get_compile_config() or {}).get("jit_compile") is True:
             _warn_once(_XLA)
 
     def begin_epoch(self, epoch: int) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import asyncssh
 import psutil
 import pytest
+from tiers import few
 from waiting import until
 
 
@@ -36,6 +37,7 @@ def test_one_logs_in_by_the_config(hosts):
         assert done.stdout == f"{host.name}\nann\n/home/ann\n/dev/shm:\n\n/tmp:\n"
 
 
+@pytest.mark.extensive
 def test_asyncssh_logs_in_by_the_same_config(hosts):
     town = hosts(2)
 
@@ -59,6 +61,7 @@ def test_hosts_know_each_other_and_nobody_else(hosts):
         town[0].run(f'{sys.executable} -c "{reach % "192.0.2.1"}"', user="ann")
 
 
+@pytest.mark.extensive
 def test_hosts_are_there_by_ipv6(hosts):
     town = hosts(1)
     greeted(town[0], town[0].address6)
@@ -121,6 +124,7 @@ def test_another_user_reads_nothing_of_the_first(hosts):
 # ── the server ──────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.extensive
 def test_the_server_is_killed_and_started_again(hosts):
     town = hosts(1)
     host = town[0]
@@ -137,6 +141,7 @@ def test_the_server_is_killed_and_started_again(hosts):
     assert town.ssh("gpu1", "hostname").stdout == "gpu1\n"
 
 
+@pytest.mark.extensive
 def test_one_session_per_connection_is_an_option(hosts):
     town = hosts(1)
     town[0].stop_sshd()
@@ -184,6 +189,7 @@ def test_a_line_is_cut_and_mended(hosts):
     greeted(town[0])
 
 
+@pytest.mark.extensive
 def test_a_line_has_a_delay(hosts):
     town = hosts(2)
     town[0].netem(delay=0.5)
@@ -195,6 +201,7 @@ def test_a_line_has_a_delay(hosts):
     assert town.ssh("gpu1", "hostname").stdout == "gpu1\n"
 
 
+@pytest.mark.extensive
 def test_a_line_has_a_rate(hosts):
     town = hosts(1)
     town[0].netem(rate=4e6)
@@ -207,6 +214,7 @@ def test_a_line_has_a_rate(hosts):
     assert came - before >= 4_000_000
 
 
+@pytest.mark.extensive
 def test_a_line_loses_some(hosts):
     host = hosts(1)[0]
     # The neighbours know each other by now: who may ask for an address only thrice may lose it.
@@ -304,7 +312,7 @@ signal.pause()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", few(1, [signal.SIGKILL, signal.SIGTERM]))
 def test_nothing_is_left_when_the_test_is_killed(hosts, tmp_path, number):
     before = mounts(tmp_path)
     words = [sys.executable, "-c", _STARTS, str(tmp_path / "town")]

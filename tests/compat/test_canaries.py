@@ -13,6 +13,8 @@ from compat.installed_code import COMPAT, find, is_installed, parameters, seen_w
 from compat.test_private_names import is_private
 from later import needs
 
+pytestmark = pytest.mark.usefixtures("no_collector")
+
 
 @dataclass(frozen=True)
 class Part:
@@ -49,6 +51,7 @@ _DEBUGGED = "cells in which ranks stop at breakpoints"
 _UNDEBUGGED = "ranks that go on where their debugger does not start"
 _EXCEPTIONS = "kernels and ranks that stop at the exceptions of the user's code alone"
 _VALUES = "a variable that cannot be set is not said to have been set"
+_ALONE = "configs written without importing TensorFlow"
 _SEEDS = "weights that begin alike on all ranks"
 _POLICY = "types of layers as the notebook has set them"
 _MADE_ANEW = "an Accelerator of a notebook on ranks"
@@ -275,6 +278,8 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("keras.src.layers.layer:Layer._flatten_layers", "layers that stay frozen", "include_self"),
         Part("keras.src.layers.layer:Layer._lock_state", "a model's own compile"),
         Part("keras.src.utils.tracking:Tracker.unlock", "a model's own compile"),
+        Part("keras.src.saving.serialization_lib:tf", _ALONE),
+        Part("keras.src.utils.module_utils:LazyModule._available", _ALONE),
         Part("keras.src.saving.serialization_lib:_get_class_or_fn_config", "arguments that Keras has not kept", "obj"),
         Part("keras.src.random.seed_generator:python_random", _SEEDS),
         Part("keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR|global_seed_generator", _SEEDS),

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("no_collector")
+
 PACKAGE = Path(__file__).parents[2] / "skyward_nb"
 ELSEWHERE = "use it by a plain name of skyward_nb/compat, and add a case to tests/compat"
 

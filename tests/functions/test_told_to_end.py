@@ -57,7 +57,7 @@ def ended(tmp_path, number, before="pass", inside="forever() @ pool", call="work
 @pytest.mark.parametrize(
     ("number", "how"),
     few(
-        3,
+        2,
         [
             (signal.SIGTERM, {}),
             (signal.SIGTERM, {"call": "asyncio.run(work_async())"}),
@@ -73,7 +73,9 @@ def test_the_block_is_left_and_the_ranks_end(no_leaks, tmp_path, number, how):
     assert "left" in out and "not this" not in out and "Traceback" not in err
 
 
-@pytest.mark.parametrize("handler", ["signal.SIG_IGN", "lambda *_: print('mine', flush=True)"])
+@pytest.mark.parametrize(
+    "handler", few(1, ["signal.SIG_IGN", "lambda *_: print('mine', flush=True)"])
+)
 def test_a_handler_of_the_user_s_own_stays(no_leaks, tmp_path, handler):
     before = f"signal.signal(signal.SIGTERM, {handler})"
     inside = "os.kill(os.getpid(), signal.SIGTERM); print('begun', flush=True); time.sleep(600)"

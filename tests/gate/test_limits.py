@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("no_collector")
+
 PACKAGE = Path(__file__).parents[2] / "skyward_nb"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from messages import messages, messages_of
 
+pytestmark = pytest.mark.usefixtures("no_collector")
+
 MODULE = '''"""A docstring is no message."""
 
 class Case:

@@ -119,24 +119,21 @@ def test_an_exception_that_cannot_say_its_text(ranks):
     assert sky(ranks, "kept").result == "[0-1] 7"
 
 
-@pytest.mark.parametrize(
-    ("cell", "error"),
-    few(
-        3,
-        [
-            ("sky.barrier()", "RuntimeError: sky.barrier() needs a process group"),
-            ("sky.mesh()", "RuntimeError: sky.mesh() needs a pool made with framework="),
-            ("sky.log(loss='x')", "TypeError: sky.log(loss=...): a str is not one number"),
-            ("sky.shard([1], [1, 2])", "ValueError: sky.shard: arrays of unequal length"),
-            ("sky.shard(object())", "TypeError: sky.shard: object cannot be split"),
-            ("for _ in sky.progress(3): pass", "TypeError: 'int' object is not iterable"),
-            ("sky.nonsense", "AttributeError: module 'skyward_nb' has no attribute 'nonsense'"),
-        ],
-    ),
-)
-def test_an_error_of_the_packages_functions_shows_the_users_line_alone(ranks, cell, error):
+ERRORS = {
+    "sky.barrier()": "RuntimeError: sky.barrier() needs a process group",
+    "sky.mesh()": "RuntimeError: sky.mesh() needs a pool made with framework=",
+    "sky.log(loss='x')": "TypeError: sky.log(loss=...): a str is not one number",
+    "sky.shard([1], [1, 2])": "ValueError: sky.shard: arrays of unequal length",
+    "sky.shard(object())": "TypeError: sky.shard: object cannot be split",
+    "for _ in sky.progress(3): pass": "TypeError: 'int' object is not iterable",
+    "sky.nonsense": "AttributeError: module 'skyward_nb' has no attribute 'nonsense'",
+}
+
+
+def test_an_error_of_the_packages_functions_shows_the_users_line_alone(ranks):
     ranks.run("import skyward_nb as sky")
-    ran = sky(ranks, cell)
-    assert f"----> 2 {cell}" in ran.traceback and error in ran.traceback
-    assert "File " not in ran.traceback and "direct cause" not in ran.traceback
-    assert sky(ranks, "kept").result == "[0-1] 7"
+    for cell, error in ERRORS.items():
+        ran = sky(ranks, cell)
+        assert f"----> 2 {cell}" in ran.traceback and error in ran.traceback, cell
+        assert "File " not in ran.traceback and "direct cause" not in ran.traceback, cell
+        assert sky(ranks, "kept").result == "[0-1] 7", cell

@@ -3,6 +3,7 @@
 import concurrent.futures
 import linecache
 import os
+import sys
 
 import pytest
 from later import needs
@@ -1012,6 +1013,17 @@ def test_a_compile_that_keeps_something_otherwise_says_so(keras_here, ns, rank):
     net_of(ns, made, more=COMPILES.format("optimizer, scale", does))
     with pytest.raises(ValueError, match=r"its scale otherwise than compile\(\) is given it: give"):
         rank.take("net", ns["net"])
+
+
+def test_tensorflow_is_not_imported_for_a_model_that_has_nothing_of_it(keras_here, ns, monkeypatch):
+    from keras.src.utils.module_utils import tensorflow
+
+    exec(BEGIN + LAYER + OF.format("Twice()") + "of.compile('adam', 'mse')\n", ns)
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.setattr(tensorflow, "_available", None)
+    monkeypatch.setattr(tensorflow, "initialize", lambda: pytest.fail("it is imported"))
+    payload.pack("of", ns["of"], to_ranks=True)
+    assert tensorflow._available is None  # who wants it gets it
 
 
 def test_models_are_packed_by_several_threads(keras_here, ns):

@@ -9,7 +9,7 @@ from skyward_nb.pickling.object_table import Unpickler
 LARGE = [
     b"x" * 3_000_000,
     ["y" * 3_000_000, b"z" * 70_000, 1.5],
-    {str(n): n for n in range(200_000)},
+    {str(n): n for n in range(50_000)},
     bytearray(3_000_000),
 ]
 

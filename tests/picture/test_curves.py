@@ -453,7 +453,7 @@ def test_any_series_are_a_valid_picture_with_all_of_it_inside():
         ranks = st.one_of(st.integers(0, 9), st.integers(0, 5000))
         return draw(st.dictionaries(ranks, st.one_of(told, known, strided), max_size=14))
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=60, deadline=None)
     @given(
         st.text(max_size=12), metrics(), st.booleans(), st.integers(-1, 900), st.integers(-1, 400)
     )

@@ -112,7 +112,7 @@ def read(request):
 
 
 @given(garbage=st.one_of(NESTED, GARBAGE))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_nothing_leaves_its_box(read, garbage):
     box = f"<div id=a>{rich_html({'text/html': garbage}, 'x')}</div><p id=b>x</p>"
     document = read(f"<!doctype html><body>{box}</body>")

@@ -1,7 +1,7 @@
 """Keras 3 on torch and TensorFlow: `fit` trains one model over all ranks."""
 
 import pytest
-from absent import BESIDE_KERAS, without
+from absent import BESIDE_KERAS, doing_without
 from later import Later, needs
 from pools import request, start, values
 
@@ -48,9 +48,7 @@ mostly_on_torch = pytest.mark.parametrize("pool", ["torch", _LATER], indirect=Tr
 def pool(request, tmp_path_factory):
     backend = request.param
     needless = ("tensorflow", "jax") if backend == "torch" else ("torch", "jax")
-    path = without(tmp_path_factory.mktemp("absent"), *needless, *BESIDE_KERAS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", path)
+    with doing_without(tmp_path_factory.mktemp("absent"), *needless, *BESIDE_KERAS):
         made = start(nodes=2, framework=(f"keras:{backend}",))
         values(made, f"{MODEL}\n0")
         yield made
@@ -92,6 +90,25 @@ def test_ranks_train_as_one_rank_does_with_the_whole_batch(pool, alone, how):
     if how == "jit_compile=True" and pool.spec.framework == ("keras:torch",):
         pytest.skip("torch.compile takes a minute")
     assert_alike(values(pool, f"fitted(made(seed=r, {how}), mine, 12 // n)"), alone)
+
+
+@mostly_on_torch
+def test_nobody_imports_tensorflow_to_train_without_it(pool):
+    if pool.spec.framework != ("keras:torch",):
+        pytest.skip("it trains with it")
+    body = """
+from keras.src.utils.module_utils import tensorflow
+asked, model, was = [], made(lr=keras.optimizers.schedules.ExponentialDecay(0.01, 5, 0.9)), tensorflow._available
+def absent():
+    asked.append(1)
+    raise ImportError
+tensorflow._available, tensorflow.initialize = None, absent
+fitted(model, mine, 6)
+tensorflow._available = was
+del tensorflow.initialize
+asked
+"""
+    assert values(pool, body) == [[], []]
 
 
 @mostly_on_torch

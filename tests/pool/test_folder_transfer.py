@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,8 @@ from skyward_nb.words.folder_entry import FolderError
 from skyward_nb.workdir.machine_folder import MachineFolder
 from skyward_nb.workdir.working_folder import FOLDERS, WorkingFolder
 
+_environment = threading.Lock()
+
 
 class NearMachine:
     """A machine whose copies and store are folders here; it stands for its `RemoteStore`, too."""
@@ -32,7 +35,8 @@ class NearMachine:
         self.name = f"the machine in {folder.name}"
 
     def ask_folder(self, ask: Any, kind: type, tick: Any) -> Any:
-        with pytest.MonkeyPatch.context() as there:
+        # Machines are asked at once, and the folder of copies is told to each by the environment of all.
+        with _environment, pytest.MonkeyPatch.context() as there:
             there.setenv(FOLDERS, str(self._copies))
             answer = folder_service.answer(ask, self._store)
         assert isinstance(answer, kind), answer

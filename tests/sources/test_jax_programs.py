@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from absent import BESIDE_KERAS, without
+from absent import BESIDE_KERAS, doing_without
 from later import needs
 from leaks import leaves_nothing
 
@@ -14,9 +14,8 @@ pytestmark = needs("keras", "jax")
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as env, leaves_nothing():
-        path = without(tmp_path_factory.mktemp("absent"), "tensorflow", *BESIDE_KERAS)
-        env.setenv("PYTHONPATH", path)
+    lacks = tmp_path_factory.mktemp("absent"), "tensorflow", *BESIDE_KERAS
+    with doing_without(*lacks), leaves_nothing():
         with sky.ComputePool(
             provider=sky.Local(),
             nodes=2,

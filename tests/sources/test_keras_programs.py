@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from absent import BESIDE_KERAS, without
+from absent import BESIDE_KERAS, doing_without
 from leaks import leaves_nothing
 
 import skyward_nb as sky
@@ -39,15 +39,14 @@ def trained(backend):
 
 @pytest.mark.extensive
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])
-def test_one_model_is_trained_that_is_that_of_one_rank(tmp_path, monkeypatch, backend):
+def test_one_model_is_trained_that_is_that_of_one_rank(tmp_path, backend):
     """Strided halves of 32 rows on two ranks: the model is the head's, trained on whole batches by hand."""
     for package in ("keras", backend):
         if not importlib.util.find_spec(package):
             pytest.skip(f"{package} is not installed")
     lacks = {"torch", "tensorflow", "jax"} - {backend}
-    monkeypatch.setenv("PYTHONPATH", without(tmp_path, *lacks, *BESIDE_KERAS))
     image = sky.Image(pip=["keras>=3.2", backend], env={"KERAS_BACKEND": backend})
-    with leaves_nothing():
+    with doing_without(tmp_path, *lacks, *BESIDE_KERAS), leaves_nothing():
         with sky.ComputePool(provider=sky.Local(), nodes=2, image=image, quiet=True) as pool:
             (kind, (w, b), first), (_, _, second) = trained(backend)() @ pool
     assert kind == backend
