@@ -15,18 +15,20 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter
+from traitlets.config import Config
 
 BUILD = Path("build")
 
 
-def execute(path: Path) -> bool:
-    """Run one notebook; returns whether every cell went well."""
+def execute(path: Path, config: Config | None = None) -> bool:
+    """Run one notebook, in a kernel of this configuration; returns whether every cell went well."""
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook,
         timeout=300,
         kernel_name="python3",
         store_widget_state=False,
+        config=config,
         resources={"metadata": {"path": str(path.parent)}},
     )
     began = time.monotonic()

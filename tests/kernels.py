@@ -19,6 +19,7 @@ from pathlib import Path
 from jupyter_client.manager import KernelManager
 from jupyter_core.utils import ensure_event_loop
 from leaks import GO_ON, leaves_nothing
+from traitlets.config import Config
 from waiting import until
 
 _HEAVY = ("jax", "keras", "sklearn", "tensorflow", "torch", "transformers")
@@ -341,6 +342,10 @@ class Kernel:
     def restart(self, *, by_kill: bool = False) -> str:
         """Restart it as a front end does, or have it killed first; what the extension says then."""
         self.client.stop_channels()
+        if by_kill:
+            # Else it is interrupted first, and interrupts its run, if it is not killed at once.
+            self.manager.provisioner.process.kill()
+            until(lambda: not self.manager.is_alive())
         self.manager.restart_kernel(now=by_kill, env=self._env)
         self._connect()
         return self.run("%load_ext skyward_nb").stdout
@@ -398,6 +403,8 @@ def _event_loop_closed() -> Iterator[None]:
             ensure_event_loop().close()
 
 
+BY_FILES = Config(KernelManager={"transport": "ipc"})
+"""Kernels whose sockets are files: a port that is free now may be another's when the kernel takes it."""
 _running: list[Kernel] = []
 _waiting: list[Kernel] = []
 GO_ON.append(lambda: {f"child {each.pid}" for each in _running})
@@ -414,7 +421,7 @@ def kernel(*, kernel_name: str = "python3", **env: str) -> Iterator[Kernel]:
 
 
 def _begin(kernel_name: str, env: dict[str, str]) -> Kernel:
-    # Its sockets are files: a port that is free now may be another's when the kernel takes it.
+    # As `BY_FILES`.
     folder = tempfile.mkdtemp(prefix="sky-kernel-")
     manager = KernelManager(
         kernel_name=kernel_name,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-_AFTER = (0.5, 2.0)
-"""Seconds after which a front end has opened its subshell, or is late with it."""
+_AFTER = (0.5, 2.0, 5.0, 15.0)
+"""Seconds after which a front end has opened its subshell, or is late with it, or later still."""
 
 
 class BusyStatus:
@@ -44,6 +44,8 @@ class BusyStatus:
             self._kernel.send_response(
                 self._kernel.iopub_socket, "status", {"execution_state": "busy"}
             )
+        else:
+            self._due = []
 
     def goes_on(self) -> bool:
         """Whether the cell goes on: its number is that of the next cell once it has ended.

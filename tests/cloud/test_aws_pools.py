@@ -164,8 +164,8 @@ def test_a_notice_is_shown_what_is_to_be_saved_is_saved_and_what_was_taken_back_
         if isinstance(event, Output):
             heard.append(event.text)
 
-    machine.notice()
     pool.look(lambda _: None)
+    machine.notice()
     outcome = pool.run(request(pool, WAITS), watch)
     (end,) = outcome.done.values()
     assert unpack(end.value, pool.store) == ["saved"]

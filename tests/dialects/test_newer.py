@@ -78,6 +78,7 @@ PROGRAMS = {
             "the same again: True",
         ),
         needs=("numpy",),
+        alike="older/sharding.py",
     ),
     "newer/sampler.py": Program(
         says=(
@@ -159,6 +160,7 @@ PROGRAMS = {
             "cancelled, and the ranks are free: ['g', 'g']",
             "the loop went on: True",
         ),
+        alike="functions/test_async_generators.py::test_a_task_may_call_beside_a_generator_that_comes_to_its_end_by_itself",
     ),
     "newer/many_items.py": Program(
         says=(

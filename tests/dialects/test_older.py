@@ -67,6 +67,7 @@ PROGRAMS = {
         says=("raised: errors arrive anyway",),
         holds=lambda out: ranks_of(out, "stdout") == {0} and "not to be seen" not in out,
         tells="[rank 1] one line of stderr\n",
+        alike="functions/test_function_marks.py::test_ranks_whose_output_is_shown",
     ),
     "older/standalone.py": Program(
         says=("worlds of: [2]", "nodes used: ['node 0', 'node 1']", "best rate: 0.45"),
@@ -81,6 +82,7 @@ PROGRAMS = {
             "slots: [0, 1, 2]",
             "refused: accelerator=A100:0.5: write parts of one in another way",
         ),
+        alike="newer/mig_slices.py",
     ),
     "older/parallel_broadcast.py": Program(
         says=(
@@ -91,6 +93,7 @@ PROGRAMS = {
             "streamed: [1.0, 2.0]",
             "here: 2",
         ),
+        alike="functions/test_running.py::test_calls_side_by_side_run_on_the_ranks_that_are_meant",
     ),
 }
 

@@ -221,6 +221,8 @@ def _gone_for_good(stand: Stand, pool: Pool, agent: int) -> Result:
     while children(agent) and time.monotonic() - began < hands.HANG:
         time.sleep(0.02)
     seconds = time.monotonic() - began
+    # While it removes its files there is a folder, and no socket.
+    until(lambda: not psutil.pid_exists(agent))
     with contextlib.suppress(OSError):
         stand.pool = None
     try:

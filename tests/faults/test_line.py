@@ -161,6 +161,7 @@ def test_a_pool_whose_line_was_cut_is_told_to_stop_all_the_same(channel, no_leak
     channel.obey(Rule(breaks_at={DOWN: 0}))
     pool.lines.links[0].ask()
     wait_until(lambda: channel.broken)
+    channel.close()  # what is sent from now on is not lost with that line
     channel.obey(Rule())
     pool.close()
     assert "Stop" in str(command_frames().feed(channel.passed(UP)))

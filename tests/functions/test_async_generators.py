@@ -9,6 +9,7 @@ import pytest
 from functions.examples import same, twice
 
 import skyward_nb as sky
+from skyward_nb.functions import runner
 
 
 @sky.function
@@ -24,7 +25,9 @@ def fail_after(to):
     raise LookupError(to)
 
 
-def test_async_for_has_the_values_of_a_generator(no_leaks):
+def test_async_for_has_the_values_of_a_generator(no_leaks, monkeypatch):
+    monkeypatch.setattr(runner, "_SETTLES", 60.0)
+
     async def main():
         async with sky.Compute(nodes=2, quiet=True) as pool:
             assert [x async for x in count(200) >> pool] == list(range(200))
@@ -125,7 +128,9 @@ def test_a_task_that_would_wait_for_itself_is_told(no_leaks):
     asyncio.run(main())
 
 
-def test_a_task_may_call_beside_a_generator_that_comes_to_its_end_by_itself(no_leaks):
+def test_a_task_may_call_beside_a_generator_that_comes_to_its_end_by_itself(no_leaks, monkeypatch):
+    monkeypatch.setattr(runner, "_SETTLES", 60.0)
+
     async def main():
         async with sky.Compute(quiet=True) as pool:
             found = [(x, await (same(x) >> pool)) async for x in count(3) >> pool]

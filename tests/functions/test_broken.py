@@ -9,6 +9,7 @@ import traceback
 
 import pytest
 from functions.examples import same, total
+from waiting import until
 
 import skyward_nb as sky
 from skyward_nb.words.errors import OptionError, PoolError, RankDied
@@ -31,7 +32,8 @@ def test_who_waits_for_a_rank_is_told_when_the_pool_is_closed(no_leaks):
     assert next(values) == 0  # its rank is held by who reads it, and nobody does
     other = counting(-1, "") >> pool
     next(other)
-    ends = []
+    ends, future = [], same(1) > pool
+    until(future.running)
 
     def wait(call):
         try:
@@ -44,7 +46,7 @@ def test_who_waits_for_a_rank_is_told_when_the_pool_is_closed(no_leaks):
         lambda: same(1) @ pool,
         lambda: pool.map(same, [1, 2]),
         lambda: (same(1) & same(2)) >> pool,
-        (same(1) > pool).result,
+        future.result,
     ]
     threads = [threading.Thread(target=wait, args=(call,)) for call in calls]
     for thread in threads:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from docs.blocks import blocks_of, not_shown
 from jupyter_client.manager import KernelManager
-from kernels import Kernel
+from kernels import BY_FILES, Kernel
 
 
 def run_page(page: str, python: Path) -> None:
     """Run the cells of a page in a kernel of this Python, which has to show what the page says."""
-    manager = KernelManager(kernel_name="python3")
+    manager = KernelManager(kernel_name="python3", config=BY_FILES)
     manager.kernel_spec.argv[0] = str(python)
     # Neither this tree nor its tests are there.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

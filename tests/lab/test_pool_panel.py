@@ -50,12 +50,8 @@ def test_a_rank_that_has_ended_is_named(make):
     pool = make(name="mine", nodes=2)
     os.kill(pool.pids[1], signal.SIGKILL)
     (rank,) = until(lambda: [each for each in panel_state({}).pools[0].pool.ranks if each.lost])
-    assert (rank.rank, rank.node, rank.process, rank.lost) == (
-        1,
-        1,
-        None,
-        "killed by SIGKILL (from outside; no sign of memory running out)",
-    )
+    assert (rank.rank, rank.node, rank.process) == (1, 1, None)
+    assert rank.lost.startswith("killed by SIGKILL")
 
 
 def test_pools_on_other_machines_are_not_asked(monkeypatch):

@@ -33,7 +33,7 @@ def notebook():
 @pytest.fixture
 def strict(notebook):
     """The notebook, with a pool `strict` that soon kills what does not stop."""
-    first = "pool=strict nodes=3 grace=1s\nimport time, os\nrank = int(os.environ['RANK'])"
+    first = "pool=strict nodes=3 grace=4s\nimport time, os\nrank = int(os.environ['RANK'])"
     ran = notebook.run(f"%%sky_remote {first}")
     assert ran.status == "ok", ran
     notebook.run("run_state._LOOK = 3")

@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from kernels import Marks, ready
+from kernels import BY_FILES, Marks, ready
 from later import Later, needs
 from leaks import leaves_nothing
 from tiers import few
@@ -189,6 +189,7 @@ def test_under_nbclient_a_cell_that_takes_too_long_is_interrupted_and_the_next_o
         interrupt_on_timeout=True,
         allow_errors=True,
         kernel_name="python3",
+        config=BY_FILES,
     )
     client.execute()
     texts = [str(cell.outputs) for cell in notebook.cells]

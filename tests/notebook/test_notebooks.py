@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
+from kernels import BY_FILES
 from later import Later
 
 from skyward_nb.options.option_line import parse
@@ -62,7 +63,7 @@ def run_here(path):
     spec = importlib.util.spec_from_file_location("execute", FOLDER / "execute.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.execute(path)
+    return module.execute(path, BY_FILES)
 
 
 @pytest.mark.extensive

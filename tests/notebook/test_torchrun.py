@@ -44,8 +44,8 @@ import os, signal, sys, time
 from pathlib import Path
 rank, attempt = os.environ['RANK'], os.environ['TORCHELASTIC_RESTART_COUNT']
 words = [os.environ[name] for name in ('ROLE_NAME', 'ROLE_RANK', 'ROLE_WORLD_SIZE', 'TORCHELASTIC_MAX_RESTARTS')]
-print('worker', rank, 'attempt', attempt, *words)
-print('error of', rank, file=sys.stderr)
+sys.stdout.write(' '.join(['worker', rank, 'attempt', attempt, *words]) + '\\n')  # at once: --tee reads what is there
+sys.stderr.write(f'error of {rank}\\n')
 Path(f'logs/said-{attempt}-{rank}').touch()
 while attempt == '0':
     time.sleep(0.02)

@@ -178,7 +178,7 @@ threading.Thread(target=tell, daemon=True).start()
 def test_an_error_of_all_ranks_leaves_what_is_spread_over_them(notebook):
     line = "%%sky_remote\nspread = jax.device_put(jnp.arange(4.0), NamedSharding(sky.mesh(), P('fsdp')))\n"
     assert notebook.run(line).status == "ok"
-    assert notebook.run("%%sky_remote\nundefined").error[0] == "NameError"
+    assert notebook.run("%%sky_remote on_error=wait\nundefined").error[0] == "NameError"
     ran = notebook.run("%%sky_remote\nfloat(jnp.sum(spread))")
     assert values(ran) == "[0-1] 6.0"
 

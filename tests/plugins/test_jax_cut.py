@@ -6,7 +6,7 @@ import time
 import psutil
 import pytest
 from free_ports import free_port
-from kernels import ready
+from kernels import Marks, ready
 from later import needs
 from tiers import few
 
@@ -112,14 +112,15 @@ def test_an_interrupt_of_ranks_that_wait_for_one(notebook, wait):
     assert notebook.run("%%sky_remote\nrank").result == "[0] 0\n[1] 1\n[2] 2"
 
 
-def test_code_that_computes_by_itself_is_not_cut(notebook):
+def test_code_that_computes_by_itself_is_not_cut(notebook, tmp_path):
     """Nor what sleeps once more: neither waits for a peer."""
+    marks = Marks(notebook, tmp_path)
     notebook.run("%%sky_remote\nkept = jax.device_put(jnp.ones(3), jax.local_devices()[0])")
     body = (
-        "try:\n    sky.barrier()\n    print('here')\n    time.sleep(100)\n"
+        "%%sky_remote\ntry:\n    sky.barrier()\n    here()\n    time.sleep(100)\n"
         "except KeyboardInterrupt: time.sleep(1.5) if rank else None"
     )
-    assert interrupted(notebook, body).status == "ok"
+    assert notebook.pressed(body, marks.of(0, 1, 2)).status == "ok"
     ran = notebook.run(
         "%%sky_remote\n(kept + jax.device_put(jnp.ones(3), jax.local_devices()[0])).tolist()"
     )
@@ -186,9 +187,12 @@ def test_ranks_that_have_called_more_than_others_are_out_of_step(notebook):
     )
 
 
-def test_a_mesh_that_code_has_set_stays_set(notebook):
+def test_a_mesh_that_code_has_set_stays_set(notebook, tmp_path):
     notebook.run("%%sky_remote\nbefore = jax.set_mesh(sky.mesh())")
-    ran = interrupted(notebook, "print('here')\nwhile True: jnp.ones(2).sum()")
+    # Ranks that are not all in the same line are out of step.
+    begun = [tmp_path / str(rank) for rank in range(3)]
+    loop = f"while True: jnp.ones(2).sum(); open(f'{tmp_path}/{{rank}}', 'a').close()"
+    ran = notebook.pressed(f"%%sky_remote\n{loop}", lambda: all(each.exists() for each in begun))
     assert ran.error[0] == "KeyboardInterrupt", ran.traceback
     ran = notebook.run("%%sky_remote\ndict(jax.sharding.get_mesh().shape)")
     assert ran.result == "[0-2] {'fsdp': 3, 'tp': 1}", ran.traceback

@@ -495,7 +495,8 @@ def test_what_is_of_another_kind_is_formed_in_its_stead(fresh, asked):
 
 
 def test_a_place_that_is_none_of_the_pools(fresh):
-    ran = fresh.run("%%sky_remote\ndist.init_process_group('gloo', rank=r + 1, world_size=2)")
+    body = "dist.init_process_group('gloo', rank=r + 1, world_size=2)"
+    ran = fresh.run(f"%%sky_remote on_error=wait\n{body}")
     assert "init_process_group(rank=1): the pool has 2 ranks, and this is rank 0" in ran.traceback
     ran = fresh.run(
         "%%sky_remote\ndist.destroy_process_group(); dist.init_process_group(world_size=4)"

@@ -353,7 +353,7 @@ def test_shards_of_different_steps_are_not_used_silently(two, fails):
         "if rank: fails()\nf.optimizer.step()\nstays()"
     )
     ended(two, body)
-    outcome = ended(two, "f.model(batch(3)[0])")
+    outcome = ended(two, "f.model(batch(3)[0])", on_error="wait")
     assert errors(outcome) == {"RuntimeError"}
     message = outcome.done[0].failure.message
     assert "rank 1 made 0, rank 0 made 1" in message and "load a checkpoint" in message
@@ -428,7 +428,7 @@ def test_a_training_goes_on_where_living_ranks_were_when_one_died(two):
         "sky.rejoin(ddp, fast, slow)"
     )
     assert values(two, TRAINING + "'ddp' in globals()") == [False, False]
-    outcome = ended(two, "other = DDP(nn.Linear(1, 1))\nsky.rejoin(other)")
+    outcome = ended(two, "other = DDP(nn.Linear(1, 1))\nsky.rejoin(other)", on_error="wait")
     assert "rank 0 kept 1 model, and none has these parameters" in outcome.done[1].failure.message
     prepared = (
         "class Prepared:\n    def __init__(self, held): self.optimizer = held\n"

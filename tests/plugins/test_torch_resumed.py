@@ -106,12 +106,15 @@ def test_shards_are_taken_by_what_is_made_again(make, tmp_path):
         "before its optimizer"
     )
     (end, _) = second.run(
-        request(second, SHARDS.replace("9", "7") + "sky.rejoin(sharded, optimizer)"),
+        request(
+            second, SHARDS.replace("9", "7") + "sky.rejoin(sharded, optimizer)", on_error="wait"
+        ),
         lambda _: None,
     ).failed
     assert "is not as it was in the checkpoint: make it with the same shapes" in end.failure.message
     (end, _) = second.run(
-        request(second, f"{SHARDS}{SCALER}sky.rejoin(sharded, optimizer, scaler)"), lambda _: None
+        request(second, f"{SHARDS}{SCALER}sky.rejoin(sharded, optimizer, scaler)", on_error="wait"),
+        lambda _: None,
     ).failed
     assert "the checkpoint has no state of Scaler beside that of sharded" in end.failure.message
     taken = SHARDS + "\nsky.rejoin(sharded, optimizer), sky.rejoin(sharded, optimizer)"

@@ -97,10 +97,10 @@ def test_a_transfer_of_names_is_not_stopped_at_a_notice_nor_a_cell_after_it(anno
     ran(pool, "x = 5")
     notice()
     until(lambda: pool.context.lines.links[0].noticed or pool.look(lambda _: None))
-    slow = "__import__('time').sleep(1.5)"
+    slow = "__import__('time').sleep(1.2)"
     question = replace(request(pool, slow), aside=True)
     assert not pool.run(question, lambda _: None).reclaimed
-    outcome = ran(pool, "import time\ntime.sleep(1.5)")
+    outcome = ran(pool, "import time\ntime.sleep(2)")
     assert not outcome.reclaimed and not outcome.failed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 
@@ -62,4 +63,6 @@ def test_an_hour_without_a_word_to_who_listens_is_told(lines):
         lines.links[0].heard -= HOUR
         if alarms(told):
             break
-    assert alarms(told)[0].startswith("gpu1 has not answered for 3600 s; trying to reach it again")
+    assert re.match(
+        r"gpu1 has not answered for 36\d\d s; trying to reach it again", alarms(told)[0]
+    )

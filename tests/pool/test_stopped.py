@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 
 import pytest
@@ -55,15 +54,22 @@ def test_who_ended_within_grace_is_not_killed(make, stopped_after):
 def test_a_run_that_was_interrupted_before_it_began_leaves_the_path_to_modules(
     make, tmp_path, monkeypatch
 ):
+    def goes_on(timeout):
+        event = before(timeout)
+        if isinstance(event, RunInterrupted):  # what stops it is on its way
+            os.kill(rank, signal.SIGCONT)
+        return event
+
     (tmp_path / "only_here.py").write_text("value = 5\n")
     pool = make(nodes=1)
     monkeypatch.syspath_prepend(tmp_path)
     asked = request(pool, "x = y", {"y": 1})
     rank = pool.pids[0]
+    before = pool.lines.next
+    monkeypatch.setattr(pool.lines, "next", goes_on)
     os.kill(rank, signal.SIGSTOP)
     run = pool.begin(asked, lambda _: None)
     pool.lines.send(Interrupt(run.number, (0,)))
-    threading.Timer(0.5, os.kill, (rank, signal.SIGCONT)).start()
     assert pool.finish(run, lambda _: None).done[0].interrupted
     assert values(pool, "__import__('only_here').value") == [5]
 

@@ -307,7 +307,7 @@ def test_what_goes_wrong_where_it_is_poured_is_raised(far, listener, came_before
 
     with pytest.raises(OSError, match="no room"):
         if not came_before:
-            threading.Timer(0.1, there.sendall, (bytes(100_000),)).start()
+            threading.Timer(0.1, _say_all, (there, bytes(100_000))).start()
         poured(near, 100_000, full)
     near.close()
     there.close()

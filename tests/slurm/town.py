@@ -238,7 +238,15 @@ class Town:
         """Have the controller write down what it knows of a job, which one that is killed within seconds has not done."""
         before, state = time.time_ns(), self.folder / "state/job_state"
         self.say("scontrol", "update", f"JobId={job}", "Comment=kept")
-        until(lambda: state.exists() and state.stat().st_mtime_ns > before)
+
+        def is_newer() -> bool:
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # it is removed before the new one has its name
+                return state.stat().st_mtime_ns > before
+            return False
+
+        until(is_newer)
 
     @contextlib.contextmanager
     def configured(self, **options: object) -> Iterator[None]:

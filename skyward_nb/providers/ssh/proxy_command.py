@@ -35,10 +35,14 @@ class ProxyCommand:
 
     async def failure(self) -> str:
         """The failure of the command, in words; "" if it runs or has succeeded."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST):
-                await self._process.wait()
-                await asyncio.shield(self._hearing)
+        for _ in range(
+            2
+        ):  # who stood still for the first half of the time, itself, hears in the second
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST / 2):
+                    await self._process.wait()
+                    await asyncio.shield(self._hearing)
+                    break
         if not self._process.returncode:
             return ""
         said = self._said.decode(errors="replace").strip()
