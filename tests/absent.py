@@ -26,7 +26,7 @@ def without(folder: Path, *packages: str) -> str:
 
 @contextlib.contextmanager
 def doing_without(folder: Path, *packages: str) -> Iterator[None]:
-    """Meanwhile pools of this process have none of these packages, nor has it: ranks look where it does."""
+    """Meanwhile pools of this process have none of these packages, nor can it import them: ranks look where it does."""
     path = without(folder, *packages)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)

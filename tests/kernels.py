@@ -403,8 +403,6 @@ def _event_loop_closed() -> Iterator[None]:
             ensure_event_loop().close()
 
 
-BY_FILES = Config(KernelManager={"transport": "ipc"})
-"""Kernels whose sockets are files: a port that is free now may be another's when the kernel takes it."""
 _running: list[Kernel] = []
 _waiting: list[Kernel] = []
 GO_ON.append(lambda: {f"child {each.pid}" for each in _running})
@@ -420,15 +418,23 @@ def kernel(*, kernel_name: str = "python3", **env: str) -> Iterator[Kernel]:
         _end(running)
 
 
+def _by_files(folder: str) -> dict[str, str]:
+    """A kernel's sockets are files: a port that is free now may be another's when the kernel takes it."""
+    return {"transport": "ipc", "ip": f"{folder}/ipc", "connection_file": f"{folder}/kernel.json"}
+
+
+@contextmanager
+def by_files() -> Iterator[Config]:
+    """A configuration for whoever starts one kernel within."""
+    with tempfile.TemporaryDirectory(prefix="sky-kernel-") as folder:
+        yield Config(KernelManager=_by_files(folder))
+
+
 def _begin(kernel_name: str, env: dict[str, str]) -> Kernel:
-    # As `BY_FILES`.
-    folder = tempfile.mkdtemp(prefix="sky-kernel-")
     manager = KernelManager(
         kernel_name=kernel_name,
-        transport="ipc",
-        ip=f"{folder}/ipc",
-        connection_file=f"{folder}/kernel.json",
         shutdown_wait_time=_TO_ITS_END,
+        **_by_files(tempfile.mkdtemp(prefix="sky-kernel-")),
     )
     manager.start_kernel(env=env)
     running = Kernel(manager, env)

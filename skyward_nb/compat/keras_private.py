@@ -82,25 +82,33 @@ def naming_objects(found: dict[str, Any], registered: dict[str, Any]) -> Generat
             module.get_registered_name = name_of
 
 
-@contextmanager
-def taking_tensorflow_for_absent() -> Generator[None]:
-    """Meanwhile Keras takes TensorFlow for absent where nobody has imported it: it has no value of its types, then.
+class _OnceImported:
+    """TensorFlow as Keras asks for it: absent until somebody imports it, as no value is of its types before."""
 
-    Keras asks that of each part of a config that it writes, and imports TensorFlow for it: seconds, and 300 MB.
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    @property
+    def available(self) -> bool:
+        return "tensorflow" in sys.modules and self._module.available
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def write_without_importing_tensorflow() -> None:
+    """Have Keras ask whether what it writes into configs is TensorFlow's only once that is imported.
+
+    It asks of each part, also where it runs on something else, and had imported it for that: seconds, and 300 MB.
     """
-    from keras.src.saving import serialization_lib
-
+    try:
+        from keras.src.saving import serialization_lib
+    except ImportError:
+        return
     module: Any = serialization_lib
-    with _naming:
-        found: Any = getattr(module, "tf", None)
-        if "tensorflow" in sys.modules or getattr(found, "_available", True) is not None:
-            yield
-            return
-        found._available = False
-        try:
-            yield
-        finally:
-            found._available = None
+    found = getattr(module, "tf", None)
+    if found is not None and not isinstance(found, _OnceImported):
+        module.tf = _OnceImported(found)
 
 
 def layers_of(saved: Any) -> list[Any]:

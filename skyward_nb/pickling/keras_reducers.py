@@ -40,11 +40,11 @@ def keras_object(saved: Any) -> Any:
     state = keras_states_private.state_of(saved) if is_optimizer else None
     if isinstance(saved, keras.metrics.Metric):
         state = keras_states_private.counted_by(saved)
+    keras_private.write_without_importing_tensorflow()
     own: dict[str, Any] = {}
     registered: dict[str, Any] = {}
     compiled = keras_compile.of_own_compile(saved)
     with (
-        keras_private.taking_tensorflow_for_absent(),
         keras_private.naming_objects(own, registered),
         keras_arguments.written_by_number(saved) as given,
         _compiled_apart(saved, compiled),
@@ -116,6 +116,7 @@ def _make_keras(
 ) -> Any:
     import keras
 
+    keras_private.write_without_importing_tensorflow()  # some layers write their configs as they are made
     for name, each in registered.items():
         # Not what this process has registered itself.
         if keras.saving.get_registered_object(name) in (None, _registered.get(name)):

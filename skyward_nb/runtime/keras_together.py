@@ -27,7 +27,7 @@ from typing import Any
 from skyward_nb.compat.keras_private import (
     initial_epoch,
     set_initial_epoch,
-    taking_tensorflow_for_absent,
+    write_without_importing_tensorflow,
 )
 from skyward_nb.runtime.keras_settings import AVERAGE
 from skyward_nb.runtime.process_group import SummingGroup
@@ -76,8 +76,8 @@ class JointFit:
     def note_optimizer(self) -> None:
         """Note how the optimizer is set, before the first rank's callbacks may restore what it had learnt."""
         optimizer = getattr(self.model, "optimizer", None)  # Keras says what one without lacks
-        with taking_tensorflow_for_absent():
-            config = _nameless(optimizer.get_config()) if optimizer else {}
+        write_without_importing_tensorflow()
+        config = _nameless(optimizer.get_config()) if optimizer else {}
         self._optimizer = {"class": type(optimizer).__name__, **config}
 
     def begin(self, epochs: int, every: int, *, validates: bool) -> None:

@@ -61,7 +61,6 @@ def test_hosts_know_each_other_and_nobody_else(hosts):
         town[0].run(f'{sys.executable} -c "{reach % "192.0.2.1"}"', user="ann")
 
 
-@pytest.mark.extensive
 def test_hosts_are_there_by_ipv6(hosts):
     town = hosts(1)
     greeted(town[0], town[0].address6)
@@ -214,7 +213,6 @@ def test_a_line_has_a_rate(hosts):
     assert came - before >= 4_000_000
 
 
-@pytest.mark.extensive
 def test_a_line_loses_some(hosts):
     host = hosts(1)[0]
     # The neighbours know each other by now: who may ask for an address only thrice may lose it.

@@ -279,7 +279,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
         Part("keras.src.layers.layer:Layer._lock_state", "a model's own compile"),
         Part("keras.src.utils.tracking:Tracker.unlock", "a model's own compile"),
         Part("keras.src.saving.serialization_lib:tf", _ALONE),
-        Part("keras.src.utils.module_utils:LazyModule._available", _ALONE),
+        Part("keras.src.utils.module_utils:LazyModule.available", _ALONE),
         Part("keras.src.saving.serialization_lib:_get_class_or_fn_config", "arguments that Keras has not kept", "obj"),
         Part("keras.src.random.seed_generator:python_random", _SEEDS),
         Part("keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR|global_seed_generator", _SEEDS),

@@ -78,7 +78,6 @@ PROGRAMS = {
             "the same again: True",
         ),
         needs=("numpy",),
-        alike="older/sharding.py",
     ),
     "newer/sampler.py": Program(
         says=(
@@ -160,7 +159,7 @@ PROGRAMS = {
             "cancelled, and the ranks are free: ['g', 'g']",
             "the loop went on: True",
         ),
-        alike="functions/test_async_generators.py::test_a_task_may_call_beside_a_generator_that_comes_to_its_end_by_itself",
+        alike="functions/test_running.py::test_of_what_is_awaited_together_one_that_fails_stops_the_others",
     ),
     "newer/many_items.py": Program(
         says=(

@@ -67,7 +67,6 @@ PROGRAMS = {
         says=("raised: errors arrive anyway",),
         holds=lambda out: ranks_of(out, "stdout") == {0} and "not to be seen" not in out,
         tells="[rank 1] one line of stderr\n",
-        alike="functions/test_function_marks.py::test_ranks_whose_output_is_shown",
     ),
     "older/standalone.py": Program(
         says=("worlds of: [2]", "nodes used: ['node 0', 'node 1']", "best rate: 0.45"),

@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from kernels import BY_FILES, Marks, ready
+from kernels import Marks, by_files, ready
 from later import Later, needs
 from leaks import leaves_nothing
 from tiers import few
@@ -183,15 +183,16 @@ def test_under_nbclient_a_cell_that_takes_too_long_is_interrupted_and_the_next_o
         "%sky down",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
-    client = nbclient.NotebookClient(
-        notebook,
-        timeout_func=lambda cell: 3 if "sleep" in cell.source else 60,
-        interrupt_on_timeout=True,
-        allow_errors=True,
-        kernel_name="python3",
-        config=BY_FILES,
-    )
-    client.execute()
+    with by_files() as config:
+        client = nbclient.NotebookClient(
+            notebook,
+            timeout_func=lambda cell: 3 if "sleep" in cell.source else 60,
+            interrupt_on_timeout=True,
+            allow_errors=True,
+            kernel_name="python3",
+            config=config,
+        )
+        client.execute()
     texts = [str(cell.outputs) for cell in notebook.cells]
     assert "Interrupted on ranks 0-1; namespaces kept" in texts[1]
     assert texts[1].count("'ename': 'KeyboardInterrupt'") == 1

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from kernels import BY_FILES, kernel
+from kernels import by_files, kernel
 from later import Later
 from leaks import gone_within, traces
 from waiting import until
@@ -178,8 +178,8 @@ def test_a_saved_notebook_keeps_the_final_picture_and_run_all_stops_at_a_failing
         "never = 1",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
-    with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
-        nbclient.NotebookClient(notebook, kernel_name="python3", config=BY_FILES).execute()
+    with by_files() as config, pytest.raises(CellExecutionError, match="ZeroDivisionError"):
+        nbclient.NotebookClient(notebook, kernel_name="python3", config=config).execute()
     assert notebook.cells[3].execution_count is None
     (output,) = notebook.cells[1].outputs
     assert "4/4 · 100%" in output.data["text/plain"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
-from kernels import BY_FILES
+from kernels import by_files
 from later import Later
 
 from skyward_nb.options.option_line import parse
@@ -63,7 +63,8 @@ def run_here(path):
     spec = importlib.util.spec_from_file_location("execute", FOLDER / "execute.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.execute(path, BY_FILES)
+    with by_files() as config:
+        return module.execute(path, config)
 
 
 @pytest.mark.extensive
