@@ -35,9 +35,8 @@ class ProxyCommand:
 
     async def failure(self) -> str:
         """The failure of the command, in words; "" if it runs or has succeeded."""
-        for _ in range(
-            2
-        ):  # who stood still for the first half of the time, itself, hears in the second
+        # Where this process itself stood still for the first half of the time, it hears in the second.
+        for _ in range(2):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST / 2):
                     await self._process.wait()
