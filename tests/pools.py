@@ -17,6 +17,12 @@ from skyward_nb.providers.provider_table import PROVIDERS
 from skyward_nb.words.errors import PoolError
 from skyward_nb.words.spec import PoolSpec
 
+KILLED = (
+    r"killed by SIGKILL(?: \(from outside; no sign of memory running out\)"
+    r"|, perhaps because memory ran out: oom_kill of .+ rose by \d+, that of its own control group did not(?:; it held .+)?)"
+)
+"""What is said of a rank that a test killed: memory may run out for another test, and the machine counts that of all."""
+
 
 def cell(body):
     return compile_cell(

@@ -115,7 +115,6 @@ class JointFit:
             for each in layers
         ):
             _warn_once(_MASKS)
-        # Keras imports TensorFlow to write that config.
         if is_tensorflow() and (self.model.get_compile_config() or {}).get("jit_compile") is True:
             _warn_once(_XLA)
 

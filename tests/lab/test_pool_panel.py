@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from msgspec.structs import replace
-from pools import found, request
+from pools import KILLED, found, request
 from waiting import until
 
 from skyward_nb.lab.pool_panel import client_to_interrupt, panel_state, pool_standing, run_output
@@ -51,7 +52,7 @@ def test_a_rank_that_has_ended_is_named(make):
     os.kill(pool.pids[1], signal.SIGKILL)
     (rank,) = until(lambda: [each for each in panel_state({}).pools[0].pool.ranks if each.lost])
     assert (rank.rank, rank.node, rank.process) == (1, 1, None)
-    assert rank.lost.startswith("killed by SIGKILL")
+    assert re.fullmatch(KILLED, rank.lost)
 
 
 def test_pools_on_other_machines_are_not_asked(monkeypatch):

@@ -240,9 +240,8 @@ class Town:
         self.say("scontrol", "update", f"JobId={job}", "Comment=kept")
 
         def is_newer() -> bool:
-            with contextlib.suppress(
-                FileNotFoundError
-            ):  # it is removed before the new one has its name
+            # The old one is removed before the new one has its name.
+            with contextlib.suppress(FileNotFoundError):
                 return state.stat().st_mtime_ns > before
             return False
 
