@@ -124,9 +124,10 @@ def _shake(seed: int, root: int, spared: list[int], stopped: Counter) -> None:
         time.sleep(dice.uniform(*_PAUSES))
         reap()
         spare = {os.getpid(), *spared}
-        if found := stoppable(root, spare):
-            threads = stop(dice.choice(found), dice.uniform(*_STOPS))
-            stopped.value += threads > 0
+        found, seconds = stoppable(root, spare), dice.uniform(*_STOPS)
+        # It may have gone into a sandbox while the others were looked at.
+        if found and not _is_spared(pid := dice.choice(found)):
+            stopped.value += stop(pid, seconds) > 0
 
 
 @contextmanager

@@ -139,14 +139,15 @@ def test_spot_machines_cannot_be_stopped_as_ec2_says(api, renter, quick):
 
 
 def bill(left):
-    return Bill(dollars=0.2, began=time.time(), before=5 - left, max_cost=5)
+    """Of machines that cost nothing more, however long the test takes."""
+    return Bill(dollars=0.0, began=time.time(), before=5 - left, max_cost=5)
 
 
 def test_their_disks_are_paid_of_what_the_budget_leaves(api, renter, quick):
-    hour = 0.08 * 200 / 730
+    hour, began = 0.08 * 200 / 730, time.time()
     made = stopped(renter, bill=bill(hour))
     until = made.entry.record.warmth.until
-    assert until == pytest.approx(time.time() + 3600, abs=30)
+    assert began + 3600 <= until + 0.001 and until <= time.time() + 3600.001
     all_ended(api)
 
 

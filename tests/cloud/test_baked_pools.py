@@ -118,8 +118,7 @@ def test_a_machine_of_it_has_the_environment_and_nothing_secret_and_lives(cloud)
         assert machine.file(KEY).read_text() != before
         boot = machine.file("/var/lib/skyward/boot").read_text()
         assert boot.startswith(machine.sh("cat /proc/sys/kernel/random/boot_id").strip())
-        running = [words for words in machine.processes().values() if "deadman.sh" in words]
-        assert len(running) == 1, running
+        assert len(running := machine.started("deadman.sh")) == 1, running
         pool.close()
         only_the_image(cloud)
         # It ends by itself when nobody needs it.

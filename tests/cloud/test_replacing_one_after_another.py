@@ -135,7 +135,7 @@ def test_an_interrupt_leaves_nothing_behind(cloud, pool, step):
 def test_who_attaches_has_another_for_one_that_went_while_nobody_was_there(cloud, kept, pool, node):
     before = values(pool, PLACES)
     (old,) = left_alone(cloud, pool, node)
-    ((_, condition),) = registry.conditions(registry.entries())
+    ((_, condition),) = until(lambda: registry.conditions(registry.entries()))
     assert condition.ranks == (1 - node,)
     kept.pool = again = attached(pool)
     (lacks,) = again.renewal.lacks

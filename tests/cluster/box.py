@@ -53,7 +53,16 @@ class Inside:
         self.run("ip", "-batch", "-", only="n", data="\n".join(lines))
 
     def processes(self) -> dict[int, str]:
-        """Command lines in the box by process id, as the box counts; without its process 1.
+        """Command lines in the box by process id, as the box counts; without its process 1."""
+        return {pid: words for pid, (_, words) in self._processes().items()}
+
+    def started(self, program: str) -> list[str]:
+        """Command lines with a program in it, without what a shell forks: that has the shell's until it runs another."""
+        found = {pid: each for pid, each in self._processes().items() if program in each[1]}
+        return [words for parent, words in found.values() if parent not in found]
+
+    def _processes(self) -> dict[int, tuple[int, str]]:
+        """Parents and command lines by process id.
 
         Its own /proc shows its own processes, and no others. Tests ask again and again: a `ps` that
         enters the box takes ten times as long.
@@ -67,7 +76,8 @@ class Inside:
                 name, _, state = (place / "stat").read_text().partition("(")[2].rpartition(") ")
                 if not state.startswith("Z"):
                     words = (place / "cmdline").read_bytes().replace(b"\0", b" ").strip()
-                    found[int(place.name)] = words.decode(errors="replace") or f"[{name}]"
+                    line = words.decode(errors="replace") or f"[{name}]"
+                    found[int(place.name)] = int(state.split()[1]), line
         return found
 
 

@@ -63,8 +63,8 @@ def test_an_interrupt_that_was_lost_in_a_finalizer_comes_again(mailbox):
 
     mailbox.open(7)
     bound = Bound()
-    del bound
     with pytest.raises(KeyboardInterrupt):
+        del bound
         time.sleep(60)
     mailbox.close()
     assert mailbox.was_interrupted(7)

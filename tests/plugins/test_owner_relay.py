@@ -262,7 +262,7 @@ def machine_beside():
     """
     name = f"sky{os.getpid()}"
     high, low = divmod(os.getpid() % (1 << 14), 1 << 6)
-    here, there = f"10.213.{high}.{4 * low + 1}", f"10.213.{high}.{4 * low + 2}"
+    here, there = f"10.215.{high}.{4 * low + 1}", f"10.215.{high}.{4 * low + 2}"
     script = (
         f"ip netns add {name} && ip link add {name} type veth peer name eth0 netns {name} && "
         f"ip addr add {here}/30 dev {name} && ip link set {name} up && "

@@ -173,7 +173,8 @@ for count in range(10_000):
 
 
 def test_a_cell_whose_client_is_asleep_is_stopped_by_the_agent(announced, place):
-    pool, notice = announced(10)
+    # The agent looks a second time when a quarter of it is left.
+    pool, notice = announced(14)
     text = "import time\nfor count in range(100_000):\n    time.sleep(0.01)"
     run = pool.begin(request(pool, text), lambda _: None)
     # Else it may be a cell after the notice, which goes on.

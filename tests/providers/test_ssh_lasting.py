@@ -33,9 +33,19 @@ from skyward_nb.words.image import Image
 np = pytest.importorskip("numpy")
 
 pytestmark = pytest.mark.skipif(bool(lacks()), reason=lacks())
-COUNT = (
-    "import time\nfor i in range(60):\n    print(f'<{i}>', flush=True)\n    time.sleep(0.05)\n'end'"
-)
+
+
+def count(may_end):
+    """A cell that counts to 60, and waits at 29 until this file is there."""
+    return f"""
+import os, time
+for i in range(60):
+    print(f'<{{i}}>', flush=True)
+    time.sleep(0.05)
+    while i == 29 and not os.path.exists({str(may_end)!r}):
+        time.sleep(0.05)
+'end'
+"""
 
 
 class PoolOfModule:
@@ -134,11 +144,12 @@ def test_a_rank_that_dies_there(pool):
     assert values(pool, "1 + 1") == [2, 2]
 
 
-def test_connections_that_are_cut_in_a_run_are_made_anew(pool, sshd_of_pool):
-    thread, events, outcomes = run_beside(pool, COUNT)
+def test_connections_that_are_cut_in_a_run_are_made_anew(pool, sshd_of_pool, tmp_path):
+    thread, events, outcomes = run_beside(pool, count(tmp_path / "may-end"))
     for word in ("<5>", "<25>"):
         wait_for_text(events, word)
         sshd_of_pool.cut()
+    (tmp_path / "may-end").touch()
     thread.join(60)
     (outcome,) = outcomes
     assert [unpack(end.value, pool.store) for end in outcome.done.values()] == ["end"] * 2
@@ -147,11 +158,12 @@ def test_connections_that_are_cut_in_a_run_are_made_anew(pool, sshd_of_pool):
     assert any(isinstance(each, Phase) and "trying to reach it" in each.text for each in events)
 
 
-def test_an_sshd_that_is_away_for_a_while(pool, sshd_of_pool):
-    thread, events, outcomes = run_beside(pool, COUNT)
+def test_an_sshd_that_is_away_for_a_while(pool, sshd_of_pool, tmp_path):
+    thread, events, outcomes = run_beside(pool, count(tmp_path / "may-end"))
     wait_for_text(events, "<5>")
     sshd_of_pool.stop()
     wait_for_phase(events, "nothing listens")
+    (tmp_path / "may-end").touch()
     sshd_of_pool.start()
     thread.join(60)
     assert len(outcomes[0].done) == 2

@@ -358,7 +358,8 @@ def test_a_host_that_takes_long_to_log_in_to_is_given_longer(
 
     async def noted(host, limit=LOGIN_LIMIT, *tries):
         given.append(limit)
-        return await dial(host, limit, *tries)
+        # The second one is to come to its end on a busy machine, too.
+        return await dial(host, limit if len(given) == 1 else LOGIN_LIMIT, *tries)
 
     monkeypatch.setattr(far.line._dialer, "dial", noted)
     try:

@@ -54,7 +54,8 @@ _WITH_CONTAINER = 60.0
 """As much as its container, which the job removes from its nodes at its end, may be large."""
 _END_LIMIT = 90.0
 _ASK_AGAIN = 2.0
-_COMPLETING_LOOK, _KNOWN_AT_LAST = 0.2, 6.0
+_COMPLETING_LOOK, _KNOWN_AT_LAST = 0.2, 20.0
+"""While the last of a job ends, or its epilog runs, Slurm says no more of it: seconds between looks, and until it is let be."""
 _SILENT_LIMIT = 300.0
 _SURELY_HEARD = 210
 """Seconds of a time limit of which the signal comes once an agent listens: the notice, Slurm's minute, and a slow start."""
