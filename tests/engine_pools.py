@@ -119,7 +119,7 @@ def found_after_its_notebook_was_killed(spec):
         assert b"on all" in notebook.stdout.readline()
         notebook.send_signal(signal.SIGKILL)
     (entry,) = registry.entries()
-    again = until(lambda: _attached(entry.pool_id))
+    again = until(lambda: attached_to(entry.pool_id))
     events = []
     outcome = follow(again, events.append)
     assert _drawn(again, outcome, events) == _shown_here(len(again.ranks))
@@ -127,7 +127,7 @@ def found_after_its_notebook_was_killed(spec):
     return again
 
 
-def _attached(pool_id):
+def attached_to(pool_id):
     """A pool, attached; None while its agents have not heard that its other client is gone."""
     again = found(type("Left", (), {"pool_id": pool_id}))
     try:

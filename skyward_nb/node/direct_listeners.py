@@ -13,9 +13,10 @@ from pathlib import Path
 from weakref import WeakSet
 
 from skyward_nb.node.client_connection import ClientConnection
-from skyward_nb.node.peer_agents import PeerAgents, private_listeners, tune
+from skyward_nb.node.peer_agents import PeerAgents, private_listeners
 from skyward_nb.store.pool_key import MutualTLS
 from skyward_nb.store.value_messages import Address, AdmitPeers, PeersAdmitted
+from skyward_nb.system.connections import tune
 
 _MOST = 4
 """Clients whose listeners stay open; those of a client that is here stay in any case."""

@@ -29,12 +29,11 @@ from skyward_nb.store.value_messages import (
 from skyward_nb.store.value_stream import ValueStream
 from skyward_nb.system.addresses import family_of, is_private
 from skyward_nb.system.concurrency import run_concurrently
+from skyward_nb.system.connections import tune
 
 _CONNECT_TIMEOUT = 4.0
 """Seconds in which an address answers, or is none."""
 _PATIENCE = 4.0
-_SILENT = 30
-"""Seconds after which a machine that does not answer any more is hung up on."""
 
 
 class PeerAgents:
@@ -180,15 +179,6 @@ class _Race:
             if self._first is None:
                 raise self._error
             return self._first
-
-
-def tune(connection: socket.socket) -> None:
-    """Send without delay, and give up soon if the machine is cut off."""
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT // 3)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _SILENT // 3)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _SILENT)
 
 
 def _check(connection: socket.socket, name: str) -> None:

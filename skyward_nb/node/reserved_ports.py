@@ -7,6 +7,7 @@ sets SO_REUSEADDR and binds it, too.
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
 
 from skyward_nb.protocol.commands import Reserve
 from skyward_nb.protocol.events import Reserved
@@ -22,16 +23,20 @@ class ReservedPorts:
         self._servers: list[socket.socket] = []
 
     def reserve(self, order: Reserve) -> Reserved:
-        """Hold the ports of a generation instead of those of the one before."""
-        for each in (self.take_rendezvous(), *self._servers):
-            if each is not None:
-                each.close()
-        self._servers.clear()
+        """Hold the ports of a generation instead of those of the one before.
+
+        They are other ones, so that who is late of that generation meets nobody of this one.
+        """
+        before = [self.take_rendezvous(), *self._servers]
+        if order.port:  # it may be among them
+            _close(before)
+        self._servers = []
         self._rendezvous = _hold(order.address, order.port)
         peers = tuple(
             Peer(node, order.address, self._hold_for_servers(order), order.interface)
             for node in order.nodes
         )
+        _close(before)
         return Reserved(order.generation, self._rendezvous.getsockname()[1], peers)
 
     def take_rendezvous(self) -> socket.socket | None:
@@ -47,6 +52,12 @@ class ReservedPorts:
             self._servers += held
             found[name] = tuple(each.getsockname()[1] for each in held)
         return found
+
+
+def _close(held: Iterable[socket.socket | None]) -> None:
+    for each in held:
+        if each is not None:
+            each.close()
 
 
 def _hold(address: str, wanted: int = 0) -> socket.socket:

@@ -32,14 +32,15 @@ from skyward_nb.show.pool_displays import PoolDisplays
 @pytest.mark.extensive
 def test_a_pool_that_somebody_uses(make):
     pool = make(name="mine", nodes=2, ranks_per_node=2)
-    said = sky("status").stdout.splitlines()
+    # A pool that has no processor for two seconds is not told of.
+    said = until(lambda: "mine: " in (words := sky("status").stdout) and words).splitlines()
     assert said[0] == (
         f"mine: 4 ranks on 2 nodes (local) · in use by the kernel (process {os.getpid()}) · idle"
     )
     assert said[1:] == [
         f"  rank {rank}  node {rank // 2}  process {pool.pids[rank]}" for rank in range(4)
     ]
-    (row,) = document(sky("status", "--json"), Status).pools
+    (row,) = until(lambda: document(sky("status", "--json"), Status).pools)
     assert isinstance(row, PoolRow)
     assert (row.name, row.id, row.nodes, row.ranks_per_node) == ("mine", pool.pool_id, 2, 2)
     assert row.client.process == os.getpid() and row.ends_in is None and row.run is None
@@ -115,9 +116,10 @@ def test_what_runs_is_told_and_where_its_ranks_are(make):
     # It goes on for all that is asked meanwhile, each time by a process that has to start.
     work = request(pool, "import time\ntime.sleep(600)", number=1, began=time.time())
     pool.begin(work, lambda _: None)
-    said = sky("status").stdout
+    # A pool that has no processor for two seconds is not told of.
+    said = until(lambda: "default: " in (words := sky("status").stdout) and words)
     assert re.search(r"In\[1\] has been running for .+ on ranks 0-1", said)
-    (row,) = document(sky("status", "--json"), Status).pools
+    (row,) = until(lambda: document(sky("status", "--json"), Status).pools)
     assert (row.run.number, row.run.what, row.run.running) == (1, "Cell In[1]", (0, 1))
     said = sky("check", "hang").stdout
     assert "pool default of another kernel: Cell In[1] has run for" in said

@@ -145,7 +145,8 @@ def test_an_exception_is_shown_as_python_shows_it_and_ends_with_1(script):
         "if os.environ['RANK'] == '1':\n"
         "    fail()\n"
     )
-    ran = run(script, "nodes=2", "--json", name)
+    # Else a rank that begins late is stopped, and that is told, too.
+    ran = run(script, "nodes=2", "on_error=wait", "--json", name)
     assert ran.code == 1
     path = script.folder / name
     assert ran.json["traceback"] == [

@@ -77,7 +77,8 @@ def test_one_that_is_killed_leaves_a_pool_that_is_told_and_taken_down(script):
     name = script("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
     with begun("run", "nodes=2", "pool=p", name, folder=script.folder) as process:
         until(lambda: "begun" in process.stdout.readline())
-        said = sky("status").stdout
+        # A pool that has no processor for two seconds is not told of.
+        said = until(lambda: "p: " in (words := sky("status").stdout) and words)
         assert f"in use by skyward-nb run {name} (process {process.pid})" in said
         assert f"{name} has been running for" in said
         ran = sky("run", "pool=p", name, folder=script.folder)

@@ -16,7 +16,7 @@ def _own_home(home_namespace):
 
 @pytest.fixture(scope="module")
 def shared():
-    with leaves_nothing(), sky.Compute(nodes=2, quiet=True) as pool:
+    with leaves_nothing(), sky.Compute(nodes=2, quiet=True, grace=20) as pool:
         yield pool
 
 

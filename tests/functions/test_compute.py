@@ -36,7 +36,7 @@ def fail(why):
 
 @pytest.fixture(scope="module")
 def shared():
-    with leaves_nothing(), sky.Compute(nodes=2, ranks_per_node=2, quiet=True) as pool:
+    with leaves_nothing(), sky.Compute(nodes=2, ranks_per_node=2, quiet=True, grace=20) as pool:
         yield pool
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from lab.pages import DOWN, LOAD
 
-STUCK = """%%sky_remote nodes=4 framework=torch
+ALL = """%%sky_remote nodes=4 framework=torch
 import time
 import torch
 import torch.distributed as dist
@@ -16,6 +16,8 @@ import skyward_nb as sky
 rank = sky.instance_info().rank
 kept = torch.ones(2)
 dist.all_reduce(kept)
+"""
+STUCK = """%%sky_remote
 print("now they wait")
 if rank == 3:
     time.sleep(600)
@@ -38,7 +40,8 @@ AFTER = "%%sky_remote\ndist.all_reduce(kept)\nkept.tolist()"
 @pytest.mark.torch
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_the_square_button_frees_ranks_that_wait_in_a_collective(notebook):
-    stuck, after = notebook.add_cell(STUCK), notebook.add_cell(AFTER)
+    every, stuck, after = map(notebook.add_cell, (ALL, STUCK, AFTER))
+    notebook.run_cell(every)
     notebook.run_cell(stuck, wait=False)
     notebook.output(stuck).get_by_text("now they wait").locator("visible=true").first.wait_for()
     notebook.interrupt()

@@ -26,7 +26,8 @@ from skyward_nb.words.spec import PoolSpec
 
 @pytest.fixture(autouse=True)
 def own_pools(runtime_dir, monkeypatch) -> Iterator[None]:
-    """Pools of these tests alone: those of Lab's kernels may end while these run."""
+    """Pools of these tests alone: those of Lab's kernels may end while these run. One that is held up is waited for."""
+    monkeypatch.setattr(registry, "_ANSWER", 60.0)
     with tempfile.TemporaryDirectory(prefix="sky-", dir=runtime_dir.parent) as folder:
         monkeypatch.setenv("SKYWARD_RUNTIME_DIR", folder)
         yield
@@ -87,7 +88,7 @@ def test_a_run_in_the_background_is_told_as_such(make):
     pool = make(name="mine", nodes=1)
     pool.begin(request(pool, "import time; time.sleep(60)", detached=True), lambda _: None)
     entry = pool.entry
-    assert until(lambda: registry.condition(entry).running) == (0,)
+    assert until(lambda: (now := registry.condition(entry)) and now.running) == (0,)
     (row,) = panel_state({}).pools
     assert row.pool.run.detached
 

@@ -9,6 +9,7 @@ import secrets
 import socket
 import ssl
 import threading
+from functools import partial
 
 import pytest
 from leaks import leaves_nothing
@@ -22,6 +23,7 @@ from skyward_nb.protocol.commands import Ping, QueryStatus, Stop
 from skyward_nb.protocol.events import AgentStatus, Pong
 from skyward_nb.protocol.frames import FrameError, event_frames, frame
 from skyward_nb.protocol.message_parts import Client
+from skyward_nb.providers.far import direct_connection
 from skyward_nb.providers.far.direct_connection import DirectConnection
 from skyward_nb.providers.far.engine_machine import EngineMachine
 from skyward_nb.providers.far.far_machine import FarMachine
@@ -35,6 +37,7 @@ from skyward_nb.system.addresses import is_private
 from skyward_nb.words.spec import PoolSpec
 
 _LONG = 60.0
+_HOSTS = ("127.0.0.1",)
 
 
 def do(work):
@@ -57,9 +60,10 @@ def machine():
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
-    """An agent that is held up has a way all the same."""
+    """An agent that is held up has a way all the same, and it listens where no other test's network comes and goes."""
     for limit in ("_LIMIT", "_SOON"):
-        monkeypatch.setattr(f"skyward_nb.providers.far.direct_connection.{limit}", _LONG)
+        monkeypatch.setattr(direct_connection, limit, _LONG)
+    monkeypatch.setattr(direct_connection, "AdmitPeers", partial(AdmitPeers, hosts=_HOSTS))
 
 
 @pytest.fixture
@@ -108,10 +112,10 @@ def answer_to(connection, command):
     return None
 
 
-def admitted(machine, key):
+def admitted(machine, key, hosts=_HOSTS):
     stream = ValueStream(machine.values(), ANSWERS)
     try:
-        return request(stream, AdmitPeers("me", key, is_client=True), PeersAdmitted)
+        return request(stream, AdmitPeers("me", key, hosts, is_client=True), PeersAdmitted)
     finally:
         stream.close()
 
@@ -131,9 +135,10 @@ def test_commands_and_values_go_through_one_door(machine, door):
 
 def test_only_whoever_has_the_key_comes_in_and_only_at_private_addresses(machine):
     key = new_key()
-    found = admitted(machine, key)
+    found = admitted(machine, key, hosts=())
     assert found.commands
     assert all(is_private(host) for host, _ in (*found.commands, *found.addresses))
+    found = admitted(machine, key)
     with socket.create_connection(found.commands[0], _LONG) as plain:
         plain.settimeout(_LONG)
         plain.sendall(frame(QueryStatus()))
@@ -154,7 +159,7 @@ def test_whoever_overhears_how_a_door_was_asked_for_does_not_come_in(machine, tm
     """An engine may carry that as plain text: the agent's key is in it, and the client's is not."""
     key, own = new_key(), new_key()
     stream = ValueStream(machine.values(), ANSWERS)
-    ask = AdmitPeers("me", key, is_client=True, other=own.certificate)
+    ask = AdmitPeers("me", key, _HOSTS, is_client=True, other=own.certificate)
     found = request(stream, ask, PeersAdmitted)
     stream.close()
     tls = MutualTLS(own, tmp_path, key.certificate)
@@ -474,3 +479,12 @@ def test_an_end_that_is_cut_is_the_end_of_this_side(pair):
     far.close()
     with contextlib.suppress(ConnectionError):
         assert near.recv(1) == b""
+
+
+def test_a_connection_whose_machine_is_cut_off_is_given_up():
+    """A value on its way would wait for good: only commands have beats."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        made = do(DirectConnection("a")._connected(listener.getsockname(), _LONG))
+        with made:
+            assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000

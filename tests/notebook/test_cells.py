@@ -351,7 +351,7 @@ def test_an_exception_through_functions_of_other_cells(notebook):
     assert f"Cell In[{number}], line 4, in deep(k)" in ran.traceback
     assert "raise Oops('at', k)" in ran.traceback
     caught = notebook.run(
-        "try:\n    get_ipython().run_cell_magic('sky_remote', '', 'deep(4)')\n"
+        "try:\n    get_ipython().run_cell_magic('sky_remote', 'on_error=wait', 'deep(4)')\n"
         "except Oops as e:\n    print(e.args, len(e.__notes__))"
     )
     assert "('at', 4) 1" in caught.stdout

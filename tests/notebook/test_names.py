@@ -2,7 +2,7 @@
 
 import pytest
 from kernels import kernel
-from leaks import traces
+from leaks import gone_within, traces
 
 
 @pytest.fixture(scope="module")
@@ -11,7 +11,8 @@ def notebook():
     with kernel() as running:
         yield running
         running.run("%sky down")
-        assert traces() - before <= {t for t in traces() if t.startswith("child")}, "left behind"
+        left = {trace for trace in gone_within(30, before) if not trace.startswith("child")}
+        assert not left, "left behind"
 
 
 def sky(notebook, body, options=""):

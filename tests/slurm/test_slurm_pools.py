@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from ddp_cell import DDP
+from engine_pools import attached_to
 from later import needs
 from msgspec.structs import replace
 from pools import found, request, values
@@ -111,8 +112,7 @@ def test_a_pool_whose_notebook_was_killed_is_found_again_until_its_job_is_cancel
         assert notebook.stdout.readline() == b"up\n"
         notebook.send_signal(signal.SIGKILL)
     (entry,) = registry.entries()
-    again = found(type("Left", (), {"pool_id": entry.pool_id}))
-    again.attach(lambda _: None)
+    again = until(lambda: attached_to(entry.pool_id))
     assert values(again, "1") == [1, 1]
     job = job_of(again)
 

@@ -1,0 +1,17 @@
+"""TCP connections between machines."""
+
+from __future__ import annotations
+
+import socket
+
+_SILENT = 30
+"""Seconds after which a machine that answers nothing counts as cut off."""
+
+
+def tune(connection: socket.socket) -> None:
+    """Send without delay, and give up soon if the other machine is cut off, or an address of this one is gone."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT // 3)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _SILENT // 3)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _SILENT)
