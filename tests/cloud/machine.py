@@ -261,7 +261,8 @@ class Machine:
         """Wait until somebody on the machine powers it off."""
         words = self.box.entering("cat", "/run/power")
         said = subprocess.run(words, capture_output=True, text=True).stdout
-        if said == "off\n" and not self._is_over:
+        # Who has waited too long for that says it a second time.
+        if said.startswith("off\n") and not self._is_over:
             self._ended()
 
     def _run_user_data(self) -> None:

@@ -61,8 +61,8 @@ class Begun:
     said: Path
 
     def up(self) -> Begun:
-        """Itself, once it says that its pool is up; it may take a minute, and must not have ended."""
-        until = time.monotonic() + 60
+        """Itself, once it says that its pool is up; it may take two minutes, and must not have ended."""
+        until = time.monotonic() + 120
         while "up\n" not in self.said.read_text():
             has_ended = psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
             assert not has_ended, self.ended()

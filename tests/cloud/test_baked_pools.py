@@ -11,6 +11,7 @@ import pytest
 from cloud.baked_pools import baked, emptied, made, only_the_image
 from leaks import leaves_nothing
 from pools import values
+from waiting import until
 
 from skyward_nb.pool import registry
 from skyward_nb.providers.aws import image_records, rental_records, sweep
@@ -116,7 +117,7 @@ def test_a_machine_of_it_has_the_environment_and_nothing_secret_and_lives(cloud)
         assert machine.file(f"{HOME}/.cache/skyward_nb/envs/environment").read_text() == "made\n"
         assert len(machine.file(f"{HOME}/.ssh/authorized_keys").read_text().splitlines()) == 1
         assert machine.file(KEY).read_text() != before
-        boot = machine.file("/var/lib/skyward/boot").read_text()
+        boot = until(lambda: machine.sh("cat /var/lib/skyward/boot", check=False))
         assert boot.startswith(machine.sh("cat /proc/sys/kernel/random/boot_id").strip())
         assert len(running := machine.started("deadman.sh")) == 1, running
         pool.close()

@@ -352,7 +352,7 @@ def test_a_host_that_takes_long_to_log_in_to_is_given_longer(
     """It lets nobody in in the time of the first attempt, and needs less than that of the second."""
     (tmp_path / "way.py").write_text(WAY)
     server.say(f"ProxyCommand '{sys.executable}' {tmp_path}/way.py %h %p {tmp_path}/tried")
-    monkeypatch.setattr(ssh_line, "_AGAIN", 3.0)
+    monkeypatch.setattr(ssh_line, "_AGAIN", 1.5)
     far, given = Loop(server), []
     dial = far.line._dialer.dial
 

@@ -73,8 +73,8 @@ class HostLine(Line):
         self._refusal: Unreachable | None = None
         self._refused_for = _REFUSED
         self._refused_until = 0.0
-        self._again = _AGAIN
-        """Time limit of a login when the line was lost, in seconds."""
+        self._again = 2 * _AGAIN
+        """Time limit of a login when the line was lost, or of the first one to a pool that is there, in seconds."""
         self.number: int = 0
         """The number of connections so far, the current one included."""
         dialer.used_by(self)
@@ -147,7 +147,8 @@ class HostLine(Line):
             raise self._refusal.with_traceback(None)
         try:
             if again:
-                connection = await self._dialer.dial(self.host, self._again, 1)
+                tries = (1,) if self.number else ()
+                connection = await self._dialer.dial(self.host, self._again, *tries)
             else:
                 connection = await self._dialer.dial(self.host)
         except (LoginRefused, UnknownKey) as refusal:
