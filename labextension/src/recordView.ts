@@ -108,7 +108,16 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
     const data = model.data as Record<string, unknown>;
     const html = textOf(data, 'text/html');
     this.node.dataset['beside'] = BESIDE.test(html) ? 'widgets' : '';
-    this.drawBundle(data, 'kept');
+    // What the server says of a run that goes on is newer than what the kernel publishes of it now and then.
+    const record = recordOf(data);
+    const isOlder =
+      this.node.dataset['is'] === 'live' &&
+      record !== null &&
+      !record.over &&
+      record.run === this.watched;
+    if (!isOlder) {
+      this.drawBundle(data, 'kept');
+    }
     return Promise.resolve();
   }
 

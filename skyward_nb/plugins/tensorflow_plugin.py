@@ -34,7 +34,8 @@ from skyward_nb.words.mesh import Axes
 if TYPE_CHECKING:
     from skyward_nb.words.spec import PoolSpec
 
-_PATIENCE = 2.0
+_LOOKS, _LOOK = 1000, 0.002
+"""Looks whether threads have come back, and seconds between two."""
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _MAY_RUN = "every user of the pool's other machines can connect to a rank's TensorFlow server, and so run code as you"
 
@@ -192,11 +193,12 @@ def _await_threads() -> None:
 
     Raises TimeoutError when one stays.
     """
-    until = time.monotonic() + _PATIENCE
-    while _some_thread_waits():
-        if time.monotonic() > until:
-            raise TimeoutError("a thread stays in TensorFlow's native code")
-        time.sleep(0.002)
+    # Looks are counted and not time: where this process was stopped, those threads have their turns all the same.
+    for _ in range(_LOOKS):
+        if not _some_thread_waits():
+            return
+        time.sleep(_LOOK)
+    raise TimeoutError("a thread stays in TensorFlow's native code")
 
 
 def _some_thread_waits() -> bool:

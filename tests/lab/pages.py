@@ -172,6 +172,7 @@ class NotebookPage:
         other = copy.copy(self)
         other._new_page()
         other._goto()
+        other._wait_until_built()
         return other
 
     def _new_page(self) -> None:
@@ -189,6 +190,11 @@ class NotebookPage:
     def _goto(self) -> None:
         address = f"{self.server.url}{self.route}/{self.name}?token={self.server.token}"
         self.page.goto(address, timeout=_LOAD_MS)
+
+    def _wait_until_built(self) -> None:
+        """Until the notebook is there; its kernel may be busy for long."""
+        built = "() => globalThis.jupyterapp?.shell.currentWidget?.context?.isReady"
+        self.page.wait_for_function(built, timeout=_LOAD_MS)
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
@@ -283,6 +289,7 @@ class NotebookPage:
         """Leave the page and open the saved file in it anew, with the kernel that it had."""
         self.page.goto("about:blank")
         self._goto()
+        self._wait_until_built()
 
     def set_hidden(self, hidden: bool) -> None:
         """Have the page say that it is hidden, as one in another tab does, or that it is seen."""

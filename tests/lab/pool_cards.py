@@ -64,7 +64,7 @@ def begin_run(notebook: NotebookPage) -> int:
     there.get_by_text(re.compile("has been running for")).wait_for()
     there.get_by_text(f"in use by {notebook.name}").wait_for()
     status_item(notebook).get_by_text("1 pool · 3 ranks", exact=True).wait_for()
-    assert there.locator(".sky-chip[data-state='running']").all_inner_texts() == ["0", "1", "2"]
+    assert there.locator(".sky-chip[data-state='running']").all_text_contents() == ["0", "1", "2"]
     return cell
 
 
@@ -81,7 +81,7 @@ def kill_rank_1(notebook: NotebookPage) -> None:
     (entry,) = registry.entries()
     os.kill(until(lambda: registry.condition(entry)).pids[1], signal.SIGKILL)
     card(notebook).get_by_text(re.compile("^rank 1: killed by SIGKILL")).wait_for()
-    assert card(notebook).locator(".sky-chip[data-state='lost']").all_inner_texts() == ["1"]
+    assert card(notebook).locator(".sky-chip[data-state='lost']").all_text_contents() == ["1"]
     assert "sky-trouble" in status_item(notebook).get_attribute("class")
 
 

@@ -79,13 +79,14 @@ def test_what_pools_cost_and_do_in_light_and_dark(notebook, panel, status, route
         == "ranks of pool1 have ended; most of the budget of pool0 is spent"
     )
     cards = panel.locator(".sky-pool")
-    assert cards.locator(".sky-title").all_inner_texts() == ["pool0", "pool1", "pool2"]
-    assert "8 GPUs · 90 % · 240.0 of 640.0 GB" in cards.nth(0).inner_text()
+    # What was just put there is not laid out yet, and has no inner text until it is.
+    assert cards.locator(".sky-title").all_text_contents() == ["pool0", "pool1", "pool2"]
+    assert "8 GPUs · 90 % · 240.0 of 640.0 GB" in cards.nth(0).text_content()
     chip = cards.nth(0).locator(".sky-chip").first.get_attribute("title")
     assert chip.splitlines()[1:] == ["processor 97 %", "memory 0.6 GB", "GPU 90 %, 30.0 of 80.0 GB"]
-    assert "$3.20/h · $4.25 so far of at most $5.00" in cards.nth(0).inner_text()
-    assert "ranks 1,3 have ended" in cards.nth(1).inner_text()
-    assert "$0.050/h · $0.012 so far" in cards.nth(1).inner_text()
+    assert "$3.20/h · $4.25 so far of at most $5.00" in cards.nth(0).text_content()
+    assert "ranks 1,3 have ended" in cards.nth(1).text_content()
+    assert "$0.050/h · $0.012 so far" in cards.nth(1).text_content()
     notebook.screenshot("panel-light")
     audits.dress(notebook, "Dark")
     notebook.screenshot("panel-dark")
@@ -137,6 +138,9 @@ def test_many_pools_of_many_ranks_scroll(notebook, panel, routed):
     show(notebook, [row(number, ranks=ranks, nodes=32, ranks_per_node=8) for number in range(30)])
     until(lambda: panel.locator(".sky-pool").count() == 30)
     assert panel.locator(".sky-chip").count() == 30 * 256
+    # Once cards have their true heights, what is seen does not move any more.
+    frames = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    notebook.page.evaluate(frames)
     panel.evaluate("node => { node.scrollTop = 400; }")
     notebook.screenshot("panel-many")
     assert panel.evaluate("node => node.scrollTop") == 400

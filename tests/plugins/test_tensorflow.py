@@ -359,9 +359,10 @@ def test_keras_3_without_a_strategy_trains_one_model(notebook, tmp_path):
     for number in range(2):
         go = tmp_path / f"go{number}"
         ran = notebook.run(
-            "%%sky_remote\nimport os, sys, threading, time\ndef look(looks=0):\n    while looks < 10:\n"
-            "        time.sleep(0.03)\n        frame = sys._current_frames()[threading.main_thread().ident]\n"
-            "        looks = looks + 1 if frame.f_code.co_name == 'quick_execute' else 0\n"
+            "%%sky_remote\nimport os, sys, threading, time\nfrom skyward_nb.system.thread_frames import looking\n"
+            "def look(looks=0):\n    while looks < 10:\n        time.sleep(0.03)\n        with looking():\n"
+            "            where = sys._current_frames()[threading.main_thread().ident].f_code.co_name\n"
+            "        looks = looks + 1 if where == 'quick_execute' else 0\n"
             f"    open({str(go)!r}, 'w').close()\n"
             f"if r:\n    while not os.path.exists({str(go)!r}): time.sleep(0.02)\n"
             "    raise ValueError('alone')\nthreading.Thread(target=look, daemon=True).start()\n"

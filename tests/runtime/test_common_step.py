@@ -198,6 +198,12 @@ def test_a_step_that_has_begun_is_made_whole():
 
 def test_a_step_that_does_not_end_is_torn(monkeypatch):
     monkeypatch.setattr("skyward_nb.runtime.common_step._LOOKS", 2)
+    seen = threading.Event()
+    # No look before this thread has had its turn.
+    clock = SimpleNamespace(
+        monotonic=time.monotonic, sleep=lambda _: seen.wait(60), time_ns=time.time_ns
+    )
+    monkeypatch.setattr("skyward_nb.runtime.common_step.time", clock)
     common = CommonStep()
     common.begin(2)
 
@@ -208,6 +214,7 @@ def test_a_step_that_does_not_end_is_torn(monkeypatch):
         hook()
         common.interrupted(2, 0, lambda: None)
         assert common.defers(2, lambda: None)
+        seen.set()
         while common.defers(2, lambda: None):
             time.sleep(0.01)
 
