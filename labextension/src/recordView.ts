@@ -23,6 +23,8 @@ import { RunWatch } from './runState';
 import { clock, spellCost, spellSize } from './words';
 
 const MOST_CURVES = 12;
+/** Milliseconds for which what the server says of a run counts as newer than what the kernel publishes. */
+const FRESH = 3000;
 /** What the kernel's HTML begins with where widgets stand beside it. */
 const BESIDE = /^<style>[^<]*<\/style><div class="sky-[0-9a-f]{12}">/;
 const UNKNOWN =
@@ -56,6 +58,9 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
   private isInSight = false;
   private watch: RunWatch | null = null;
   private watched = '';
+  /** When the server last said how the run is, and whether what the kernel published since is not drawn. */
+  private toldAt = 0;
+  private hasUndrawn = false;
   private model: IRenderMime.IMimeModel | null = null;
   private record: IRecord | null = null;
   private drawn = '';
@@ -108,14 +113,14 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
     const data = model.data as Record<string, unknown>;
     const html = textOf(data, 'text/html');
     this.node.dataset['beside'] = BESIDE.test(html) ? 'widgets' : '';
-    // What the server says of a run that goes on is newer than what the kernel publishes of it now and then.
     const record = recordOf(data);
-    const isOlder =
+    this.hasUndrawn =
       this.node.dataset['is'] === 'live' &&
+      performance.now() - this.toldAt < FRESH &&
       record !== null &&
       !record.over &&
       record.run === this.watched;
-    if (!isOlder) {
+    if (!this.hasUndrawn) {
       this.drawBundle(data, 'kept');
     }
     return Promise.resolve();
@@ -305,9 +310,14 @@ export class RecordView extends Widget implements IRenderMime.IRenderer {
     if (!data) {
       if (state === 'gone' && this.node.dataset['is'] === 'live') {
         this.node.dataset['is'] = 'kept';
+        if (this.hasUndrawn && this.model) {
+          this.drawBundle(this.model.data, 'kept');
+        }
       }
       return;
     }
+    this.toldAt = performance.now();
+    this.hasUndrawn = false;
     if (state === 'over') {
       runEnded.emit({ node: this.node, run: this.watched, value });
     }

@@ -20,24 +20,34 @@ class ReservedPorts:
 
     def __init__(self) -> None:
         self._rendezvous: socket.socket | None = None
+        self._last = 0
+        """The port of the last rendezvous, which may be free by now."""
         self._servers: list[socket.socket] = []
 
     def reserve(self, order: Reserve) -> Reserved:
         """Hold the ports of a generation instead of those of the one before.
 
-        They are other ones, so that who is late of that generation meets nobody of this one.
+        Where no port is wanted they are other ones: who is late of that generation meets nobody of this one.
         """
         before = [self.take_rendezvous(), *self._servers]
         if order.port:  # it may be among them
             _close(before)
         self._servers = []
-        self._rendezvous = _hold(order.address, order.port)
+        self._rendezvous = self._hold_rendezvous(order)
         peers = tuple(
             Peer(node, order.address, self._hold_for_servers(order), order.interface)
             for node in order.nodes
         )
         _close(before)
         return Reserved(order.generation, self._rendezvous.getsockname()[1], peers)
+
+    def _hold_rendezvous(self, order: Reserve) -> socket.socket:
+        held = _hold(order.address, order.port)
+        if not order.port and held.getsockname()[1] == self._last:
+            with held:
+                held = _hold(order.address)
+        self._last = held.getsockname()[1]
+        return held
 
     def take_rendezvous(self) -> socket.socket | None:
         """The socket of the rendezvous, once; the caller closes it."""

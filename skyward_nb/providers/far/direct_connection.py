@@ -22,7 +22,7 @@ from skyward_nb.store.byte_streams import ByteStream
 from skyward_nb.store.pool_key import MutualTLS, new_key
 from skyward_nb.store.value_messages import ANSWERS, Address, AdmitPeers, PeersAdmitted
 from skyward_nb.store.value_stream import StoreRefused, ValueStream, request
-from skyward_nb.system.connections import tune
+from skyward_nb.system.connections import watch
 
 _LIMIT, _THROUGH_LIMIT = 4.0, 20.0
 """Seconds in which a connection for values is there, from here, and through a command."""
@@ -182,7 +182,7 @@ class DirectConnection:
         if self._through is not None:
             return await self._tunnel(self._through(address))
         connection = await asyncio.to_thread(socket.create_connection, address, limit)
-        tune(connection)
+        watch(connection)
         return connection
 
     async def _tunnel(self, command: Sequence[str]) -> socket.socket:

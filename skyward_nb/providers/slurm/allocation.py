@@ -249,7 +249,9 @@ class Allocation:
         return await self._why.get()
 
     async def _why_ended(self) -> str:
-        until = time.monotonic() + _KNOWN_AT_LAST
+        # Once it was not known for so long, nobody waits for it any more.
+        until = time.monotonic() + (0.0 if self._has_ended else _KNOWN_AT_LAST)
+        pause = _COMPLETING_LOOK
         while True:
             try:
                 state = await self.controller.look(self.record.pool_id, self.record.job)
@@ -261,7 +263,8 @@ class Allocation:
                     why = why or spell_again(state, self.record.started)
                 self._has_ended = bool(why)
                 return why
-            await asyncio.sleep(_COMPLETING_LOOK)
+            await asyncio.sleep(pause)
+            pause = min(1.2 * pause, _SOON)
 
     # ── ended ───────────────────────────────────────────────────────────────────────────
 

@@ -40,6 +40,8 @@ T = TypeVar("T", bound=socket.socket | ValueChannel)
 Opening = Callable[[BulkGate, bool], Coroutine[Any, Any, T]]
 """Opens something over a connection, relayed by a program there or not."""
 _AGAIN = 5.0
+_FIRST_TRIES = 2
+"""Of a first login to a pool that is there, which sshd may drop: no more, as the host may be gone."""
 _REFUSED = 30.0
 _MOST_REFUSED = 300.0
 _QUICK = 5.0
@@ -147,8 +149,8 @@ class HostLine(Line):
             raise self._refusal.with_traceback(None)
         try:
             if again:
-                tries = (1,) if self.number else ()
-                connection = await self._dialer.dial(self.host, self._again, *tries)
+                tries = 1 if self.number else _FIRST_TRIES
+                connection = await self._dialer.dial(self.host, self._again, tries)
             else:
                 connection = await self._dialer.dial(self.host)
         except (LoginRefused, UnknownKey) as refusal:
