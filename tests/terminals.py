@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
+from waiting import until
 
 T = TypeVar("T")
 _SAID = re.compile(r"^\[ranks? ([\d,-]+)\] (.*)$", re.MULTILINE)
@@ -39,6 +40,11 @@ def sky(*words, folder=None, timeout=90, **env):
         capture_output=True, text=True,
     )  # fmt: skip
     return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def status_with(words):
+    """What `status` says once these words are in it: a pool that has no processor for two seconds is not told of."""
+    return until(lambda: words in (said := sky("status").stdout) and said)
 
 
 @contextmanager

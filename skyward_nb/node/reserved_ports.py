@@ -7,7 +7,7 @@ sets SO_REUSEADDR and binds it, too.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from contextlib import ExitStack
 
 from skyward_nb.protocol.commands import Reserve
 from skyward_nb.protocol.events import Reserved
@@ -29,16 +29,18 @@ class ReservedPorts:
 
         Where no port is wanted they are other ones: who is late of that generation meets nobody of this one.
         """
-        before = [self.take_rendezvous(), *self._servers]
-        if order.port:  # it may be among them
-            _close(before)
-        self._servers = []
-        self._rendezvous = self._hold_rendezvous(order)
-        peers = tuple(
-            Peer(node, order.address, self._hold_for_servers(order), order.interface)
-            for node in order.nodes
-        )
-        _close(before)
+        with ExitStack() as before:
+            for held in (self.take_rendezvous(), *self._servers):
+                if held is not None:
+                    before.enter_context(held)
+            if order.port:  # it may be among them
+                before.close()
+            self._servers = []
+            self._rendezvous = self._hold_rendezvous(order)
+            peers = tuple(
+                Peer(node, order.address, self._hold_for_servers(order), order.interface)
+                for node in order.nodes
+            )
         return Reserved(order.generation, self._rendezvous.getsockname()[1], peers)
 
     def _hold_rendezvous(self, order: Reserve) -> socket.socket:
@@ -62,12 +64,6 @@ class ReservedPorts:
             self._servers += held
             found[name] = tuple(each.getsockname()[1] for each in held)
         return found
-
-
-def _close(held: Iterable[socket.socket | None]) -> None:
-    for each in held:
-        if each is not None:
-            each.close()
 
 
 def _hold(address: str, wanted: int = 0) -> socket.socket:

@@ -12,7 +12,7 @@ import msgspec
 import psutil
 import pytest
 from pools import request, values
-from terminals import begun, document, ended, sky
+from terminals import begun, document, ended, sky, status_with
 from tiers import few
 from waiting import until
 
@@ -32,8 +32,7 @@ from skyward_nb.show.pool_displays import PoolDisplays
 @pytest.mark.extensive
 def test_a_pool_that_somebody_uses(make):
     pool = make(name="mine", nodes=2, ranks_per_node=2)
-    # A pool that has no processor for two seconds is not told of.
-    said = until(lambda: "mine: " in (words := sky("status").stdout) and words).splitlines()
+    said = status_with("mine: ").splitlines()
     assert said[0] == (
         f"mine: 4 ranks on 2 nodes (local) · in use by the kernel (process {os.getpid()}) · idle"
     )
@@ -116,8 +115,7 @@ def test_what_runs_is_told_and_where_its_ranks_are(make):
     # It goes on for all that is asked meanwhile, each time by a process that has to start.
     work = request(pool, "import time\ntime.sleep(600)", number=1, began=time.time())
     pool.begin(work, lambda _: None)
-    # A pool that has no processor for two seconds is not told of.
-    said = until(lambda: "default: " in (words := sky("status").stdout) and words)
+    said = status_with("default: ")
     assert re.search(r"In\[1\] has been running for .+ on ranks 0-1", said)
     (row,) = until(lambda: document(sky("status", "--json"), Status).pools)
     assert (row.run.number, row.run.what, row.run.running) == (1, "Cell In[1]", (0, 1))

@@ -6,7 +6,7 @@ import psutil
 import pytest
 from later import needs
 from pools import found, values
-from terminals import said, sky
+from terminals import said, sky, status_with
 from tiers import few
 from waiting import until
 
@@ -32,8 +32,7 @@ def test_a_pool_that_is_kept_serves_the_next_script_in_fresh_processes(script):
     )
     ran = run(script, "nodes=2", "keep", "pool=warm", name)
     assert said(ran.stdout) == {f"1 True {script.folder}": BOTH}, ran
-    # A pool that has no processor for two seconds is not told of.
-    until(lambda: "left by skyward-nb run train.py, ends itself in" in sky("status").stdout)
+    status_with("left by skyward-nb run train.py, ends itself in")
     # Of another size: a .pyc knows its source by that and by the second.
     script("value = 20", "beside.py")
     other = script.folder / "elsewhere"

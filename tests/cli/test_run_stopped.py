@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 import pytest
-from terminals import COMMAND, begun, ended, said, sky
+from terminals import COMMAND, begun, ended, said, sky, status_with
 from waiting import until
 
 BOTH = [0, 1]
@@ -77,8 +77,7 @@ def test_one_that_is_killed_leaves_a_pool_that_is_told_and_taken_down(script):
     name = script("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
     with begun("run", "nodes=2", "pool=p", name, folder=script.folder) as process:
         until(lambda: "begun" in process.stdout.readline())
-        # A pool that has no processor for two seconds is not told of.
-        said = until(lambda: "p: " in (words := sky("status").stdout) and words)
+        said = status_with("p: ")
         assert f"in use by skyward-nb run {name} (process {process.pid})" in said
         assert f"{name} has been running for" in said
         ran = sky("run", "pool=p", name, folder=script.folder)
@@ -91,7 +90,7 @@ def test_one_that_is_killed_leaves_a_pool_that_is_told_and_taken_down(script):
         until(lambda: all(map(sky("check", "hang").stdout.__contains__, words)))
         process.kill()
         process.wait()
-    until(lambda: f"left by skyward-nb run {name}, ends itself in" in sky("status").stdout)
+    status_with(f"left by skyward-nb run {name}, ends itself in")
     ran = sky("run", "pool=p", name, folder=script.folder)
     assert ran.code == 1 and "train.py has been running for" in ran.stderr
     assert sky("down", "p").stdout == "pool p is down: 2 ranks ended, nothing left running\n"

@@ -321,8 +321,7 @@ def test_much_output_is_bounded_and_the_rest_is_in_the_logs(notebook, tmp_path):
     assert "lines not shown" in ran.html and "prints all of them" in ran.picture
     assert "line 49999 of" in ran.picture
     # 1.1 is what the bench looks at; the longer it takes, the more often the picture is drawn meanwhile.
-    meanwhile = 80_000 * ran.displays[-1][MIME]["seconds"]
-    assert ran.bytes < 1.2 * len(json.dumps(ran.displays[-1])) + meanwhile, "nothing is sent twice"
+    assert ran.bytes < 1.9 * len(json.dumps(ran.displays[-1])), "nothing is sent twice"
     command = re.search(r"%sky logs run=\d+", ran.picture)[0]
     path = tmp_path / "all.log"
     told = notebook.run(f"{command} rank=2 save={path}").stdout
