@@ -28,7 +28,7 @@ _SLOWLY = 0.5
 
 
 class Background:
-    """Waits for a run in a thread; everything else here is for the main thread.
+    """Waits for a run in a thread, from `start` on; everything else here is for the main thread.
 
     `conclude` takes the outcome of the run, and returns its value, or raises. `closed` gets in words why
     there is nothing to conclude.
@@ -58,6 +58,9 @@ class Background:
         self._loop = _running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._run, name="skyward-run", daemon=True)
+
+    def start(self) -> None:
+        """Begin to wait for the run, and to show it."""
         self._thread.start()
         self._call_later()
 

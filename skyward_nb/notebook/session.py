@@ -202,15 +202,13 @@ class Session:
         execution = Execution(self.pools.displays(pool), display, ran_on)
         with contextlib.ExitStack() as calm:
             execution.begin(request, calm)
-            handle = self._in_background(execution, dataclasses.replace(options, out=""), writes)
-        if options.out:
-            self.shell.user_ns[options.out] = execution.run.before[options.out] = handle
-        return handle
+            inner = dataclasses.replace(options, out="")
+            return self._in_background(execution, inner, writes, options.out)
 
     def _in_background(
-        self, execution: Execution, options: CellOptions, writes: frozenset[str]
+        self, execution: Execution, options: CellOptions, writes: frozenset[str], out: str
     ) -> RunHandle:
-        """Let a thread wait for a run from here on; the main thread shows it and ends it."""
+        """Let a thread wait for a run whose handle is `out`; the main thread shows it and ends it."""
         pool, display = execution.pool, execution.display
         displays = self.pools.displays(pool)
         displays.rest()
@@ -233,10 +231,14 @@ class Session:
             display.end("failed", why)
 
         work = Background(execution, conclude, closed)
-        self.pools.background[name] = work
         display.show()
         ranks = execution.run.state.ranks
         handle = RunHandle(work.name, spell_result(ranks, pool.spec.world_size), work)
+        if out:
+            # Before its end is heard: ranks may have bound that name, and theirs is newer than the handle.
+            self.shell.user_ns[out] = execution.run.before[out] = handle
+        self.pools.background[name] = work
+        work.start()
         return self.values.returned(handle, number, 0)
 
     def attach(self, name: str | None, *, detach: bool = False) -> object:
@@ -282,9 +284,7 @@ class Session:
                 # In the background `out=` is the name of the handle.
                 out = options.out if card.detached else ""
                 inner = dataclasses.replace(options, out="" if out else options.out)
-                handle = self._in_background(execution, inner, writes)
-                self.shell.user_ns.update({out: handle} if out else {})
-                return handle
+                return self._in_background(execution, inner, writes, out)
             outcome = execution.finish()
         value = self._conclude(pool, outcome, display, options, writes)
         return self.values.returned(value, self.cells.present()[0], outcome.returned_bytes)

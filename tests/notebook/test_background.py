@@ -75,6 +75,38 @@ def test_a_name_that_ranks_bind_while_the_notebook_has_a_handle_of_it_is_theirs(
     assert notebook.run("%%sky_remote\nboth").result == "[0-1] 7"
 
 
+LATE = """
+import time
+from skyward_nb.notebook import session
+
+class Late(session.RunHandle):
+    def __init__(self, *given):
+        time.sleep(0.5)
+        super().__init__(*given)
+
+made, session.RunHandle = session.RunHandle, Late
+"""
+
+
+def test_it_is_theirs_too_where_the_run_has_ended_before_the_notebook_has_the_handle(notebook):
+    notebook.run(LATE)
+    notebook.run("%%sky_remote nodes=2 detach out=quick\nquick = 8")
+    notebook.run("session.RunHandle = made")
+    assert notebook.run("quick.wait()").result == "True"
+    assert notebook.run("%%sky_remote\nquick").result == "[0-1] 8"
+
+
+@pytest.mark.extensive
+def test_it_is_theirs_too_where_another_notebook_has_attached_the_run(notebook, slow):
+    notebook.run(f"%%sky_remote nodes=2 detach out=left\n{slow}\nleft = 9")
+    until_it_runs()
+    notebook.restart(by_kill=True)
+    slow.may_end()
+    notebook.run("%sky attach")
+    assert notebook.run("left.wait()").result == "True"
+    assert notebook.run("%%sky_remote\nleft").result == "[0-1] 9"
+
+
 def test_one_that_fails_and_one_that_is_cancelled(notebook):
     notebook.run("%%sky_remote nodes=2 detach out=h\nraise ValueError('no')")
     ran = notebook.run("h.wait()\nh.result()")
@@ -219,6 +251,7 @@ def test_its_value_is_there_once_it_is_over():
         return outcome
 
     work = Background(Ended(), conclude, seen.append)
+    work.start()
     assert work.wait(60)
     assert seen == [False]
     assert (work.value, work.error) == ("outcome", None)

@@ -75,13 +75,19 @@ def test_values_come_before_pythons_own_names_and_pools_by_name(notebook):
     assert completed(notebook, "%%sky_remote zork") == ["zork"]
 
 
+NAMED = ">open<"
+"""In the table of names; the page has folds that are open."""
+
+
 def test_ipythons_own_open_is_not_sent_and_the_users_is(notebook):
     code = "import os\nopen(os.devnull).read()"
     ran = notebook.run(f"%%sky_remote ranks=0\n{code}")
     assert ran.result == "[0] ''"
-    assert "open" not in ran.html
+    assert NAMED not in ran.html
     notebook.run("def open(name): return 'mine'")
-    assert notebook.run("%%sky_remote ranks=0\nopen('x')").result == "[0] 'mine'"
+    ran = notebook.run("%%sky_remote ranks=0\nopen('x')")
+    assert ran.result == "[0] 'mine'"
+    assert NAMED in ran.html
     notebook.run("del open")
 
 
