@@ -58,7 +58,11 @@ def _shown(pool):
     """The pictures of a run that prints, counts and fails, and its error."""
     pool.look(lambda _: None)
     events = []
-    return _drawn(pool, pool.run(request(pool, _SHOWN.format(pause=0)), events.append), events)
+    return _drawn(
+        pool,
+        pool.run(request(pool, _SHOWN.format(pause=0), on_error="wait"), events.append),
+        events,
+    )
 
 
 def _shown_here(size):
@@ -101,7 +105,7 @@ if __name__ == "__main__":
     pool = Pool(spec, PROVIDERS[spec.provider](), lambda _: None, pool_id=f"{spec.name}-abcdef")
     pool.start(lambda _: None)
     pool.look(lambda _: None)
-    pool.run(request(pool, sys.argv[2]), watch)
+    pool.run(request(pool, sys.argv[2], on_error="wait"), watch)
     import time
     time.sleep(600)
 """

@@ -53,9 +53,10 @@ def status(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     are_silent = name is None and _say_unanswered(every)
     rows = tuple(map(row_of, there))
     if as_json:
-        from skyward_nb.cli.documents import Status, show
+        from skyward_nb.cli.documents import SilentPool, Status, show
 
-        show(Status(rows))
+        mute = silent(every) if name is None else ()
+        show(Status(rows, tuple(map(SilentPool.of, mute))))
         return 0
     for left, row in zip(there, rows, strict=True):
         first, *rest = row_lines(row)
@@ -219,7 +220,7 @@ def _meant(names: list[str], there: list[FoundPool]) -> list[FoundPool]:
 
 
 def sweep(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
-    """Remove what dead pools have left."""
+    """Remove what dead pools have left; 1 where something of it may cost on."""
     from skyward_nb.reports.cleanup import clean_up
 
     swept = clean_up(ends_stopped=asked.cell.now)
@@ -230,7 +231,7 @@ def sweep(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     else:
         print(at_terminal(str(swept)))
     _say_unanswered(others(()))
-    return 0
+    return int(any(each.left for each in swept.reports.values()))
 
 
 def bake(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:

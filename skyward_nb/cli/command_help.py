@@ -87,6 +87,9 @@ region= says which of several.""",
 NAME is a pool's name, or its id where several have that name. A pool that a kernel or a script uses
 stays up: end it there. Without NAME the only free pool is taken down. If machines may still run,
 the exit code is 1.""",
+    "sweep": """\
+If something is left although it should not be, as AWS or an engine did not confirm its end, the
+exit code is 1.""",
     "logs": """\
 RUN is a number as in pictures and logs, or pool and number: default-3fa2b1/7. Without RUN, the run
 that printed last is shown.

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from skyward_nb.cli.phrases import at_terminal
 from skyward_nb.cli.rehearsal_acts import ActEnd
 from skyward_nb.logs.log_reader import LogLine
+from skyward_nb.reports.found_pools import why_silent
 from skyward_nb.reports.hang_check import RunStanding
 from skyward_nb.reports.run_logs import LogRow
 from skyward_nb.reports.status import PoolRow
@@ -16,13 +18,29 @@ from skyward_nb.words.findings import Findings
 from skyward_nb.words.node_log_entry import NodeLogEntry
 
 if TYPE_CHECKING:
+    from skyward_nb.pool.registry import PoolEntry
     from skyward_nb.reports.cleanup import CleanupReport
 
 
+class SilentPool(msgspec.Struct, frozen=True):
+    """A pool elsewhere that does not answer, and may cost, or is gone; and why."""
+
+    name: str
+    id: str
+    why: str
+
+    @classmethod
+    def of(cls, entry: PoolEntry) -> SilentPool:
+        """What is known of such a pool."""
+        why = at_terminal(why_silent(entry))
+        return cls(entry.spec.name, entry.pool_id, why)
+
+
 class Status(msgspec.Struct, frozen=True):
-    """The pools that are alive, the youngest first."""
+    """The pools that are alive, the youngest first, and the `silent` ones."""
 
     pools: tuple[PoolRow, ...]
+    silent: tuple[SilentPool, ...] = ()
 
 
 class Runs(msgspec.Struct, frozen=True):

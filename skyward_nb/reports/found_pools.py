@@ -193,11 +193,12 @@ def forgotten(pool: ForgottenPool) -> str:
 def unanswered(there: Collection[FoundPool]) -> list[str]:
     """A line on each pool elsewhere that does not answer."""
     return [
-        f"pool {entry.spec.name!r} ({entry.spec}) {_silent_for(entry)}" for entry in silent(there)
+        f"pool {entry.spec.name!r} ({entry.spec}) {why_silent(entry)}" for entry in silent(there)
     ]
 
 
-def _silent_for(entry: PoolEntry) -> str:
+def why_silent(entry: PoolEntry) -> str:
+    """What is known of a pool elsewhere that does not answer, after its name."""
     if ended := ended_of(entry):
         return f"is gone: {ended}. {spell_rest(entry.pool_id)}"
     return (

@@ -155,7 +155,7 @@ def test_a_default_that_is_wrong_is_named_with_its_place(tmp_path):
 def test_no_pool_is_up(no_leaks, monkeypatch, tmp_path):
     monkeypatch.setenv("SKYWARD_STATE_DIR", str(tmp_path))  # no engine was ever asked for anything
     assert sky("status").stdout == "no pool is up\n"
-    assert sky("status", "--json").json == {"pools": []}
+    assert sky("status", "--json").json == {"pools": [], "silent": []}
     assert sky("down").stdout == "no pool is up\n"
     assert sky("down", "all", "--json").json == {"ended": [], "kept": [], "folders": 0}
     assert sky("check", "hang").stdout == "nothing runs: no pool is up\n"

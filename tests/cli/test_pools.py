@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import time
-from types import SimpleNamespace
 
 import msgspec
 import psutil
@@ -21,12 +20,18 @@ from skyward_nb.cli.actions import down
 from skyward_nb.cli.documents import Check, Down, Hang, Status, Sweep
 from skyward_nb.cli.pool_client import PoolClient
 from skyward_nb.options.option_line import ParsedOptions
+from skyward_nb.pool.registry import PoolEntry
 from skyward_nb.providers import folders
 from skyward_nb.providers.fake import FakeMachine
+from skyward_nb.providers.far.take_down import EngineSweep
 from skyward_nb.providers.folders import runtime_root
+from skyward_nb.providers.orphans import Swept
+from skyward_nb.reports import cleanup
+from skyward_nb.reports.cleanup import CleanupReport
 from skyward_nb.reports.hang_check import RunStanding
 from skyward_nb.reports.status import PoolRow
 from skyward_nb.show.pool_displays import PoolDisplays
+from skyward_nb.words.spec import PoolSpec
 
 
 @pytest.mark.extensive
@@ -222,11 +227,16 @@ def test_a_pool_elsewhere_that_does_not_answer_is_no_pool_less(monkeypatch, caps
     said = "pool 'far' (8 ranks) does not answer: ..."
     monkeypatch.setattr(actions, "others", lambda _: [])
     monkeypatch.setattr(actions, "unanswered", lambda _: [said])
-    monkeypatch.setattr(actions, "silent", lambda _: [SimpleNamespace()])
+    far = PoolEntry(pool_id="far-1", spec=PoolSpec(name="far"), notebook="", started=0.0)
+    monkeypatch.setattr(actions, "silent", lambda _: [far])
     monkeypatch.setattr(actions, "ended_of", lambda _: "")
     asked = ParsedOptions()
     assert actions.status(asked, [], as_json=False) == 0
     assert capsys.readouterr() == ("", f"{said}\n")
+    assert actions.status(asked, [], as_json=True) == 0
+    (told,) = msgspec.json.decode(capsys.readouterr().out, type=Status).silent
+    assert (told.name, told.id) == ("far", "far-1")
+    assert "skyward-nb down pool=far-1 forgets it now" in told.why
     assert actions.down(ParsedOptions(rest=("all",)), [], as_json=False) == 1
     assert capsys.readouterr().err == f"{said}\n"
     assert actions.down(asked, [], as_json=False) == 0, "it was not meant"
@@ -235,3 +245,15 @@ def test_a_pool_elsewhere_that_does_not_answer_is_no_pool_less(monkeypatch, caps
     monkeypatch.setattr(actions, "silent", lambda _: [])
     assert actions.down(asked, [], as_json=False) == 0
     assert "no pool is up" in capsys.readouterr().out
+
+
+def test_a_sweep_that_leaves_something_has_failed(monkeypatch, capsys):
+    """Whoever runs it at night sees only its exit code."""
+    found = EngineSweep()
+    report = CleanupReport(Swept(), engines={"Slurm": found})
+    monkeypatch.setattr(cleanup, "clean_up", lambda ends_stopped: report)
+    monkeypatch.setattr(actions, "others", lambda _: [])
+    assert actions.sweep(ParsedOptions(), [], as_json=False) == 0
+    found.left.append("job 7 (Slurm does not answer)")
+    assert actions.sweep(ParsedOptions(), [], as_json=False) == 1
+    assert "not confirmed to be gone: job 7" in capsys.readouterr().out

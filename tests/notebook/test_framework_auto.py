@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from types import FunctionType, ModuleType, SimpleNamespace
 
@@ -272,7 +273,7 @@ def test_a_cell_that_imports_torch_finds_it_ready(fresh):
     # Meanwhile the picture says what the new pool is busy with.
     said = "".join(seen)
     assert "agent" in said
-    assert "imports ▸ torch" in said
+    assert re.search("imports (▸ torch|✓)", said)
     assert "ranks ready" in said
     assert ran.picture.startswith("2 ranks finished")
     note = "framework=auto: torch (the cell imports torch.distributed)"
@@ -407,7 +408,7 @@ def test_decorators_in_cells_are_honoured_also_where_the_cell_defines_the_functi
     ran = fresh.run("%%sky_remote nodes=2\ntrain()")
     assert ran.result == "[0-1] 'gloo'"
     assert "[0] rank 0" in ran.picture
-    assert "rank 1" not in ran.picture
+    assert "] rank 1" not in ran.picture
     assert ran.picture.count("a child") == 1
     # The log has what was not shown.
     assert "rank 1" in fresh.run("%sky logs").stdout

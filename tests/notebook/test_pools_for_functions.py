@@ -39,7 +39,7 @@ def test_it_is_started_as_a_cell_starts_it_and_again_after_its_end(notebook):
     notebook.run("%sky config nodes=2")
     ran = notebook.run("first = pid() @ sky.get_pool('other'); len(first)")
     assert ran.result == "2"
-    assert "Pool other is up" in ran.picture
+    assert any("Pool other is up" in each["text/plain"] for each in ran.displays)
     assert notebook.run("%%sky_remote pool=other\nimport os\nos.getpid()").status == "ok"
     notebook.run("%sky down pool=other")
     assert notebook.run("set(pid() @ sky.get_pool('other')) & set(first)").result == "set()"

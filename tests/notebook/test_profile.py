@@ -258,7 +258,7 @@ def test_other_values_are_refused(notebook):
 def test_a_pool_without_either_is_refused_before_it_starts(notebook):
     ran = notebook.run("%%sky_remote pool=other profile=comm\n1")
     assert "profile=comm needs framework=torch or jax" in ran.stderr
-    assert "other" not in notebook.run("%sky status").stdout
+    assert "other:" not in notebook.run("%sky status").stdout
 
 
 @pytest.mark.parametrize(
