@@ -109,7 +109,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         """The peer has read what was written."""
         self.is_paused = False
         self._flush()
-        self._clients.caught_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone."""
@@ -158,6 +157,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             data = b""
         if data:
             self._transport.write(data)
+        self._clients.caught_up()
 
     def hang_up(self) -> None:
         """Close at once."""

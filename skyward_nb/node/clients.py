@@ -18,6 +18,9 @@ from skyward_nb.protocol.commands import Attach, Command, Fork
 from skyward_nb.protocol.events import AgentStatus, AttachRefused, Hello
 from skyward_nb.protocol.message_parts import FIRST_CLIENT, Client
 
+_LAST_LOOK = 0.1
+"""Seconds in which a client is heard that came while this process had no processor, until its time was over."""
+
 
 class Clients:
     """Lets one client attach at a time; calls `leave` when none has been attached for `idle` seconds.
@@ -173,4 +176,8 @@ class Clients:
         if not attached:
             idle = self._idle if self._client is not None else max(self._idle, FIRST_CLIENT)
             loop, why = asyncio.get_running_loop(), f"no client for {idle:g} s"
-            self._expiry = loop.call_later(idle, self._leave, why)
+            self._expiry = loop.call_later(idle, self._look_again, why)
+
+    def _look_again(self, why: str) -> None:
+        """Leave, unless a client has come while this process had no processor: its command is read first."""
+        self._expiry = asyncio.get_running_loop().call_later(_LAST_LOOK, self._leave, why)

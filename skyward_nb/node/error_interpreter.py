@@ -18,6 +18,7 @@ from skyward_nb.plugins.collectives import (
     lost_its_peers,
 )
 from skyward_nb.protocol.message_parts import Failure, Packed, RaisedError
+from skyward_nb.runtime import event_sink
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.words.bounds import MESSAGE, bounded
 from skyward_nb.words.errors import PayloadError
@@ -153,7 +154,7 @@ def pack_exception(error: BaseException, store: BlobStore) -> Packed | None:
 def _packed_as(form: object, error: BaseException, store: BlobStore) -> Packed | None:
     """The exception, packed in this form, if that can be rebuilt as one of its class."""
     try:
-        packed = pack("the exception", form).stow(store)
+        packed = pack("the exception", form, salt=(event_sink.run(),)).stow(store)
         return packed if type(unpack(packed, store)) is type(error) else None
     except Exception:  # noqa: BLE001 - a user's class may raise anything here
         return None

@@ -157,10 +157,15 @@ class Forge:
         return True
 
     def _fork(self, birth: ForkRank, descriptors: list[int]) -> None:
+        told, tells = os.pipe()
         pid = os.fork()
         if pid == 0:
             code = 70
             try:
+                # What it says is heard once the agent knows of it: its end of the pipe is closed then.
+                os.close(tells)
+                os.read(told, 1)
+                os.close(told)
                 self._become(birth, descriptors)
                 code = 0
             except BaseException as error:
@@ -174,12 +179,15 @@ class Forge:
                 raise
             finally:
                 os._exit(code)
-        for descriptor in descriptors:
+        for descriptor in (*descriptors, told):
             os.close(descriptor)
         self._ranks.add(pid)
         born = processes.known(pid)
         started = 0 if born is None else born.started
-        self._say(RankForked(birth.place.generation, birth.place.rank, pid, started))
+        try:
+            self._say(RankForked(birth.place.generation, birth.place.rank, pid, started))
+        finally:
+            os.close(tells)
 
     def _become(self, birth: ForkRank, descriptors: list[int]) -> None:
         from skyward_nb.node.capture import out_of_the_way

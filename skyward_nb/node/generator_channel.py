@@ -25,12 +25,16 @@ class GeneratorChannel:
         self._store = store
         self.only_values: bool = False
         """Whether the caller takes plain values alone."""
+        self._given = 0
 
     def give(self, value: object) -> None:
         """Send a value that was yielded; raises `PayloadError`."""
-        take_apart = pack_plain if self.only_values else pack
-        packed = take_apart("the value that was yielded", value).stow(self._store)
-        self._uplink.emit(Yielded(event_sink.run(), self._rank, packed))
+        take_apart, run = pack_plain if self.only_values else pack, event_sink.run()
+        self._given += 1
+        # The caller drops it once it has it: an equal one, of any rank, lies there by itself.
+        salt = run, self._rank, self._given
+        packed = take_apart("the value that was yielded", value, salt=salt).stow(self._store)
+        self._uplink.emit(Yielded(run, self._rank, packed))
 
     def is_answered(self) -> bool:
         """Whether there is an answer."""

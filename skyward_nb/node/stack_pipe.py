@@ -29,7 +29,7 @@ OTHERS_END = b"\0"
 _OTHERS_TAKE = 0.3
 _PATIENCE = 3.0
 """Seconds for a rank that is held up; one that is stopped for good is waited for as long."""
-_CRASH = "Fatal Python error"
+_CRASH = b"Fatal Python error"
 _MOST = 1 << 18
 
 
@@ -41,7 +41,8 @@ class StackPipe:
         self._read: int | None = None
         self._asking: list[Callable[[str], None]] = []
         self._found = bytearray()
-        self._unasked = bytearray()
+        self._said = bytearray()
+        """What was written since the last request, or since the rank crashed: that may be while it is asked."""
         self._timer: asyncio.TimerHandle | None = None
         self._main: Callable[[], None] | None = None
         """Has the main thread signalled, which is yet to be."""
@@ -72,6 +73,8 @@ class StackPipe:
 
     def _begin(self, others: Callable[[], None], main: Callable[[], None]) -> None:
         self._found.clear()
+        if _CRASH not in self._said:
+            self._said.clear()
         self._main = main
         self._wait_for_others()
         others()
@@ -90,9 +93,9 @@ class StackPipe:
         """The stack that a rank wrote as it crashed; read once the rank is gone."""
         while self._read is not None and self._on_text():
             """There may be more in the pipe."""
-        text = self._unasked.decode("utf-8", "replace")
-        # Before it there may be what a look brought too late, and after it nothing.
-        return text[at:] if (at := text.find(_CRASH)) >= 0 else ""
+        # Before it there may be what a look brought, and after it nothing.
+        at = self._said.find(_CRASH)
+        return self._said[at:].decode("utf-8", "replace") if at >= 0 else ""
 
     def close(self) -> None:
         """Close the pipe, and answer with the text so far; safe to call twice."""
@@ -112,9 +115,8 @@ class StackPipe:
             if not data:
                 self.close()
                 return False
-        if not self._asking:
-            self._unasked += data[: max(0, _MOST - len(self._unasked))]
-        elif data:
+        self._said += data[: max(0, 2 * _MOST - len(self._said))]
+        if self._asking and data:
             self._found += data[: max(0, _MOST - len(self._found))]
             self._go_on()
         return bool(data)

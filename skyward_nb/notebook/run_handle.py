@@ -87,8 +87,10 @@ class RunHandle:
         """Show a run that goes on so that the words can change; another one is shown as any value is."""
         if self.status != "running" or not hasattr(get_ipython(), "kernel"):
             raise NotImplementedError
+        renew = self._work.has_ended = _renewal(self.name, self._where, self._work, self._shown)
         self._shown.append(display(_bundle(repr(self)), raw=True, display_id=True))
-        self._work.has_ended = _renewal(self.name, self._where, self._work, self._shown)
+        if self._work.is_over:  # another thread has ended it meanwhile
+            renew()
 
 
 _WAYS = {

@@ -12,7 +12,7 @@ import io
 import os
 import struct
 import types
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -160,19 +160,21 @@ def pack(
     roots: Iterable[object] = (),
     cuts: Mapping[int, Address] | None = None,
     compact: Collection[int] | None = None,
+    salt: Sequence[int] = (),
 ) -> Bundle:
     """Pickle `value`, the content of the variable `name`.
 
     `to_ranks`: definitions of the notebook go as labels, but for the `roots`. `cuts` are objects,
     by id, to point at where they are on the ranks. `compact` is memory, by its id, of which the
-    one tensor that looks at it goes without the rest; None: wherever there is such.
+    one tensor that looks at it goes without the rest; None: wherever there is such. `salt` makes its
+    digest another than that of an equal value with another salt, or with none.
     Raises `PayloadError` saying which part of it cannot travel.
     """
     with _no_collection():
         pickler, data, buffers = _pickle(name, value, to_ranks, roots, cuts, compact or ())
         if compact is None and not to_ranks and (lone := pickler.lone_views()):
             pickler, data, buffers = _pickle(name, value, to_ranks, roots, cuts, lone)
-    parts, size = _in_parts(data, buffers)
+    parts, size = _in_parts(data, buffers, salt)
     return Bundle(
         parts,
         size,
@@ -187,8 +189,11 @@ def pack(
     )
 
 
-def pack_plain(name: str, value: object) -> Bundle:
-    """Pickle `value` as one of `plain_values`; raises `PayloadError` naming the part that is none."""
+def pack_plain(name: str, value: object, *, salt: Sequence[int] = ()) -> Bundle:
+    """Pickle `value` as one of `plain_values`; raises `PayloadError` naming the part that is none.
+
+    `salt` is that of `pack`.
+    """
     file, buffers = io.BytesIO(), list[memoryview]()
     pickler = ValuePickler(file, lambda buffer: buffers.append(buffer.raw()))
     try:
@@ -199,12 +204,14 @@ def pack_plain(name: str, value: object) -> Bundle:
                 check_readable(data, buffers)
     except Exception as error:
         raise explain(name, value, error, pickler.culprit) from error
-    parts, size = _in_parts(data, buffers)
+    parts, size = _in_parts(data, buffers, salt)
     return Bundle(parts, size, digest_of(parts))
 
 
-def _in_parts(data: bytes, buffers: list[memoryview]) -> tuple[list[Buffer], int]:
-    """A pickle and its buffers, behind a table of their sizes; and the size of all."""
+def _in_parts(
+    data: bytes, buffers: list[memoryview], salt: Sequence[int]
+) -> tuple[list[Buffer], int]:
+    """A pickle and its buffers, behind a table of their sizes and before the salt; and the size of all."""
     pieces = [memoryview(data), *buffers]
     table = struct.pack(f"<I{len(pieces)}Q", len(pieces), *(piece.nbytes for piece in pieces))
     parts: list[Buffer] = [table]
@@ -213,7 +220,8 @@ def _in_parts(data: bytes, buffers: list[memoryview]) -> tuple[list[Buffer], int
         gap = -at % _ALIGN
         parts += [bytes(gap), piece] if gap else [piece]
         at += gap + piece.nbytes
-    return parts, at
+    grains = struct.pack(f"<{len(salt)}q", *salt)
+    return [*parts, grains] if salt else parts, at + len(grains)
 
 
 def _pickle(

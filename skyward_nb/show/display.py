@@ -235,9 +235,6 @@ class RunDisplay:
         `short` are the words where the run's error is shown, too, with the `error_notes`. With `is_dry`, its
         manifest is open, and tells what would be sent.
         """
-        if self.progress_file is not None:
-            self.progress_file.remove()
-            self.progress_file = None
         now = time.monotonic()
         told = state == "failed" or bool(self._view.notes or notes or error_notes)
         spared = self._sparing and not (self.drawn or self._heard) and state == "finished"
@@ -255,8 +252,14 @@ class RunDisplay:
             manifest_open=is_dry,
         )
         self._view = trimmed(self._view)
-        if told or not (self._quiet or spared):
-            self._draw(now)
+        try:
+            if told or not (self._quiet or spared):
+                self._draw(now)
+        finally:
+            # Last: a page that looks for the run finds it going on, or the picture that is kept.
+            if self.progress_file is not None:
+                self.progress_file.remove()
+                self.progress_file = None
 
     def fail(
         self, error: BaseException, *, silent: str = "Interrupted", notes: tuple[str, ...] = ()

@@ -210,7 +210,7 @@ def test_a_value_of_an_argument_leaves_each_machine_when_its_last_rank_has_the_n
         ),
         lines=SimpleNamespace(outside=contextlib.nullcontext, send=lambda _: None),
     )
-    monkeypatch.setattr(rank_streams, "pack", lambda _, value: value)
+    monkeypatch.setattr(rank_streams, "pack", lambda _, value, salt: value)
     monkeypatch.setattr(rank_streams, "_stowed", lambda _, value, rank: Packed(f"d{value}", 1))
     feeds = rank_streams.Feeds()
     feeds.stand_in(each for each in range(3))

@@ -19,6 +19,43 @@ def nap(seconds):
     return "rested"
 
 
+LARGE = 100_000
+"""Bytes that go by way of the machine's store, which has what is equal once."""
+
+
+@sky.function
+def zeros():
+    return bytes(LARGE)
+
+
+@sky.function
+def zeros_again(times):
+    for _ in range(times):
+        yield bytes(LARGE)
+
+
+@sky.function
+def lengths(values):
+    return [len(each) for each in values]
+
+
+def test_equal_values_of_calls_beside_one_another_all_come_home(pool):
+    """The first one's is dropped once it is here."""
+    for _ in range(5):
+        assert {each.result() for each in [zeros() > pool for _ in range(6)]} == {bytes(LARGE)}
+
+
+def test_equal_values_that_ranks_yield_all_come_home(pool):
+    both = [*zip(*(zeros_again(4) @ pool), strict=True)]
+    assert both == [(bytes(LARGE),) * 2] * 4
+
+
+def test_equal_values_that_calls_beside_one_another_are_fed_all_arrive(pool):
+    for _ in range(5):
+        calls = [lengths(bytes(LARGE) for _ in range(4)) > pool for _ in range(4)]
+        assert [each.result() for each in calls] == [[LARGE] * 4] * 4
+
+
 def test_a_generator_argument_that_fails_stops_its_own_call_alone(pool):
     def failing():
         yield 1

@@ -108,3 +108,46 @@ def test_many_frames_are_over_with_the_last_that_is_told(monkeypatch):
         monkeypatch.setattr(stack_pipe, silence, 3600)
     text, _ = asyncio.run(looked(at_others=[(0, OTHERS)], at_main=[(0, DEEP)]))
     assert text == (OTHERS[:-1] + DEEP).decode()
+
+
+CRASH = (
+    b"Fatal Python error: Aborted\n\nCurrent thread 0x2 (most recent call first):\n"
+    b'  File "b.py", line 3 in main\n  File "<frozen runpy>", line 198 in _run_module_as_main\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("at_others", "at_main"),
+    [(OTHERS + MAIN + CRASH, b""), (OTHERS[:30] + CRASH, b""), (OTHERS, MAIN[:60] + CRASH)],
+    ids=["after its stack", "before the others are told", "within its stack"],
+)
+def test_a_rank_that_crashes_while_it_is_asked_has_said_where(at_others, at_main):
+    async def scene():
+        pipe, answers = StackPipe(asyncio.get_running_loop()), []
+        write = pipe.open()
+        pipe.ask(
+            lambda: os.write(write, at_others), lambda: os.write(write, at_main), answers.append
+        )
+        await asyncio.sleep(0.05)
+        os.close(write)
+        found = pipe.crash()
+        pipe.close()
+        assert len(answers) == 1
+        return found
+
+    assert asyncio.run(scene()) == CRASH.decode()
+
+
+def test_a_rank_that_has_crashed_is_asked_in_vain():
+    async def scene():
+        pipe = StackPipe(asyncio.get_running_loop())
+        write = pipe.open()
+        os.write(write, CRASH)
+        await asyncio.sleep(0)
+        pipe.ask(lambda: None, lambda: None, lambda _: None)
+        found = pipe.crash()
+        pipe.close()
+        os.close(write)
+        return found
+
+    assert asyncio.run(scene()) == CRASH.decode()
