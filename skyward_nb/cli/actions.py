@@ -45,8 +45,8 @@ def status(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     name = _named(asked)
     every = others(())
     there = [left for left in every if name in (None, left.entry.spec.name, left.entry.pool_id)]
+    mute = [each for each in silent(every) if name in (None, each.spec.name, each.pool_id)]
     if name is not None and not there:
-        mute = [each for each in silent(every) if name in (each.spec.name, each.pool_id)]
         raise PoolError(
             name, f"pool {name!r} does not answer" if mute else f"no pool {name!r} is up"
         )
@@ -55,7 +55,6 @@ def status(asked: ParsedOptions, _rest: list[str], as_json: bool) -> int:
     if as_json:
         from skyward_nb.cli.documents import SilentPool, Status, show
 
-        mute = silent(every) if name is None else ()
         show(Status(rows, tuple(map(SilentPool.of, mute))))
         return 0
     for left, row in zip(there, rows, strict=True):

@@ -9,6 +9,7 @@ import msgspec
 from skyward_nb.cli.phrases import at_terminal
 from skyward_nb.cli.rehearsal_acts import ActEnd
 from skyward_nb.logs.log_reader import LogLine
+from skyward_nb.pool.registry import PoolEntry, ended_of
 from skyward_nb.reports.found_pools import why_silent
 from skyward_nb.reports.hang_check import RunStanding
 from skyward_nb.reports.run_logs import LogRow
@@ -18,22 +19,22 @@ from skyward_nb.words.findings import Findings
 from skyward_nb.words.node_log_entry import NodeLogEntry
 
 if TYPE_CHECKING:
-    from skyward_nb.pool.registry import PoolEntry
     from skyward_nb.reports.cleanup import CleanupReport
 
 
 class SilentPool(msgspec.Struct, frozen=True):
-    """A pool elsewhere that does not answer, and may cost, or is gone; and why."""
+    """A pool elsewhere that does not answer, and what is known of it: it may cost, but for one that is `gone`."""
 
     name: str
     id: str
+    gone: bool
     why: str
 
     @classmethod
     def of(cls, entry: PoolEntry) -> SilentPool:
         """What is known of such a pool."""
         why = at_terminal(why_silent(entry))
-        return cls(entry.spec.name, entry.pool_id, why)
+        return cls(entry.spec.name, entry.pool_id, bool(ended_of(entry)), why)
 
 
 class Status(msgspec.Struct, frozen=True):

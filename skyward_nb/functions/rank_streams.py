@@ -66,7 +66,7 @@ class Feeds:
         try:
             with pool.lines.outside():
                 value = next(self._for_rank[event.rank][event.stream])
-            bundle = pack("a value of the generator", value, salt=(event.run,))
+            bundle = pack("a value of the generator", value, salt=(event.run, event.stream))
             packed = _stowed(pool, bundle, event.rank)
             if packed.data is None:
                 self._given[event.rank, event.stream] = packed.digest

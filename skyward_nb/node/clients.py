@@ -18,8 +18,8 @@ from skyward_nb.protocol.commands import Attach, Command, Fork
 from skyward_nb.protocol.events import AgentStatus, AttachRefused, Hello
 from skyward_nb.protocol.message_parts import FIRST_CLIENT, Client
 
-_LAST_LOOK = 0.1
-"""Seconds in which a client is heard that came while this process had no processor, until its time was over."""
+_LOOKS, _A_LOOK = 10, 0.01
+"""Turns of the loop, and seconds each, in which a client is heard that came while this process had no processor."""
 
 
 class Clients:
@@ -176,8 +176,12 @@ class Clients:
         if not attached:
             idle = self._idle if self._client is not None else max(self._idle, FIRST_CLIENT)
             loop, why = asyncio.get_running_loop(), f"no client for {idle:g} s"
-            self._expiry = loop.call_later(idle, self._look_again, why)
+            self._expiry = loop.call_later(idle, self._look_again, why, _LOOKS)
 
-    def _look_again(self, why: str) -> None:
+    def _look_again(self, why: str, looks: int) -> None:
         """Leave, unless a client has come while this process had no processor: its command is read first."""
-        self._expiry = asyncio.get_running_loop().call_later(_LAST_LOOK, self._leave, why)
+        if not looks:
+            self._leave(why)
+            return
+        again = asyncio.get_running_loop().call_later
+        self._expiry = again(_A_LOOK, self._look_again, why, looks - 1)

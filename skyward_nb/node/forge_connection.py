@@ -143,22 +143,27 @@ class ForgeConnection:
             self._loop.remove_writer(self._socket)
 
     def _read(self) -> None:
+        while self._read_word():
+            """All ranks that it has begun are known before what they say themselves is heard."""
+
+    def _read_word(self) -> bool:
+        """Take a word, if there is one; whether it was of a rank that was begun."""
         try:
             data = self._socket.recv(1 << 20)
         except BlockingIOError:
-            return
+            return False
         except ConnectionError:
             data = b""
         if not data:
             self._loop.remove_reader(self._socket)
             if not self._is_renewed or self.imported.is_set():
                 self._ended()
-                return
+                return False
             # Another environment may follow: ranks are refused, and the agent lives.
             self._is_lost = True
             self.missing = {"skyward_nb": "its Python ended, see the agent's log"}
             self.imported.set()
-            return
+            return False
         word = from_msgpack(data, Word)
         if isinstance(word, ModulesPreloaded):
             self._answers -= 1
@@ -171,6 +176,7 @@ class ForgeConnection:
             self._ranks.forked(word)
         else:
             self._ranks.exited(word)
+        return isinstance(word, RankForked)
 
 
 def wait_for_forge(pid: int) -> None:

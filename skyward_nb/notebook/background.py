@@ -142,7 +142,8 @@ class Background:
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        self._thread.join(_JOIN)
+        if self._thread.ident is not None:  # there may have been room for no other thread
+            self._thread.join(_JOIN)
         self.error = PoolError(self.pool.spec.name, why)
         if is_shown:
             while self._events:

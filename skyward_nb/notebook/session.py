@@ -231,7 +231,6 @@ class Session:
             display.end("failed", why)
 
         work = Background(execution, conclude, closed)
-        display.show()
         ranks = execution.run.state.ranks
         handle = RunHandle(work.name, spell_result(ranks, pool.spec.world_size), work)
         if out:
@@ -239,6 +238,7 @@ class Session:
             self.shell.user_ns[out] = execution.run.before[out] = handle
         self.pools.background[name] = work
         work.start()
+        display.show()
         return self.values.returned(handle, number, 0)
 
     def attach(self, name: str | None, *, detach: bool = False) -> object:

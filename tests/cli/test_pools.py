@@ -235,7 +235,7 @@ def test_a_pool_elsewhere_that_does_not_answer_is_no_pool_less(monkeypatch, caps
     assert capsys.readouterr() == ("", f"{said}\n")
     assert actions.status(asked, [], as_json=True) == 0
     (told,) = msgspec.json.decode(capsys.readouterr().out, type=Status).silent
-    assert (told.name, told.id) == ("far", "far-1")
+    assert (told.name, told.id, told.gone) == ("far", "far-1", False)
     assert "skyward-nb down pool=far-1 forgets it now" in told.why
     assert actions.down(ParsedOptions(rest=("all",)), [], as_json=False) == 1
     assert capsys.readouterr().err == f"{said}\n"

@@ -56,6 +56,19 @@ def test_equal_values_that_calls_beside_one_another_are_fed_all_arrive(pool):
         assert [each.result() for each in calls] == [[LARGE] * 4] * 4
 
 
+@sky.function
+def last(values):
+    for each in values:
+        kept = each
+        time.sleep(0 if sky.is_head() else 0.2)
+    return kept if sky.is_head() else None
+
+
+def test_a_value_that_was_fed_and_comes_back_is_not_taken_for_the_one_that_was_fed(pool):
+    """The head is done with it before the other rank asks for more."""
+    assert last(bytes(LARGE) for _ in range(2)) @ pool == [bytes(LARGE), None]
+
+
 def test_a_generator_argument_that_fails_stops_its_own_call_alone(pool):
     def failing():
         yield 1

@@ -35,8 +35,8 @@ def test_a_client_that_is_held_up_finds_the_agent_that_it_has_started(tmp_path):
         async with await clients.listen(str(tmp_path / "s")):
             await passes(5)
             assert not left
-            await passes(60)
-            await passes(1)
+            for _ in range(20):
+                await passes(60)
 
     asyncio.run(scene())
     assert left == ["no client for 20 s"]
@@ -57,8 +57,8 @@ def test_a_client_that_came_in_time_is_heard_by_an_agent_that_was_held_up(tmp_pa
             with socket.socket(socket.AF_UNIX) as client:
                 client.connect(path)
                 client.sendall(frame(Attach(Client(key="k", pid=1, host="h", since=0.0))))
-                await passes(60)
-                await passes(60)
+                for _ in range(20):
+                    await passes(60)
 
     asyncio.run(scene())
     journal.close()

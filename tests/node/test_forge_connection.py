@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 from skyward_nb.node.forge_connection import ForgeConnection
-from skyward_nb.node.forge_messages import ModulesPreloaded, SignalRank, send
+from skyward_nb.node.forge_messages import ModulesPreloaded, RankForked, SignalRank, send
 
 
 @asynccontextmanager
@@ -64,3 +67,38 @@ async def sent_too_late(folder) -> list[bool]:
 def test_an_order_to_a_forge_that_was_hung_up_on_goes_nowhere(tmp_path):
     """A client may interrupt a run as its agent ends."""
     assert asyncio.run(sent_too_late(tmp_path)) == [True, False]
+
+
+def test_all_ranks_that_were_begun_are_known_before_any_of_them_is_heard(tmp_path):
+    known = []
+
+    async def scene():
+        async with connected(tmp_path) as (forge, theirs):
+            forge._ranks = SimpleNamespace(forked=lambda word: known.append(word.rank))
+            for rank in range(3):
+                send(theirs, RankForked(1, rank, os.getpid(), 0), [])
+            forge._read()
+
+    asyncio.run(scene())
+    assert known == [0, 1, 2]
+
+
+FORKS = """
+import os, time
+from types import SimpleNamespace
+from skyward_nb.node.forge import Forge
+forge = object.__new__(Forge)
+forge._ranks = set()
+def say(word):
+    time.sleep(0.2)
+    os.write(1, b"told ")
+forge._say = say
+forge._become = lambda birth, descriptors: os.write(1, b"begun ")
+forge._fork(SimpleNamespace(place=SimpleNamespace(generation=1, rank=0)), [])
+os.waitpid(-1, 0)
+"""
+
+
+def test_a_rank_begins_once_the_agent_is_told_of_it():
+    ran = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
+    assert ran.stdout == "told begun "

@@ -143,7 +143,8 @@ def test_a_rank_that_has_crashed_is_asked_in_vain():
         pipe = StackPipe(asyncio.get_running_loop())
         write = pipe.open()
         os.write(write, CRASH)
-        await asyncio.sleep(0)
+        while not pipe._said:  # noqa: ASYNC110 - there is no event for that
+            await asyncio.sleep(0)
         pipe.ask(lambda: None, lambda: None, lambda _: None)
         found = pipe.crash()
         pipe.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from picture import views
 
@@ -69,6 +71,26 @@ def test_a_run_is_told_of_once_a_second_until_it_ends(entry, monkeypatch, quiet)
     assert read_progress(entry, 7).part == 0.5
     display.end("finished", "done")
     assert not [*progress_file(entry).parent.iterdir()]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_it_goes_on_until_its_last_picture_is_drawn(entry, monkeypatch, fails):
+    """A page that looks in between would find neither."""
+    monkeypatch.setattr(run_progress, "PERIOD", 0.0)
+    display = shown(entry)
+    display.watch(Progress(0, 0, 1, 4, "epoch"))
+    seen = []
+
+    def drawn(view):
+        seen.append(read_progress(entry, 7).part)
+        if fails:
+            raise OSError("no room")
+
+    display._canvas.draw = drawn
+    with pytest.raises(OSError, match="no room") if fails else contextlib.nullcontext():
+        display.end("finished", "done")
+    assert seen == [0.25]
+    assert read_progress(entry, 7) is None
 
 
 def test_what_is_stale_or_of_another_kind_is_not_believed(entry, monkeypatch):
