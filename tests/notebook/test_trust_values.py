@@ -16,7 +16,7 @@ from skyward_nb.pickling import payload
 class Evil:
     def __reduce__(self):
         return os.system, ("touch {broken}",)
-evil = lambda name, value: payload.pack(name, Evil())
+evil = lambda name, value, salt: payload.pack(name, Evil())
 result_packer.pack_plain = generator_channel.pack_plain = evil
 def forge(error, store):
     return payload.pack("e", Evil()).stow(store)
