@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
+
 from skyward_nb.node.mailbox import Mailbox
 from skyward_nb.node.uplink import Uplink
 from skyward_nb.pickling.payload import pack, pack_plain, unpack
@@ -26,6 +29,8 @@ class GeneratorChannel:
         self.only_values: bool = False
         """Whether the caller takes plain values alone."""
         self._given = 0
+        self._turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
+        """By stream: its value lies in the store until the next one is asked for."""
 
     def give(self, value: object) -> None:
         """Send a value that was yielded; raises `PayloadError`."""
@@ -55,14 +60,18 @@ class GeneratorChannel:
         """A line that a person types at the caller's; None where nobody can."""
         run = event_sink.run()
         self._uplink.emit(ValueWanted(run, self._rank, KEYBOARD, prompt or " "))
-        fed = self._mailbox.receive(run, FeedValue)
+        fed = self._mailbox.receive(run, FeedValue, lambda each: each.stream == KEYBOARD)
         return None if fed.value is None else str(unpack(fed.value, self._store))
 
     def ask(self, stream: int) -> object:
-        """The next value of a generator that stayed at home; raises StopIteration at its end."""
+        """The next value of a generator that stayed at home; raises StopIteration at its end.
+
+        Threads may ask for values of several at once, and of one in turn: each has its own.
+        """
         run = event_sink.run()
-        self._uplink.emit(ValueWanted(run, self._rank, stream))
-        fed = self._mailbox.receive(run, FeedValue)
-        if fed.value is None:
-            raise StopIteration
-        return unpack(fed.value, self._store)
+        with self._turns[stream]:
+            self._uplink.emit(ValueWanted(run, self._rank, stream))
+            fed = self._mailbox.receive(run, FeedValue, lambda each: each.stream == stream)
+            if fed.value is None:
+                raise StopIteration
+            return unpack(fed.value, self._store)

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from types import FrameType
 from typing import TypeVar
 
@@ -115,8 +116,8 @@ class Mailbox:
         finally:
             self._waiting.extendleft(reversed(later))
 
-    def receive(self, run: int, kind: type[C]) -> C:
-        """Wait for the next command of a kind in this run; ConnectionError when the agent is gone.
+    def receive(self, run: int, kind: type[C], is_meant: Callable[[C], bool] = lambda _: True) -> C:
+        """Wait for the next command of a kind in this run that is meant; ConnectionError when the agent is gone.
 
         From any thread; also where the run is over, and nothing comes any more.
         """
@@ -125,7 +126,7 @@ class Mailbox:
             self._receiving.add(thread)
             while True:
                 for command in tuple(self._waiting):
-                    if isinstance(command, kind) and command.run == run:
+                    if isinstance(command, kind) and command.run == run and is_meant(command):
                         self._waiting.remove(command)
                         return command
                 is_over = self._running is None or self._running != during

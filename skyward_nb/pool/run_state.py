@@ -269,7 +269,10 @@ class RunState:
         """Handle the stacks of a rank that is to stop; after a timeout, the first ones count."""
         if not (self._stopping or self.timed_out):
             return  # somebody has a look at a run that goes on
-        if not (self.timed_out and self.stacks.get(event.rank)):
+        told = self.stacks.get(event.rank, "")
+        if not told or (
+            event.text and not self.timed_out
+        ):  # one that was killed meanwhile is asked in vain
             self.stacks[event.rank] = event.text
         if self.timed_out and not self._stopping and self.running <= self.stacks.keys():
             self._stop_due = now

@@ -29,10 +29,9 @@ _LONGEST = 200
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _FAR = 2**63
 _numbers = itertools.count(1)
-_steps: dict[tuple[int, frozenset[str]], int] = {}
-_counted = 0
-_logged: tuple[int, set[str]] = 0, set()
-"""A run, and the names that `log` reported in it."""
+_MOST_RUNS = 8
+_logged: dict[int, _Logged] = {}
+"""By run; of the last few that logged, as threads of earlier ones go on beside the present one."""
 _going: list[ProgressBar] = []
 
 
@@ -201,36 +200,39 @@ def progress(items: Iterable[T], *, total: int | None = None, desc: str = "") ->
         bar.end()
 
 
-def _forget_others(run: int) -> None:
-    """Forget how often other runs logged; once, however many names this one has."""
-    global _counted
-    if run != _counted:
-        _counted = run
-        for old in [key for key in _steps if key[0] != run]:
-            del _steps[old]
+class _Logged:
+    """What a run has logged: how often each set of names, and the names that `log` itself reported."""
+
+    def __init__(self) -> None:
+        self.steps: dict[frozenset[str], int] = {}
+        self.names: set[str] = set()
+        self.last = 0
+        """When it logged last; a later one is larger."""
+
+
+def _logged_in(run: int) -> _Logged:
+    """What a run has logged; those that have not logged for long are forgotten, without a lock, as ranks fork."""
+    found = _logged.get(run) or _logged.setdefault(run, _Logged())
+    found.last = next(_numbers)
+    if len(_logged) > _MOST_RUNS:
+        runs = sorted((each.last, old) for old, each in tuple(_logged.items()))
+        for _, old in runs[:-_MOST_RUNS]:
+            _logged.pop(old, None)
+    return found
 
 
 def _next_step(run: int, values: Mapping[str, float]) -> int:
     """How often these metrics were logged before; those that are logged apart are counted apart."""
-    names = run, frozenset(values)
-    if names not in _steps:
-        _forget_others(run)
-    step = _steps.get(names, 0)
-    _steps[names] = step + 1
+    steps, names = _logged_in(run).steps, frozenset(values)
+    step = steps.get(names, 0)
+    steps[names] = step + 1
     return step
-
-
-def _logged_in(run: int) -> set[str]:
-    global _logged
-    if _logged[0] != run:
-        _logged = run, set()
-    return _logged[1]
 
 
 def log_beside_a_bar(values: Mapping[str, float]) -> None:
     """Report what is said beside a bar, but for metrics of the run that `log` reports."""
     run = event_sink.run()
-    own = {name: value for name, value in values.items() if name not in _logged_in(run)}
+    own = {name: value for name, value in values.items() if name not in _logged_in(run).names}
     if own:
         event_sink.emit(Metric(instance_info().pool_rank, _next_step(run, own), own, run))
 
@@ -256,7 +258,7 @@ def log(*, step: int | None = None, **metrics: SupportsFloat) -> None:
             raise TypeError(f"sky.log(step={step!r}): not a whole number") from error
         if abs(step) >= _FAR:
             raise ValueError(f"sky.log(step=...): {step:.3g} is beyond 64 bits")
-    _logged_in(run).update(values)
+    _logged_in(run).names.update(values)
     if step is None:
         step = _next_step(run, values)
     event_sink.emit(Metric(instance_info().pool_rank, step, values, run))

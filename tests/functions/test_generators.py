@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 import time
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -58,6 +58,19 @@ def count_on_each(to):
 def doubled(values):
     for each in values:
         yield 2 * each
+
+
+@sky.function
+def read_by_threads(first, second):
+    with ThreadPoolExecutor(3) as threads:
+        ours, theirs, rest = (threads.submit(list, each) for each in (first, second, second))
+        return ours.result(), sorted([*theirs.result(), *rest.result()])
+
+
+def test_threads_read_several_each_its_own_values(pool):
+    """As a loader does that prefetches."""
+    up, down = (each for each in range(100)), (-1 - each for each in range(100))
+    assert read_by_threads(up, down) >> pool == ([*range(100)], [*range(-100, 0)])
 
 
 def test_one_behind_a_decorator_has_all_its_values(pool):

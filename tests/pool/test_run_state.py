@@ -321,6 +321,14 @@ def test_one_that_does_not_tell_where_it_is_is_not_waited_for():
     assert run.tick(6) == [Interrupt(1, (0,))]
 
 
+def test_a_rank_that_is_killed_while_it_is_asked_once_more_was_where_it_said():
+    run = RunState(1, (0, 1), 2)
+    run.interrupt(0)
+    for text in ("here", "there", ""):
+        run.on_stack(Stack(1, text), 1)
+    assert run.stacks == {1: "there"}
+
+
 def test_ranks_are_asked_anew_where_they_are_when_a_line_is_open_again():
     run = RunState(1, (0, 1), 2, timeout_due=0)
     assert run.handle(HELLO, 0) == [], "nobody was asked"

@@ -131,29 +131,44 @@ def test_loops_of_several_threads_stand_side_by_side_and_those_within_them_below
     assert levels == {"x": 0, "y": 0, "in x": 1, "in y": 1}
 
 
-class Walked(dict):
-    """Counts how often all its keys are gone through."""
-
-    times = 0
-
-    def __iter__(self):
-        self.times += 1
-        return super().__iter__()
+@pytest.fixture
+def runs(monkeypatch):
+    """Begins runs; nothing was logged before."""
+    monkeypatch.setattr(progress, "_logged", {})
+    yield event_sink.begin
+    event_sink.begin(0)
 
 
-def test_names_that_are_always_new_cost_no_more_each_time(heard, monkeypatch):
-    steps = Walked(progress._steps)
-    monkeypatch.setattr(progress, "_steps", steps)
-    for name in range(100):
-        sky.log(**{f"m{name}": 1})
-    assert steps.times <= 1
-    event_sink.begin(2)
-    try:
-        sky.log(m1=1)
-        assert heard[-1].step == 0
-        assert len(progress._steps) == 1
-    finally:
-        event_sink.begin(0)
+def test_each_run_counts_its_steps_anew_and_old_ones_are_forgotten(heard, runs):
+    for run in range(1, 30):
+        runs(run)
+        sky.log(loss=1)
+        sky.log(loss=1)
+        assert [each.step for each in heard[-2:]] == [0, 1]
+    assert len(progress._logged) == progress._MOST_RUNS
+
+
+def test_a_thread_of_an_earlier_run_that_logs_beside_it_disturbs_no_count(heard, runs):
+    turns, told = threading.Barrier(2, timeout=60), []
+
+    def monitors():
+        for _ in range(20):
+            turns.wait()
+            sky.log(load=1)
+            turns.wait()
+
+    for run in range(1, 3):
+        runs(run)
+        if run == 1:
+            thread = threading.Thread(target=monitors)
+            thread.start()
+        for _ in range(10):
+            turns.wait()
+            turns.wait()
+            sky.log(loss=1)
+    thread.join()
+    told = {name: [each.step for each in heard if name in each.values] for name in ("load", "loss")}
+    assert told == {"load": [*range(20)], "loss": [*range(10)] * 2}
 
 
 def test_silent_without_a_pool(capsys):

@@ -114,8 +114,7 @@ def test_what_is_said_last_is_told_though_nothing_follows(told):
 
 @pytest.fixture
 def nothing_logged(monkeypatch):
-    monkeypatch.setattr(progress, "_logged", (-1, set()))
-    monkeypatch.setattr(progress, "_steps", {})
+    monkeypatch.setattr(progress, "_logged", {})
 
 
 def test_metrics_beside_a_bar_are_curves(told, nothing_logged):
