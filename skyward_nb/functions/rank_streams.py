@@ -105,6 +105,7 @@ class StreamRun:
         self.ranks: tuple[int, ...] = run.state.ranks
         self.heeds: bool = _heeds(function.raw)
         self.waiting: dict[int, deque[Packed]] = {rank: deque() for rank in run.state.ranks}
+        self._pool.driver.read_by(self)
         self.open: set[int] = set(run.state.ranks)
         self._taken = 0
         self._listens = threading.RLock()
@@ -149,6 +150,12 @@ class StreamRun:
                 # It may be taken also where an interrupt came as it was.
                 with contextlib.suppress(RuntimeError):  # another thread has it
                     self._listens.release()
+
+    @property
+    def in_store(self) -> set[str]:
+        """Digests of the values in the store that nobody has taken yet."""
+        waiting = [each for rank in self.waiting.values() for each in tuple(rank)]
+        return {each.digest for each in waiting if each.data is None}
 
     def stop(self) -> None:
         """Interrupt it on all its ranks; from any thread."""

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Generator, Iterable
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
 from skyward_nb.pool.lines import Watch
-from skyward_nb.pool.outcome import ActiveRun, RunLeft
+from skyward_nb.pool.outcome import ActiveRun, RunLeft, RunOutcome
 from skyward_nb.pool.state import STILL_MEANT, Action, Deliver, Ended, Incoming, Send, SigInt
 from skyward_nb.protocol.commands import Inspect, Sample
 from skyward_nb.protocol.events import CommunicationCut, Event, RankLost, ValueWanted
@@ -34,6 +36,15 @@ RunWatch = Callable[[ActiveRun, Event | None], None]
 """Gets the events of a run; None when a tick of time has passed."""
 
 
+class StoreReader(Protocol):
+    """Fetches values that ranks have given, one after another."""
+
+    @property
+    def in_store(self) -> Collection[str]:
+        """Digests of those that are yet to be fetched."""
+        ...
+
+
 class Driver:
     """Reads events in a thread that waits for them; any thread may send."""
 
@@ -44,6 +55,8 @@ class Driver:
         self._lines = context.lines
         self._closing = closing
         self._runs: dict[int, ActiveRun] = {}
+        self._outcomes: weakref.WeakValueDictionary[int, RunOutcome] = weakref.WeakValueDictionary()
+        self._readers: weakref.WeakSet[StoreReader] = weakref.WeakSet()
         self._is_flooded = False
         """Whether output came of which much waits for another thread."""
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
@@ -57,9 +70,11 @@ class Driver:
         else:
             self._lines.nudge()
 
-    def remove(self, run: ActiveRun) -> None:
-        """Remove a run that is finished."""
+    def remove(self, run: ActiveRun, outcome: RunOutcome | None) -> None:
+        """Remove a run that is finished; what ranks have returned in it may be yet to be fetched."""
         with self._lock:
+            if outcome is not None:
+                self._outcomes[run.number] = outcome
             self._state.runs.pop(run.number, None)
             self._runs.pop(run.number, None)
             self._lock.notify()
@@ -79,6 +94,18 @@ class Driver:
     def in_store(self) -> frozenset[str]:
         """Digests of the values in the store that present runs use."""
         return frozenset[str]().union(*(run.in_store for run in self._runs.values()))
+
+    def read_by(self, reader: StoreReader) -> None:
+        """Keep in the store what it has yet to fetch, also when its run is over."""
+        with self._lock:
+            self._readers.add(reader)
+
+    @property
+    def untaken(self) -> frozenset[str]:
+        """Digests of what ranks gave in runs that are over, and who waited for these may yet fetch."""
+        returned = (each.results_in_store.values() for each in self._outcomes.values())
+        yielded = (each.in_store for each in self._readers)
+        return frozenset[str]().union(*itertools.chain(*returned), *yielded)
 
     # ── turns ───────────────────────────────────────────────────────────────────────────
 

@@ -176,6 +176,19 @@ class RunOutcome:
         return len({end.checkpoints for end in ends}) > 1 and not any(end.failure for end in ends)
 
     @property
+    def results_in_store(self) -> dict[int, set[str]]:
+        """By rank, the digests of what it returned that lies in its store."""
+        found: dict[int, set[str]] = {}
+        for rank, end in self.done.items():
+            raised = (end.failure, *end.failure.before) if end.failure else ()
+            errors = (failure.value for failure in raised)
+            sent = [end.value, *errors, end.profile, *end.pulled.values()]
+            digests = {each.digest for each in sent if each is not None and each.data is None}
+            if digests:
+                found[rank] = digests
+        return found
+
+    @property
     def ran_nothing(self) -> bool:
         """Whether ranks lack a value that the run refers to, so that nothing was bound or run."""
         ends = self.done.values()

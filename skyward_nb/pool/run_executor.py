@@ -308,11 +308,13 @@ class RunExecutor:
 
     def finish(self, run: ActiveRun, watch: Watch) -> RunOutcome:
         """Wait for the end of a run that was begun, however it ends; raises `PoolError`."""
+        outcome = None
         try:
             with self._context.lines.interrupts(anew=False):
-                return self._finish(run, watch)
+                outcome = self._finish(run, watch)
+            return outcome
         finally:
-            self._driver.remove(run)
+            self._driver.remove(run, outcome)
 
     def _finish(self, run: ActiveRun, watch: Watch) -> RunOutcome:
         context, state = self._context, self._state

@@ -20,7 +20,7 @@ from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import RunObserver, RunOutcome, RunRequest, plan_of
 from skyward_nb.protocol import commands
 from skyward_nb.protocol.commands import Parcel, SourceFile
-from skyward_nb.protocol.events import Phase, RankDone
+from skyward_nb.protocol.events import Phase
 from skyward_nb.protocol.message_parts import Packed
 from skyward_nb.providers.folders import store_root
 from skyward_nb.runtime import number_settings
@@ -260,7 +260,7 @@ class Sending:
         context = self._context
         if context.state.has_ended:
             return
-        results = _results_in_store(outcome.done) if outcome else {}
+        results = outcome.results_in_store if outcome else {}
         if outcome and not results and not outcome.in_store:
             return
         # First: a later client must not hear of a run whose results are gone.
@@ -270,8 +270,8 @@ class Sending:
             needed = context.ledger.needed().union(self._driver.in_store, stores.kept)
             stores.drop(results, needed)
             if not context.state.runs:
-                stores.all.trim(needed)
-            elif outcome:  # there may be results that nobody has fetched yet
+                stores.all.trim(needed | self._driver.untaken)
+            elif outcome:
                 stores.drop(dict.fromkeys(outcome.ranks, outcome.in_store), needed)
 
 
@@ -279,16 +279,3 @@ def digests_in_store(call: Bundle | None, plan: Plan) -> frozenset[str]:
     """Digests of the values in the store that a run uses."""
     bundles = [*([call] if call else []), *(unit.bundle for unit, _ in plan.sending)]
     return frozenset(bundle.digest for bundle in bundles if bundle.is_stowed)
-
-
-def _results_in_store(done: Mapping[int, RankDone]) -> dict[int, set[str]]:
-    """By rank, the digests of its results in its store."""
-    found: dict[int, set[str]] = {}
-    for rank, end in done.items():
-        raised = (end.failure, *end.failure.before) if end.failure else ()
-        errors = (failure.value for failure in raised)
-        sent = [end.value, *errors, end.profile, *end.pulled.values()]
-        digests = {each.digest for each in sent if each is not None and each.data is None}
-        if digests:
-            found[rank] = digests
-    return found

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 import time
 from concurrent.futures import CancelledError
 
@@ -11,6 +12,7 @@ from functions.examples import same, total
 from waiting import until
 
 import skyward_nb as sky
+from skyward_nb.store import blobs
 
 
 @sky.function
@@ -54,6 +56,39 @@ def test_equal_values_that_calls_beside_one_another_are_fed_all_arrive(pool):
     for _ in range(5):
         calls = [lengths(bytes(LARGE) for _ in range(4)) > pool for _ in range(4)]
         assert [each.result() for each in calls] == [[LARGE] * 4] * 4
+
+
+@pytest.fixture
+def little_room(monkeypatch):
+    """What nobody needs goes at once, as where memory is short."""
+    monkeypatch.setattr(blobs, "_UNUSED_AFTER", -1)
+    monkeypatch.setattr(blobs, "_MOST_UNUSED", 0)
+
+
+def test_what_is_yielded_is_there_until_it_is_read(pool, little_room):
+    """Its ranks are free once it has ended, for the calls of the loop's body."""
+    sizes = [(len(each), len(same(each) >> pool)) for each in zeros_again(3) >> pool]
+    assert sizes == [(LARGE, LARGE)] * 3
+
+
+def test_what_was_returned_is_there_until_its_thread_has_it(pool, little_room, monkeypatch):
+    runner = pool._runner
+    conclude, came, goes_on = runner._conclude, threading.Event(), threading.Event()
+
+    def late(*given, **more):
+        if not came.is_set():
+            came.set()
+            assert goes_on.wait(60)
+        return conclude(*given, **more)
+
+    monkeypatch.setattr(runner, "_conclude", late)
+    value = zeros() > pool.head
+    assert came.wait(60)
+    try:
+        assert len(same(bytes(LARGE)) >> pool) == LARGE, "on the other rank"
+    finally:
+        goes_on.set()
+    assert value.result() == bytes(LARGE)
 
 
 @sky.function
