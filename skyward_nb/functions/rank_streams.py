@@ -105,6 +105,8 @@ class StreamRun:
         self.ranks: tuple[int, ...] = run.state.ranks
         self.heeds: bool = _heeds(function.raw)
         self.waiting: dict[int, deque[Packed]] = {rank: deque() for rank in run.state.ranks}
+        self._coming: list[Packed] = []
+        """Those that are just fetched."""
         self._pool.driver.read_by(self)
         self.open: set[int] = set(run.state.ranks)
         self._taken = 0
@@ -154,8 +156,9 @@ class StreamRun:
     @property
     def in_store(self) -> set[str]:
         """Digests of the values in the store that nobody has taken yet."""
-        waiting = [each for rank in self.waiting.values() for each in tuple(rank)]
-        return {each.digest for each in waiting if each.data is None}
+        waiting = [each for rank in tuple(self.open) for each in tuple(self.waiting[rank])]
+        coming = tuple(self._coming)
+        return {each.digest for each in (*waiting, *coming) if each.data is None}
 
     def stop(self) -> None:
         """Interrupt it on all its ranks; from any thread."""
@@ -196,8 +199,12 @@ class StreamRun:
 
     def _unpacked(self, rank: int, packed: Packed) -> Any:
         store = self._pool.context.stores.of((rank,))
-        with self._pool.closing.reaching():
-            value = unpack(packed, store, only_values=self._pool.spec.only_values)
+        self._coming.append(packed)
+        try:
+            with self._pool.closing.reaching():
+                value = unpack(packed, store, only_values=self._pool.spec.only_values)
+        finally:
+            self._coming.remove(packed)
         if packed.data is None:
             store.drop({packed.digest})
         return value

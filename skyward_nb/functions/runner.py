@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import time
 import weakref
@@ -197,7 +196,13 @@ class Runner:
             display.show_only("stderr", err)
         title = title or f"{job.name}() on {spell_result(ranks, self.pool.spec.world_size)}"
         execution = Execution(self._stage.displays, display, title, among=among)
-        execution.handlers[ValueWanted] = functools.partial(job.feeds.feed, self.pool)
+
+        def wanted(event: ValueWanted) -> None:
+            # What a thread asks for that has outlived its call is none of this one's.
+            if event.run == execution.run.number:
+                job.feeds.feed(self.pool, event)
+
+        execution.handlers[ValueWanted] = wanted
         return execution
 
     def _begin(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import defaultdict
 
@@ -29,8 +30,9 @@ class GeneratorChannel:
         self.only_values: bool = False
         """Whether the caller takes plain values alone."""
         self._given = 0
-        self._turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
-        """By stream: its value lies in the store until the next one is asked for."""
+        self._turns: defaultdict[tuple[int, int], threading.Lock] = defaultdict(threading.Lock)
+        """By run and stream: its value lies in the store until the next one is asked for."""
+        os.register_at_fork(after_in_child=self._turns.clear)
 
     def give(self, value: object) -> None:
         """Send a value that was yielded; raises `PayloadError`."""
@@ -58,20 +60,25 @@ class GeneratorChannel:
 
     def line(self, prompt: str) -> str | None:
         """A line that a person types at the caller's; None where nobody can."""
-        run = event_sink.run()
-        self._uplink.emit(ValueWanted(run, self._rank, KEYBOARD, prompt or " "))
-        fed = self._mailbox.receive(run, FeedValue, lambda each: each.stream == KEYBOARD)
-        return None if fed.value is None else str(unpack(fed.value, self._store))
+        fed = self._fed(KEYBOARD, prompt or " ")
+        return None if fed is None else str(fed[0])
 
     def ask(self, stream: int) -> object:
         """The next value of a generator that stayed at home; raises StopIteration at its end.
 
         Threads may ask for values of several at once, and of one in turn: each has its own.
         """
+        fed = self._fed(stream)
+        if fed is None:
+            raise StopIteration
+        return fed[0]
+
+    def _fed(self, stream: int, prompt: str = "") -> tuple[object] | None:
+        """What comes from the caller, or None; one thread after another."""
         run = event_sink.run()
-        with self._turns[stream]:
-            self._uplink.emit(ValueWanted(run, self._rank, stream))
+        for old in [key for key in tuple(self._turns) if key[0] < run]:
+            self._turns.pop(old, None)
+        with self._turns[run, stream]:
+            self._uplink.emit(ValueWanted(run, self._rank, stream, prompt))
             fed = self._mailbox.receive(run, FeedValue, lambda each: each.stream == stream)
-            if fed.value is None:
-                raise StopIteration
-            return unpack(fed.value, self._store)
+            return None if fed.value is None else (unpack(fed.value, self._store),)

@@ -103,7 +103,8 @@ class Driver:
     @property
     def untaken(self) -> frozenset[str]:
         """Digests of what ranks gave in runs that are over, and who waited for these may yet fetch."""
-        returned = (each.results_in_store.values() for each in self._outcomes.values())
+        there = [outcome for ref in self._outcomes.valuerefs() if (outcome := ref()) is not None]
+        returned = (each.results_in_store.values() for each in there)
         yielded = (each.in_store for each in self._readers)
         return frozenset[str]().union(*itertools.chain(*returned), *yielded)
 

@@ -206,7 +206,7 @@ class _Logged:
     def __init__(self) -> None:
         self.steps: dict[frozenset[str], int] = {}
         self.names: set[str] = set()
-        self.last = 0
+        self.last = next(_numbers)
         """When it logged last; a later one is larger."""
 
 

@@ -1,6 +1,7 @@
 """Calls on real ranks: what goes on beside one another, and what is left behind."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -71,6 +72,14 @@ def test_what_is_yielded_is_there_until_it_is_read(pool, little_room):
     assert sizes == [(LARGE, LARGE)] * 3
 
 
+def test_what_nobody_reads_any_more_goes(pool, little_room):
+    values = zeros_again(3) >> pool.head
+    next(values)
+    values.close()
+    assert len(same(bytes(LARGE)) >> pool) == LARGE
+    assert not pool._runner.pool.driver.untaken
+
+
 def test_what_was_returned_is_there_until_its_thread_has_it(pool, little_room, monkeypatch):
     runner = pool._runner
     conclude, came, goes_on = runner._conclude, threading.Event(), threading.Event()
@@ -89,6 +98,35 @@ def test_what_was_returned_is_there_until_its_thread_has_it(pool, little_room, m
     finally:
         goes_on.set()
     assert value.result() == bytes(LARGE)
+
+
+@sky.function
+def reads_on(values, goes_on):
+    """A thread of this call reads a value when a later call runs."""
+    first = next(values)
+
+    def read_later():
+        until(goes_on.exists)
+        with contextlib.suppress(ConnectionError):
+            next(values)
+
+    threading.Thread(target=read_later, daemon=True).start()
+    return first
+
+
+@sky.function
+def reads_all(values, goes_on):
+    first = next(values)
+    goes_on.touch()
+    time.sleep(0.2)
+    return [first, *values]
+
+
+def test_a_thread_that_outlives_its_call_gets_nothing_of_a_later_one(pool, tmp_path):
+    goes_on = tmp_path / "on"
+    assert reads_on((each for each in range(3)), goes_on) >> pool.head == 0
+    assert reads_all((each for each in range(5, 9)), goes_on) >> pool.head == [5, 6, 7, 8]
+    assert same(1) @ pool == [1, 1]
 
 
 @sky.function
