@@ -270,9 +270,8 @@ class RunState:
         if not (self._stopping or self.timed_out):
             return  # somebody has a look at a run that goes on
         told = self.stacks.get(event.rank, "")
-        if not told or (
-            event.text and not self.timed_out
-        ):  # one that was killed meanwhile is asked in vain
+        # One that was killed meanwhile is asked in vain.
+        if not told or (event.text and not self.timed_out):
             self.stacks[event.rank] = event.text
         if self.timed_out and not self._stopping and self.running <= self.stacks.keys():
             self._stop_due = now

@@ -271,7 +271,7 @@ class Sending:
             stores.drop(results, needed)
             if not context.state.runs:
                 stores.all.trim(needed | self._driver.untaken)
-            elif outcome:
+            elif outcome:  # ranks may have packed results that nobody has heard of yet
                 stores.drop(dict.fromkeys(outcome.ranks, outcome.in_store), needed)
 
 

@@ -131,12 +131,38 @@ def test_loops_of_several_threads_stand_side_by_side_and_those_within_them_below
     assert levels == {"x": 0, "y": 0, "in x": 1, "in y": 1}
 
 
+class Walked(dict):
+    """Counts how often all its keys are gone through."""
+
+    times = 0
+
+    def __iter__(self):
+        self.times += 1
+        return super().__iter__()
+
+    def items(self):
+        self.times += 1
+        return super().items()
+
+
 @pytest.fixture
 def runs(monkeypatch):
     """Begins runs; nothing was logged before."""
-    monkeypatch.setattr(progress, "_logged", {})
+    monkeypatch.setattr(progress, "_logged", Walked())
     yield event_sink.begin
     event_sink.begin(0)
+
+
+def test_names_that_are_always_new_cost_no_more_each_time(heard, runs):
+    for run in range(1, 10):
+        runs(run)
+        sky.log(loss=1)
+    for name in range(100):
+        sky.log(**{f"m{name}": 1})
+    assert progress._logged.times <= 1
+    runs(10)
+    sky.log(m1=1)
+    assert heard[-1].step == 0
 
 
 def test_each_run_counts_its_steps_anew_and_old_ones_are_forgotten(heard, runs):
@@ -149,7 +175,7 @@ def test_each_run_counts_its_steps_anew_and_old_ones_are_forgotten(heard, runs):
 
 
 def test_a_thread_of_an_earlier_run_that_logs_beside_it_disturbs_no_count(heard, runs):
-    turns, told = threading.Barrier(2, timeout=60), []
+    turns = threading.Barrier(2, timeout=60)
 
     def monitors():
         for _ in range(20):
