@@ -6,6 +6,7 @@ import contextlib
 from collections import deque
 from concurrent.futures import CancelledError
 
+from skyward_nb.functions.late_interrupts import LateInterrupts
 from skyward_nb.functions.packed_calls import PackedCall
 from skyward_nb.functions.rank_slots import RankSlots
 from skyward_nb.pool.outcome import ActiveRun, RunOutcome
@@ -26,6 +27,7 @@ class ConcurrentCalls:
         self._slots = slots
         self._going: dict[ActiveRun, tuple[int, PackedCall, Execution]] = {}
         self._is_cancelled = False
+        self._interrupts = LateInterrupts(pool)
 
     @property
     def going(self) -> bool:
@@ -44,6 +46,10 @@ class ConcurrentCalls:
         if self._is_cancelled:  # just before
             self._interrupt()
 
+    def resumed(self) -> None:
+        """Go on after code of the user's, which has had its interrupts itself."""
+        self._interrupts = LateInterrupts(self._pool)
+
     def owned(self) -> None:
         """This thread alone goes on with them from now on."""
         self._slots.held_by_this_thread(self.ranks)
@@ -53,9 +59,11 @@ class ConcurrentCalls:
         if not self._going:
             return False
         self._pool.runs.await_any(self._going, lambda run, event: self._going[run][2].watch(event))
-        for run in [each for each in self._going if each.is_over]:
+        over = [each for each in self._going if each.is_over]
+        for run in over:
             number, job, execution = self._going.pop(run)
             self.ended.append((number, job, self._finish(execution)))
+        self._interrupts.check(over, self._going)
         return True
 
     def cancel(self) -> None:

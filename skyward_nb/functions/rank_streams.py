@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from skyward_nb.functions.function import Function
+from skyward_nb.functions.late_interrupts import LateInterrupts
 from skyward_nb.pickling.payload import Bundle, pack, unpack
 from skyward_nb.pool.outcome import ActiveRun, RunLeft
 from skyward_nb.pool.pool import Pool
@@ -117,10 +118,12 @@ class StreamRun:
 
     def next_of(self, rank: int) -> Any:
         """The next value of a rank; raises StopIteration with its generator's return value, or the run's error."""
-        queue = self.waiting[rank]
+        queue, interrupts = self.waiting[rank], LateInterrupts(self._pool)
         if not queue and not self._is_over:
             self._await(lambda: self._is_there(rank))
             self._end_if_over()
+            if self._run.is_over:
+                interrupts.check((self._run,))
         if queue:
             self._taken += 1
             return self._unpacked(rank, queue.popleft())
@@ -129,7 +132,9 @@ class StreamRun:
             if self._ended_well(rank):  # the others go on
                 raise StopIteration(None)
             self._await()
-        raise StopIteration(self.end().get(rank))
+        returned = self.end().get(rank)
+        interrupts.check((self._run,))
+        raise StopIteration(returned)
 
     def _await(self, until: Callable[[], bool] = lambda: False, *, reads: bool = True) -> None:
         """Wait until it is over, or `until` says so; `reads`: this thread is the one that takes values."""

@@ -15,6 +15,7 @@ from skyward_nb.functions.call_display import CallDisplay, shown_to_its_end
 from skyward_nb.functions.concurrent_calls import ConcurrentCalls
 from skyward_nb.functions.function import Function
 from skyward_nb.functions.function_marks import shown
+from skyward_nb.functions.late_interrupts import LateInterrupts
 from skyward_nb.functions.notebook_names import namespace_of
 from skyward_nb.functions.packed_calls import PackedCall
 from skyward_nb.functions.rank_readiness import RankReadiness
@@ -89,12 +90,15 @@ class Runner:
             display = self._stage.display(f"{job.name}()")
             with shown_to_its_end(display, self.pool):
                 execution = self._execution(job, taken, display)
+                interrupts = LateInterrupts(self.pool)
 
                 def begin(calm: contextlib.ExitStack) -> None:
                     self._begin(job, execution, taken, calm)
                     begun(execution.run)
 
-                return self._conclude(job, execution.execute(begin), display)
+                found = self._conclude(job, execution.execute(begin), display)
+                interrupts.check((execution.run,))
+                return found
 
     def stream(
         self,
@@ -339,6 +343,7 @@ class Runner:
                         value = self._conclude(job, outcome, display, ends=False).head
                         crowd.owned()
                         yield number, value
+                        crowd.resumed()
                         ended(display)
                 display.end("finished", f"{title}: done")
         finally:

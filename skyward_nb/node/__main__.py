@@ -28,6 +28,7 @@ SHARED = (
     "skyward_nb.system.memory",
     "skyward_nb.system.parenthood",
     "skyward_nb.system.processes",
+    "skyward_nb.system.second_look",
     "skyward_nb.workdir.working_folder",
 )
 """What agent and forge both import, with all that these import."""

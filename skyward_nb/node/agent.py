@@ -36,6 +36,7 @@ from skyward_nb.runtime.kept_state import KeptState
 from skyward_nb.store.blobs import BlobStore
 from skyward_nb.system import slices_note
 from skyward_nb.system.parenthood import adopt_orphans
+from skyward_nb.system.patient_loop import PatientLoop
 
 
 @dataclass(frozen=True)
@@ -234,7 +235,8 @@ def run(
                 control,
                 KeptState(store.memory),
             )
-            asyncio.run(agent.serve())
+            with asyncio.Runner(loop_factory=PatientLoop) as runner:
+                runner.run(agent.serve())
         finally:
             # A forge that still imports would make its folder anew.
             control.close()

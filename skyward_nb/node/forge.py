@@ -37,6 +37,7 @@ from skyward_nb.node.stack_pipe import STACK_SIGNAL
 from skyward_nb.node.worker_forks import WorkerForks
 from skyward_nb.system import processes
 from skyward_nb.system.parenthood import die_with_parent, hang_together
+from skyward_nb.system.second_look import SecondLook
 from skyward_nb.words.decoding import from_msgpack
 from skyward_nb.workdir.working_folder import FOLDERS, copies_root
 
@@ -113,7 +114,7 @@ class Forge:
         die_with_parent(0)
         self._private = [wake_read, wake_write, self._control]
         try:
-            with selectors.DefaultSelector() as selector:
+            with SecondLook() as selector:
                 selector.register(self._control, selectors.EVENT_READ)
                 selector.register(wake_read, selectors.EVENT_READ)
                 self._workers.listen(selector)

@@ -64,6 +64,8 @@ class Driver:
     def add(self, run: ActiveRun) -> None:
         """Add a run that was begun."""
         self._runs[run.number] = run
+        if _is_main():
+            self._state.untaken_interrupts = 0  # of what came before it
         self._state.runs[run.number] = run.state
         if len(self._state.runs) == 1:
             self._context.run_clock.begin()
@@ -77,6 +79,8 @@ class Driver:
                 self._outcomes[run.number] = outcome
             self._state.runs.pop(run.number, None)
             self._runs.pop(run.number, None)
+            if _is_main():
+                self._state.untaken_interrupts = 0  # a call raises them itself, and a cell is over
             self._lock.notify()
 
     def interrupt(self, number: int | None = None) -> None:
@@ -150,10 +154,12 @@ class Driver:
 
         `watch` gets their events, in this thread.
         """
-        in_front = threading.current_thread() is threading.main_thread()
-        for run in runs:
-            # Once it is: an interrupt that the main thread has taken may be read by another one that waits for the same.
-            run.state.is_in_front |= in_front
+        if _is_main():
+            # For good: an interrupt that the main thread has taken may be read by another one that waits for the same.
+            with self._lock:
+                was_interrupted = self._state.to_front([run.state for run in runs])
+            if was_interrupted:
+                self._lines.nudge()
         while not (until() or _is_one_over(runs)):
             self._context.check_open()
             if self._lock.take_turn(_FOLLOWS):
@@ -315,6 +321,10 @@ class Driver:
                     self.carry_out(self._state.handle(event, self._context.run_clock.now()))
                 if not self._state.awaits_cuts or isinstance(event, RankLost):
                     break
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _is_one_over(runs: Iterable[ActiveRun]) -> bool:

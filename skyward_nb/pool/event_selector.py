@@ -17,6 +17,7 @@ from typing import Any
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.state import Incoming, SigInt
 from skyward_nb.protocol.events import Event
+from skyward_nb.system.second_look import SecondLook
 
 _INTERRUPT, _NUDGE = b"i", b"n"
 _NOTHING = contextlib.nullcontext()
@@ -50,13 +51,15 @@ class EventSelector:
     """Waits for links, and for a socket of its own that wakes it."""
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        self._selector = SecondLook()
         self._here, self._there = socket.socketpair()
         self._here.setblocking(False)
         self._there.setblocking(False)
         self._outside: list[Any] = []
         """While inside `interrupts`, the handler of SIGINT before."""
         self._was_woken = False
+        self.interrupts_came: int = 0
+        """How many came as events."""
         self._selector.register(self._here, selectors.EVENT_READ)
 
     def add(self, link: Link) -> None:
@@ -105,7 +108,7 @@ class EventSelector:
 
     @contextmanager
     def _as_events(self) -> Generator[None]:
-        before = signal.signal(signal.SIGINT, InterruptTaken(lambda: self._wake(_INTERRUPT)))
+        before = signal.signal(signal.SIGINT, InterruptTaken(self._interrupted))
         self._outside.append(before)
         try:
             yield
@@ -126,6 +129,10 @@ class EventSelector:
         finally:
             signal.signal(signal.SIGINT, ours)
             self._outside.append(before)
+
+    def _interrupted(self) -> None:
+        self.interrupts_came += 1
+        self._wake(_INTERRUPT)
 
     def _woken(self) -> bytes:
         self._was_woken = False

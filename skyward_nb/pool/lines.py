@@ -72,7 +72,7 @@ class Lines:
         """Called with another client of the pool, in words; raises."""
         self.on_ended: Callable[[Link, MachineEnded], Iterable[Event]] | None = None
         """Called when a machine has ended; the events that follow. None if that ends the pool."""
-        self._board = EventSelector()
+        self.board: EventSelector = EventSelector()
         self._early: deque[Incoming] = deque()
         self._looked = float("-inf")
         self._machines: dict[Link, Machine] = {}
@@ -135,7 +135,7 @@ class Lines:
         with self._lock:
             if link.is_open:
                 self.before_cut(link.fileno())
-            self._board.remove(link)
+            self.board.remove(link)
             link.close()
             link.is_over = True
             if (cut := self._cut.pop(link, None)) is not None:
@@ -143,15 +143,15 @@ class Lines:
 
     def interrupts(self, *, anew: bool = True) -> contextlib.AbstractContextManager[None]:
         """While inside, SIGINT is an event; `anew`: earlier interrupts are dropped."""
-        return self._board.interrupts(anew=anew)
+        return self.board.interrupts(anew=anew)
 
     def outside(self) -> contextlib.AbstractContextManager[None]:
         """While inside, SIGINT acts as outside of `interrupts`."""
-        return self._board.outside()
+        return self.board.outside()
 
     def nudge(self) -> None:
         """Wake the thread that listens; from any thread."""
-        self._board.nudge()
+        self.board.nudge()
 
     @property
     def is_cut(self) -> bool:
@@ -178,7 +178,7 @@ class Lines:
             cut.give_up()
         for link in self.links:
             link.close()
-        self._board.close()
+        self.board.close()
 
     # ── out ─────────────────────────────────────────────────────────────────────────────
 
@@ -263,7 +263,7 @@ class Lines:
         """The next event within `timeout` seconds, or None; further events are kept for the next call."""
         if not self._early:
             self._looked = time.monotonic()
-            ready = self._board.ready(timeout)
+            ready = self.board.ready(timeout)
             with self._lock:
                 found = self._read(ready)
                 self._early += [each for each in found if type(each) is not RunBegan]
@@ -278,7 +278,7 @@ class Lines:
 
     def _read(self, ready: list[object]) -> list[Incoming]:
         try:
-            return self._board.read(ready)
+            return self.board.read(ready)
         except LinkLost as lost:
             self._lost(lost)
             return []
@@ -295,11 +295,11 @@ class Lines:
         """The result of a coroutine, which `name` says for people; cut lines are mended. Raises as `pump`."""
         going = LOOP.start(work, name)
         future = going.future
-        future.add_done_callback(lambda _: self._board.nudge())
+        future.add_done_callback(lambda _: self.board.nudge())
         self.begin_listening()
         try:
             while not future.done():
-                ready = self._board.ready(_TICK)
+                ready = self.board.ready(_TICK)
                 with self._lock:
                     found = self._read(ready)
                     self._early += [each for each in found if not isinstance(each, SigInt)]
@@ -347,7 +347,7 @@ class Lines:
             except LinkLost as lost:
                 self._lost(lost)
             else:
-                self._board.add(link)
+                self.board.add(link)
 
     def _lost(self, lost: LinkLost) -> None:
         """Close a line that is cut, and note since when."""
@@ -357,7 +357,7 @@ class Lines:
             if link.is_open:
                 self._early.extend(link.last_words())
                 self.before_cut(link.fileno())
-            self._board.remove(link)
+            self.board.remove(link)
             link.close()
         now = time.monotonic()
         known = self._cut.get(link)
@@ -369,15 +369,15 @@ class Lines:
         cut = self._cut[link]
         if now < cut.due:
             return
-        if now - cut.since > self._patience:
+        if now - cut.since > self._patience and not cut.is_answered:
             self.on_gone(f"{cut.why}, and could not be reached for {now - cut.since:.0f} s")
         watch(Phase(f"{cut.why}; trying to reach it again for {now - cut.since:.0f} s"))
         if cut.opening is None:
             # In the background: it may take long, and other machines have events.
             cut.opening = LOOP.start(self._machines[link].connect())
-            cut.opening.future.add_done_callback(lambda _: self._board.nudge())
+            cut.opening.future.add_done_callback(lambda _: self.board.nudge())
             wait([cut.opening.future], _AT_ONCE)
-        if not cut.opening.future.done():
+        if not cut.is_answered:
             return
         opening, cut.opening = cut.opening, None
         try:

@@ -291,6 +291,11 @@ class CutLine:
         self.opening: LoopTask[socket.socket] | None = None
         """The present attempt."""
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether the present attempt has come to its end."""
+        return self.opening is not None and self.opening.future.done()
+
     def give_up(self) -> None:
         """Stop the attempt."""
         if self.opening is not None:

@@ -80,6 +80,8 @@ class RunState:
         self.lost: dict[int, RankLost] = {}
         self.killed: set[int] = set()
         self.interrupts: int = 0
+        self.heard_interrupt: bool = False
+        """Whether a machine has confirmed that its ranks were interrupted."""
         self.timed_out: bool = False
         self.reclaimed: bool = False
         """Whether it was stopped since a machine of its ranks is about to be reclaimed."""
@@ -300,6 +302,7 @@ class RunState:
         """Handle the confirmation of an interrupt, by this client or by an earlier one, which this one continues."""
         if event.run != self.run:
             return
+        self.heard_interrupt = True
         if not self._stopping:
             self.interrupts += event.by_person
             self._begin_stopping(now)

@@ -125,6 +125,8 @@ class PoolState:
         """The process ids of the ranks that live."""
         self.last_run: int = 0
         self.runs: dict[int, RunState] = {}
+        self.untaken_interrupts: int = 0
+        """Of the person, that came while no run in front went on."""
         """Unfinished runs, by number."""
         self.losses: dict[int, RankLost] = {}
         """Lost ranks that no run reports."""
@@ -195,6 +197,14 @@ class PoolState:
         for run in self.runs.values():
             run.pending_interrupts += number in (None, run.run)
 
+    def to_front(self, runs: Iterable[RunState]) -> bool:
+        """The main thread waits for these runs; whether it was interrupted since it has begun the last one."""
+        untaken, self.untaken_interrupts = self.untaken_interrupts, 0
+        for run in runs:
+            run.is_in_front = True
+            run.pending_interrupts += untaken
+        return untaken > 0
+
     def is_interrupted_first(self, event: Incoming | None) -> bool:
         """Whether this event interrupts a run for the first time."""
         by_person = isinstance(event, SigInt)
@@ -219,6 +229,7 @@ class PoolState:
         if event is not None and not isinstance(event, SigInt):
             actions += [Deliver(run, event) for run in self._concerned(event)]
         running = [run for run in self.runs.values() if run.running]
+        self.untaken_interrupts += by_person and not any(run.is_in_front for run in running)
         for run in running:
             if by_person and run.is_in_front:
                 run.pending_interrupts += 1

@@ -14,6 +14,7 @@ from skyward_nb.providers.folders import PoolFolders, end_agent, is_gone, remove
 from skyward_nb.providers.orphans import end_processes
 from skyward_nb.system import processes, slices_note
 from skyward_nb.system.package_path import environ_with
+from skyward_nb.system.second_look import SecondLook
 
 _START_LIMIT = 30.0
 _END_LIMIT = 5.0
@@ -64,7 +65,7 @@ class AgentProcess:
         """Wait until it listens; False if it has ended, or did not listen in time."""
         assert self._agent is not None
         assert self._agent.stdout is not None
-        with self._agent.stdout as said, selectors.DefaultSelector() as selector:
+        with self._agent.stdout as said, SecondLook() as selector:
             selector.register(said, selectors.EVENT_READ)
             return bool(selector.select(_START_LIMIT)) and said.readline() == b"ready\n"
 

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from skyward_nb.providers.provider_protocol import Machine
+from skyward_nb.system.patient_loop import PatientLoop
 
 T = TypeVar("T")
 _GIVE_UP = 30.0
@@ -80,7 +81,7 @@ class LoopThread:
         """The loop, running."""
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = PatientLoop()
                 threading.Thread(
                     target=self._loop.run_forever, name="skyward-loop", daemon=True
                 ).start()

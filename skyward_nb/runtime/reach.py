@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 
 from skyward_nb.runtime.instance import instance_info
 from skyward_nb.system.addresses import family_of
+from skyward_nb.system.second_look import SecondLook
 from skyward_nb.words.findings import PathSpeed, ReachResult
 
 _LIFE = 60.0
@@ -177,7 +178,7 @@ def reach(others: Iterable[Address], word: bytes, patience: float = _PATIENCE) -
     tries = [_Try(address, word) for address in others]
     found: dict[int, ReachResult] = {}
     try:
-        with selectors.DefaultSelector() as selector:
+        with SecondLook() as selector:
             for each in tries:
                 if (known := each.begin()) is not None:
                     found[each.rank] = known

@@ -14,6 +14,8 @@ from typing import Any
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 
+from skyward_nb.system.second_look import SecondLook
+
 _SOON = 0.1
 """Seconds after which a line without an end is passed on, as of a progress bar."""
 _READ = 1 << 16
@@ -27,7 +29,7 @@ class WorkerOutput:
         self._folder = folder
         self._count = 0
         self._adding = threading.Lock()
-        self._selector = selectors.DefaultSelector()
+        self._selector = SecondLook()
         self._wake_read, self._wake_write = os.pipe()
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._parts: dict[int, bytes] = {}

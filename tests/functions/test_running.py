@@ -171,6 +171,58 @@ def test_an_interrupt_that_comes_once_a_call_has_begun_leaves_its_rank_free(pool
     assert (same(2) @ pool) == [2, 2]
 
 
+LATE = {
+    "call": lambda pool: same(1) >> pool,
+    "on all": lambda pool: same(1) @ pool,
+    "gather": lambda pool: sky.gather(same(1), same(2)) >> pool,
+    "map": lambda pool: pool.map(abs, range(4)),
+    "stream": lambda pool: [*zeros_again(2) >> pool.head],
+}
+
+
+@pytest.mark.parametrize("kind", LATE)
+def test_an_interrupt_that_comes_as_a_call_ends_stops_a_loop_of_calls(pool, monkeypatch, kind):
+    LATE[kind](pool)
+    driver = pool._runner.pool.driver
+    conduct = driver.conduct
+
+    def interrupted(runs, *rest):
+        conduct(runs, *rest)
+        if any(run.is_over for run in runs):
+            monkeypatch.undo()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(driver, "conduct", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in range(3):
+            LATE[kind](pool)
+    assert same(2) @ pool == [2, 2]
+
+
+def test_an_interrupt_that_another_thread_reads_before_the_call_is_waited_for_stops_it(
+    pool, monkeypatch
+):
+    """That thread listens for its own call meanwhile."""
+    beside = nap(60) > pool
+    driver = pool._runner.pool.driver
+    conduct, state = driver.conduct, pool._runner.pool.context.state
+
+    def interrupted_before(runs, *rest):
+        if threading.current_thread() is threading.main_thread():
+            monkeypatch.undo()
+            os.kill(os.getpid(), signal.SIGINT)
+            until(lambda: state.untaken_interrupts)
+        conduct(runs, *rest)
+
+    monkeypatch.setattr(driver, "conduct", interrupted_before)
+    with pytest.raises(KeyboardInterrupt):
+        _ = nap(60) >> pool
+    assert not beside.done()
+    beside.cancel()
+    with pytest.raises(CancelledError):
+        beside.result()
+
+
 SWALLOWS = """
 import os, pathlib, time
 import skyward_nb as sky

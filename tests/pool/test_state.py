@@ -251,3 +251,12 @@ def test_a_machine_that_ends_before_ranks_were_ready_ends_the_pool():
     assert never_ready.machine_ended(ENDED, over="") == Close(
         "the machine i-2 has ended (it was taken back)"
     )
+
+
+def test_an_interrupt_that_no_run_in_front_took_waits_for_the_one_that_comes_to_front(state):
+    begun(state, 1, 0, 1, is_call=True)
+    second = begun(state, 2, 2, 3, is_call=True)
+    assert not of(Send, state.handle(SigInt(), 0, 0))
+    assert state.to_front([second])
+    assert of(Send, state.handle(None, 0, 0)) == [Send(Interrupt(2, (2, 3), by_person=True))]
+    assert not state.to_front([second])
