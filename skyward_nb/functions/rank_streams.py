@@ -24,6 +24,7 @@ from skyward_nb.reports.execution import Execution
 from skyward_nb.runtime.remote_generators import AHEAD, RemoteGenerator, heeds_what_is_sent
 from skyward_nb.words.errors import SkyError
 
+_LOOKS = 10
 _FOLLOWS = 0.05
 """Seconds between two looks while another thread listens."""
 
@@ -173,8 +174,9 @@ class StreamRun:
         """Whether its ranks are free within so many seconds, if no further values are taken; or somebody takes them."""
         before = self._taken
         if not self._is_over:
-            until = time.monotonic() + seconds
-            self._await(lambda: time.monotonic() > until, reads=False)
+            until, looks = time.monotonic() + seconds, itertools.count()
+            # It is looked several times, also where this process stood still meanwhile.
+            self._await(lambda: next(looks) >= _LOOKS and time.monotonic() > until, reads=False)
             self._end_if_over()
         return self._is_over or self._taken > before
 

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Concatenate, ParamSpec
 
@@ -94,12 +94,12 @@ class Logbook:
                 path.unlink()
 
     @_in_turn
-    def end(self, run: int) -> None:
-        """Write the output of a run that is over, and close its file and those of older runs.
+    def end(self, run: int, going: Collection[int] = ()) -> None:
+        """Write the output of a run that is over, and close its file and those of older runs, but for those that go on.
 
         Late output is still kept; it is written with a later `flush`, `end` or `close`.
         """
-        for number in [number for number in self._runs if number <= run]:
+        for number in [number for number in self._runs if number <= run and number not in going]:
             log = self._runs[number]
             self._flush(log)
             log.close()

@@ -73,6 +73,8 @@ class RunState:
         self.is_call: bool = is_call
         self.is_in_front: bool = False
         """Whether the main thread waits for it: the person's interrupts are meant for such runs."""
+        self.is_heard: bool = False
+        """Whether all of it was heard."""
         self.pending_interrupts: int = 0
         """Interrupts of other threads that are not handled yet."""
         self.running: set[int] = set(ranks)

@@ -173,12 +173,13 @@ class PoolState:
         return not any(set(run.ranks) & set(ranks) for run in self.runs.values())
 
     def is_last(self, number: int) -> bool:
-        """Whether no other run goes on."""
-        return self.runs.keys() <= {number}
+        """Whether no other run goes on, or is yet to be over."""
+        return all(run.is_heard or run.run == number for run in self.runs.values())
 
     def is_over(self, number: int) -> None:
         """Note that all of a run was heard: repairs wait for the end of the last one."""
         run = self.runs[number]
+        run.is_heard = True
         if run.broken or run.torn or run.cutting:
             if self.is_ready:
                 self.becomes(PoolPhase.BROKEN)

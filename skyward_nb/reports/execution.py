@@ -106,7 +106,7 @@ class Execution:
         if event is not None and type(event) in self.handlers:
             self.handlers[type(event)](event)
         else:
-            self._displays.give(self.display, event)
+            self._displays.give(self.display, event, self._run and self._run.number)
 
     def _look_for_hangs(self, event: Event | None) -> None:
         """Tell for whom ranks wait where nothing has gone on for a while."""
@@ -204,8 +204,7 @@ class Execution:
         self._displays.begin(self.display, request.ranks, self._title, number, among=self._among)
         try:
             self._run = self.pool.begin(request, self.watch, calm)
-            if is_first:
-                self._displays.numbered(self.display, self.run.number)
+            self._displays.numbered(self.display, self.run.number, is_first=is_first)
             if bridge is not None and request.debug is not None:
                 bridge.began(self.pool, self.run.number, request.ranks)
             self._hang.progressed(time.monotonic())

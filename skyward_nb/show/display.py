@@ -7,6 +7,7 @@ folded at once.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from skyward_nb.words.ranks import spell_ranks
 _FIRST = 0.2
 _STILL = 1.0
 _MANY = 1_000_000
+_RUNS = 64
 
 
 class RunDisplay:
@@ -72,6 +74,8 @@ class RunDisplay:
         """Whether files that its run was to bring did not come."""
         self.first_run: int = 0
         """The number of its run, once the cell runs: events of earlier runs are not its own."""
+        self.last_runs: deque[int] = deque(maxlen=_RUNS)
+        """Where it shows many, those that began last."""
 
     @property
     def view(self) -> RunView:

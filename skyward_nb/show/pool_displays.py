@@ -107,17 +107,18 @@ class PoolDisplays:
             display.progress_file = ProgressFile(pool.entry, number, was_shown=is_told_again)
             self._displays.append(display)
 
-    def numbered(self, display: RunDisplay, number: int) -> None:
-        """The run of a display that has begun: it has another number than the next one had before, if others began meanwhile."""
+    def numbered(self, display: RunDisplay, number: int, *, is_first: bool) -> None:
+        """A run of a display has begun: it has another number than the next one had before, if others began meanwhile."""
         with self.lock:
-            if display.first_run != number:
+            display.last_runs.append(number)
+            if is_first and display.first_run != number:
                 display.numbered(f"{self.pool.pool_id}/{number}", number)
                 if display.progress_file is not None:
                     display.progress_file.remove()
                 display.progress_file = ProgressFile(self.pool.entry, number)
 
-    def give(self, now: RunDisplay, event: Event | None) -> None:
-        """Give an event to `now`, the display of a run that goes on, or to that of an earlier run."""
+    def give(self, now: RunDisplay, event: Event | None, number: int | None = None) -> None:
+        """Give an event to `now`, the display of the run of this number, which goes on, or to that of another run, which is over."""
         with self.lock:
             if event is None:
                 self._book.flush_late()
@@ -126,7 +127,7 @@ class PoolDisplays:
             elif isinstance(event, _OF_A_RUN):
                 if isinstance(event, Display) and event.update:
                     self._update(event, now)
-                if 0 < event.run < now.first_run:
+                if event.run not in (0, number) and self._display_of(event.run) is not now:
                     self._late(event)
                     return
             now.watch(event)
@@ -142,7 +143,7 @@ class PoolDisplays:
     def end(self, display: RunDisplay, run: int) -> None:
         """A run is over: have on disk what it printed; its display notes what could not be written."""
         with self.lock:
-            self._book.end(run)
+            self._book.end(run, tuple(self.pool.context.state.runs))
             words = [_LOST.format(spell_size(self._lost))] if self._lost else []
             words += [self._book.trouble] if self._book.trouble else []
             self._lost, self._book.trouble = 0, ""
@@ -217,13 +218,19 @@ class PoolDisplays:
 
     def _late(self, event: RunOutput) -> None:
         """Give what came after its run's end to the display of that run, if it is still known."""
-        found = [each for each in self._displays if 0 < each.first_run <= event.run]
-        if found:
-            # Not the one that was shown last: another may have begun first.
-            max(reversed(found), key=lambda each: each.first_run).late(event)
-            return
-        if isinstance(event, Output | Display):
+        found = self._display_of(event.run)
+        if found is not None:
+            found.late(event)
+        elif isinstance(event, Output | Display):
             self._book.write(event)
+
+    def _display_of(self, run: int) -> RunDisplay | None:
+        """The display of a run, if it is still known here."""
+        found = [each for each in self._displays if run in each.last_runs]
+        if not found:  # it was one of the first of many, or has no number yet
+            found = [each for each in self._displays if 0 < each.first_run <= run]
+        # Not the one that was shown last: another may have begun first.
+        return max(reversed(found), key=lambda each: each.first_run, default=None)
 
     def rest(self) -> None:
         """Stop listening between cells: another thread reads, or none."""

@@ -223,6 +223,24 @@ def test_an_interrupt_that_another_thread_reads_before_the_call_is_waited_for_st
         beside.result()
 
 
+@sky.function
+def says_later():
+    threading.Timer(0.2, print, ("said late",)).start()
+
+
+def test_what_a_call_prints_late_is_not_in_the_picture_of_one_that_goes_on(pool):
+    beside = nap(60) > pool
+    displays, state = pool._runner._stage.displays, pool._runner.pool.context.state
+    until(lambda: state.runs)
+    first = state.last_run
+    _ = says_later() >> pool
+    until(lambda: "said late" in repr(displays.view_of(first + 1).entries))
+    assert "said late" not in repr(displays.view_of(first).entries)
+    beside.cancel()
+    with pytest.raises(CancelledError):
+        beside.result()
+
+
 SWALLOWS = """
 import os, pathlib, time
 import skyward_nb as sky

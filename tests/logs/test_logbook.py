@@ -224,6 +224,22 @@ def test_late_output_goes_to_its_own_run():
     book.close()
 
 
+def test_the_log_of_a_run_that_goes_on_is_followed_past_the_end_of_a_later_one():
+    book = Logbook("p-1")
+    book.write(Output(0, "stdout", "one\n", 1))
+    book.write(Output(0, "stdout", "one\n", 2))
+    book.flush()
+    book.end(2, going=(1,))
+
+    def print_more():
+        book.write(Output(0, "stdout", "two\n", 1))
+        book.end(1)
+
+    lines = follow("p-1", 1, None, print_more)
+    assert [line.text for line in lines if line is not None] == ["one", "two"]
+    book.close()
+
+
 def test_files_are_closed_when_their_run_has_ended():
     before = open_files()
     book = Logbook("p-1", SMALL)

@@ -127,6 +127,15 @@ def test_a_death_elsewhere_does_not_end_a_call_and_is_put_right_when_all_are_ove
     assert state.remedy(is_lacking=False) is Remedy.BEGIN_ANEW
 
 
+def test_of_two_runs_that_end_together_the_second_one_heard_is_the_last(state):
+    for run, rank in ((1, 0), (2, 1)):
+        begun(state, run, rank, is_call=True)
+        state.handle(done(rank, run), 0, 0)
+    assert not state.is_last(1)
+    state.is_over(1)
+    assert state.is_last(2)
+
+
 def test_the_person_interrupts_the_run_in_front_and_a_thread_whichever_it_means(state):
     begun(state, 1, 0, 1, is_call=True).is_in_front = True
     begun(state, 2, 2, 3, is_call=True)
