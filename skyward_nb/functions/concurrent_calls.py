@@ -6,7 +6,6 @@ import contextlib
 from collections import deque
 from concurrent.futures import CancelledError
 
-from skyward_nb.functions.late_interrupts import LateInterrupts
 from skyward_nb.functions.packed_calls import PackedCall
 from skyward_nb.functions.rank_slots import RankSlots
 from skyward_nb.pool.outcome import ActiveRun, RunOutcome
@@ -27,12 +26,16 @@ class ConcurrentCalls:
         self._slots = slots
         self._going: dict[ActiveRun, tuple[int, PackedCall, Execution]] = {}
         self._is_cancelled = False
-        self._interrupts = LateInterrupts(pool)
 
     @property
     def going(self) -> bool:
         """Whether some still run."""
         return bool(self._going)
+
+    @property
+    def runs(self) -> tuple[ActiveRun, ...]:
+        """Those that still run."""
+        return tuple(self._going)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -46,10 +49,6 @@ class ConcurrentCalls:
         if self._is_cancelled:  # just before
             self._interrupt()
 
-    def resumed(self) -> None:
-        """Go on after code of the user's, which has had its interrupts itself."""
-        self._interrupts = LateInterrupts(self._pool)
-
     def owned(self) -> None:
         """This thread alone goes on with them from now on."""
         self._slots.held_by_this_thread(self.ranks)
@@ -59,11 +58,9 @@ class ConcurrentCalls:
         if not self._going:
             return False
         self._pool.runs.await_any(self._going, lambda run, event: self._going[run][2].watch(event))
-        over = [each for each in self._going if each.is_over]
-        for run in over:
+        for run in [each for each in self._going if each.is_over]:
             number, job, execution = self._going.pop(run)
             self.ended.append((number, job, self._finish(execution)))
-        self._interrupts.check(over, self._going)
         return True
 
     def cancel(self) -> None:
@@ -83,7 +80,7 @@ class ConcurrentCalls:
 
     def _interrupt(self) -> None:
         for run in tuple(self._going):
-            if not (run.is_over or run.state.interrupts):
+            if not (run.is_over or run.state.is_interrupted):
                 self._pool.interrupt(run.number)
 
     def stop(self) -> None:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from skyward_nb.functions.function import Function
-from skyward_nb.functions.late_interrupts import LateInterrupts
+from skyward_nb.functions.owed_interrupts import raise_if_owed
 from skyward_nb.pickling.payload import Bundle, pack, unpack
 from skyward_nb.pool.outcome import ActiveRun, RunLeft
 from skyward_nb.pool.pool import Pool
@@ -66,7 +66,7 @@ class Feeds:
             if not any(stores.of((rank,)) is store for rank in others):
                 store.drop({before})
         try:
-            with pool.lines.outside():
+            with pool.lines.board.outside():
                 value = next(self._for_rank[event.rank][event.stream])
             bundle = pack("a value of the generator", value, salt=(event.run, event.stream))
             packed = _stowed(pool, bundle, event.rank)
@@ -119,22 +119,24 @@ class StreamRun:
 
     def next_of(self, rank: int) -> Any:
         """The next value of a rank; raises StopIteration with its generator's return value, or the run's error."""
-        queue, interrupts = self.waiting[rank], LateInterrupts(self._pool)
+        queue = self.waiting[rank]
         if not queue and not self._is_over:
             self._await(lambda: self._is_there(rank))
             self._end_if_over()
-            if self._run.is_over:
-                interrupts.check((self._run,))
         if queue:
             self._taken += 1
-            return self._unpacked(rank, queue.popleft())
+            value = self._unpacked(rank, queue.popleft())
+            if self._error is None:
+                self.check_interrupts()
+            return value
         self.open.discard(rank)
         if not self._run.is_over:
             if self._ended_well(rank):  # the others go on
+                self.check_interrupts()
                 raise StopIteration(None)
             self._await()
         returned = self.end().get(rank)
-        interrupts.check((self._run,))
+        self.check_interrupts()
         raise StopIteration(returned)
 
     def _await(self, until: Callable[[], bool] = lambda: False, *, reads: bool = True) -> None:
@@ -238,9 +240,17 @@ class StreamRun:
         if rank in self._run.state.running:
             self._pool.lines.send(Resume(self._run.number, (rank,), **what))
 
+    def forget_interrupts(self) -> None:
+        """What came is not owed to the user's code any more: it gets an error."""
+        self._pool.driver.forget_interrupts()
+
+    def check_interrupts(self) -> None:
+        """Raise KeyboardInterrupt where one came of which nobody has heard."""
+        raise_if_owed(self._pool, () if self._run.is_over else (self._run,))
+
     def abandon(self, rank: int) -> None:
         """An interrupt came, wherever this thread was: nothing of it goes on."""
-        if not (self._run.is_over or self._run.state.interrupts):
+        if not (self._run.is_over or self._run.state.is_interrupted):
             self.stop()
         with contextlib.suppress(BaseException):  # the interrupt is raised
             self.close(rank)
@@ -304,6 +314,8 @@ class RankStream(Generator[Any, Any, Any]):
             value = self._run.next_of(self._rank)
         except BaseException as error:
             self._closed = True
+            if not isinstance(error, StopIteration):
+                self._run.forget_interrupts()
             if isinstance(error, KeyboardInterrupt) and not isinstance(error, RunLeft):
                 self._run.abandon(self._rank)
             raise
@@ -316,10 +328,18 @@ class RankStream(Generator[Any, Any, Any]):
 
     def close(self) -> None:
         """End it: the generator on the rank is closed, and its rank is free."""
+        try:
+            self._close()
+        except BaseException:
+            self._run.forget_interrupts()
+            raise
+        self._run.check_interrupts()
+
+    def _close(self) -> None:
         if not self._closed:
             self._closed = True
             self._run.close(self._rank)
 
     def __del__(self) -> None:
         with contextlib.suppress(BaseException):
-            self.close()
+            self._close()

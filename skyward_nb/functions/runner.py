@@ -15,8 +15,8 @@ from skyward_nb.functions.call_display import CallDisplay, shown_to_its_end
 from skyward_nb.functions.concurrent_calls import ConcurrentCalls
 from skyward_nb.functions.function import Function
 from skyward_nb.functions.function_marks import shown
-from skyward_nb.functions.late_interrupts import LateInterrupts
 from skyward_nb.functions.notebook_names import namespace_of
+from skyward_nb.functions.owed_interrupts import owed_at_its_end, raise_if_owed
 from skyward_nb.functions.packed_calls import PackedCall
 from skyward_nb.functions.rank_readiness import RankReadiness
 from skyward_nb.functions.rank_slots import (
@@ -84,21 +84,19 @@ class Runner:
         Raises CancelledError where it is not wanted any more before there is a rank: see `look_at_waiting`.
         """
         with (
+            owed_at_its_end(self.pool),
             self._claimed(ranks, all_of=all_of, is_wanted=is_wanted) as taken,
             self._stage.behind(),
         ):
             display = self._stage.display(f"{job.name}()")
             with shown_to_its_end(display, self.pool):
                 execution = self._execution(job, taken, display)
-                interrupts = LateInterrupts(self.pool)
 
                 def begin(calm: contextlib.ExitStack) -> None:
                     self._begin(job, execution, taken, calm)
                     begun(execution.run)
 
-                found = self._conclude(job, execution.execute(begin), display)
-                interrupts.check((execution.run,))
-                return found
+                return self._conclude(job, execution.execute(begin), display)
 
     def stream(
         self,
@@ -110,6 +108,18 @@ class Runner:
         is_wanted: Wanted = always,
     ) -> list[RankStream]:
         """Begin a generator on one of these ranks, or on all; what each of them yields. Raises as `run`."""
+        with owed_at_its_end(self.pool):
+            return self._stream(function, job, ranks, all_of=all_of, is_wanted=is_wanted)
+
+    def _stream(
+        self,
+        function: Function[..., Any],
+        job: PackedCall,
+        ranks: Sequence[int],
+        *,
+        all_of: bool,
+        is_wanted: Wanted,
+    ) -> list[RankStream]:
         taken = self._claim(ranks, all_of=all_of, is_wanted=is_wanted)
         display = self._stage.display(f"{job.name}()")
 
@@ -133,7 +143,12 @@ class Runner:
             run = StreamRun(execution, function, end, owned)
             self._held.add(run)
             owned()
-            return [RankStream(run, rank) for rank in taken]
+        if self.pool.driver.owes_interrupt:
+            self.pool.driver.forget_interrupts()
+            for rank in taken:
+                run.abandon(rank)
+            raise KeyboardInterrupt
+        return [RankStream(run, rank) for rank in taken]
 
     def look_at_waiting(self) -> None:
         """Have what waits for ranks see whether it is still wanted."""
@@ -287,7 +302,10 @@ class Runner:
                 if job.feeds.error is not None:
                     display.end("failed", f"a generator among the arguments of {job.name}() failed")
                     raise job.feeds.error
-                return RunEnding({}, self.pool, outcome, display).values(job.timeout, ends=ends)
+                found = RunEnding({}, self.pool, outcome, display).values(job.timeout, ends=ends)
+        if any(end.heard for end in outcome.done.values()):
+            self.pool.driver.forget_interrupts()  # the user's code has made of it what it wants
+        return found
 
     def _bring(self, outcome: RunOutcome, display: RunDisplay) -> None:
         """Have what ranks sent home here, while others show what they have."""
@@ -342,10 +360,18 @@ class Runner:
                             continue
                         value = self._conclude(job, outcome, display, ends=False).head
                         crowd.owned()
+                        raise_if_owed(self.pool, crowd.runs)
                         yield number, value
-                        crowd.resumed()
                         ended(display)
+                raise_if_owed(self.pool)
                 display.end("finished", f"{title}: done")
+        except GeneratorExit:
+            crowd.stop()
+            raise_if_owed(self.pool)
+            raise
+        except BaseException:
+            self.pool.driver.forget_interrupts()  # a second one would end the ranks of those that are stopped
+            raise
         finally:
             self._held.discard(crowd)
             crowd.stop()

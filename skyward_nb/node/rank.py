@@ -193,12 +193,11 @@ class Rank:
 
     def _ended(self, command: Run) -> RankDone:
         """Execute a run; the rank survives any error, and reports it."""
-        self._control.begin(command.run)
-        self._waits.begin(command.run)
-        errors = ErrorInterpreter(
-            command.run, self._shell, self._mailbox, self._control, self._store
-        )
-        done = RankDone(run=command.run, rank=self.info.rank)
+        run = command.run
+        self._control.begin(run)
+        self._waits.begin(run)
+        errors = ErrorInterpreter(run, self._shell, self._mailbox, self._control, self._store)
+        done = RankDone(run=run, rank=self.info.rank)
         try:
             done = self._run(command, done, errors)
         except BaseException as error:  # noqa: BLE001 - a user's objects may raise anything when looked at
@@ -207,7 +206,7 @@ class Rank:
             done = replace(done, failure=failure, interrupted=errors.is_interrupt(error))
         self._control.end(errors.waited_in)
         self._waits.end()
-        done = replace(done, checkpoints=begun_in(command.run))
+        done = replace(done, checkpoints=begun_in(run), heard=self._mailbox.has_raised(run))
         if not self._frameworks.plugins:
             return done
         failure = done.failure

@@ -46,7 +46,7 @@ class Closing:
         # An interrupt that tore this would leave something.
         with context.lines.interrupts():
             context.state.becomes(PoolPhase.ENDED)
-            context.lines.nudge()
+            context.lines.board.nudge()
             with context.lock.turn():
                 context.lock.notify()
                 failed = self._prepare()

@@ -64,13 +64,11 @@ class Driver:
     def add(self, run: ActiveRun) -> None:
         """Add a run that was begun."""
         self._runs[run.number] = run
-        if _is_main():
-            self._state.untaken_interrupts = 0  # of what came before it
         self._state.runs[run.number] = run.state
         if len(self._state.runs) == 1:
             self._context.run_clock.begin()
         else:
-            self._lines.nudge()
+            self._lines.board.nudge()
 
     def remove(self, run: ActiveRun, outcome: RunOutcome | None) -> None:
         """Remove a run that is finished; what ranks have returned in it may be yet to be fetched."""
@@ -79,15 +77,27 @@ class Driver:
                 self._outcomes[run.number] = outcome
             self._state.runs.pop(run.number, None)
             self._runs.pop(run.number, None)
-            if _is_main():
-                self._state.untaken_interrupts = 0  # a call raises them itself, and a cell is over
+            if not run.state.is_call:
+                self.forget_interrupts()  # too late for a cell; of calls, the user's code gets them
             self._lock.notify()
 
     def interrupt(self, number: int | None = None) -> None:
         """Interrupt the run of a number, or all that go on; from any thread."""
         with self._lock:
             self._state.interrupt(number)
-        self._lines.nudge()
+        self._lines.board.nudge()
+
+    @property
+    def owes_interrupt(self) -> bool:
+        """Whether this is the main thread, and an interrupt came as it waited here of which it is not known who took it."""
+        return self._lines.board.owes_interrupt and _is_main()
+
+    def forget_interrupts(self) -> None:
+        """Have nobody take what came so far, if this is the main thread."""
+        if self.owes_interrupt:
+            with self._lock:
+                self._lines.forget_interrupts()
+                self._state.untaken_interrupts = 0
 
     def inspect(self, ranks: tuple[int, ...]) -> None:
         """Ask ranks for their stacks, which come as events of their run; from any thread."""
@@ -157,9 +167,10 @@ class Driver:
         if _is_main():
             # For good: an interrupt that the main thread has taken may be read by another one that waits for the same.
             with self._lock:
-                was_interrupted = self._state.to_front([run.state for run in runs])
+                states = [run.state for run in runs]
+                was_interrupted = self._state.to_front(states, is_owed=self.owes_interrupt)
             if was_interrupted:
-                self._lines.nudge()
+                self._lines.board.nudge()
         while not (until() or _is_one_over(runs)):
             self._context.check_open()
             if self._lock.take_turn(_FOLLOWS):

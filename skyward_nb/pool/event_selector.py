@@ -58,8 +58,8 @@ class EventSelector:
         self._outside: list[Any] = []
         """While inside `interrupts`, the handler of SIGINT before."""
         self._was_woken = False
-        self.interrupts_came: int = 0
-        """How many came as events."""
+        self.owes_interrupt: bool = False
+        """Whether one came as an event, and it is not known who took it."""
         self._selector.register(self._here, selectors.EVENT_READ)
 
     def add(self, link: Link) -> None:
@@ -131,12 +131,17 @@ class EventSelector:
             self._outside.append(before)
 
     def _interrupted(self) -> None:
-        self.interrupts_came += 1
+        self.owes_interrupt = True
         self._wake(_INTERRUPT)
+
+    def forget_interrupts(self) -> None:
+        """Drop those that came so far."""
+        self.owes_interrupt = False
+        self._woken()
 
     def _woken(self) -> bytes:
         self._was_woken = False
-        with contextlib.suppress(BlockingIOError):  # another thread has read it
+        with contextlib.suppress(OSError):  # another thread has read it, or the pool was left
             return self._here.recv(4096)
         return b""
 

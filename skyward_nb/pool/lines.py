@@ -145,13 +145,12 @@ class Lines:
         """While inside, SIGINT is an event; `anew`: earlier interrupts are dropped."""
         return self.board.interrupts(anew=anew)
 
-    def outside(self) -> contextlib.AbstractContextManager[None]:
-        """While inside, SIGINT acts as outside of `interrupts`."""
-        return self.board.outside()
-
-    def nudge(self) -> None:
-        """Wake the thread that listens; from any thread."""
-        self.board.nudge()
+    def forget_interrupts(self) -> None:
+        """Drop those that came so far."""
+        self.board.forget_interrupts()
+        for each in [each for each in tuple(self._early) if isinstance(each, SigInt)]:
+            with contextlib.suppress(ValueError, IndexError):  # another thread takes it
+                self._early.remove(each)
 
     @property
     def is_cut(self) -> bool:

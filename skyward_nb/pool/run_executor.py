@@ -126,7 +126,9 @@ class RunExecutor:
                 self._driver.busy()  # the call was sent to a machine that has ended
             plan, parcels = sending.pack(request, watch)
             limit = request.limit or sending.result_limit(len(request.ranks))
-            (calm or shortly).enter_context(context.lines.interrupts())
+            if request.call is None:
+                self._driver.forget_interrupts()
+            (calm or shortly).enter_context(context.lines.interrupts(anew=False))
             state.last_run += 1
             card = request.card
             run = ActiveRun(

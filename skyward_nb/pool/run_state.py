@@ -82,8 +82,6 @@ class RunState:
         self.lost: dict[int, RankLost] = {}
         self.killed: set[int] = set()
         self.interrupts: int = 0
-        self.heard_interrupt: bool = False
-        """Whether a machine has confirmed that its ranks were interrupted."""
         self.timed_out: bool = False
         self.reclaimed: bool = False
         """Whether it was stopped since a machine of its ranks is about to be reclaimed."""
@@ -119,6 +117,11 @@ class RunState:
     def over(self) -> bool:
         """Whether no rank is running any more."""
         return not self.running
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a person has interrupted it, or will have once that is handled."""
+        return self.interrupts > 0 or self.pending_interrupts > 0
 
     @property
     def is_stopping(self) -> bool:
@@ -304,7 +307,6 @@ class RunState:
         """Handle the confirmation of an interrupt, by this client or by an earlier one, which this one continues."""
         if event.run != self.run:
             return
-        self.heard_interrupt = True
         if not self._stopping:
             self.interrupts += event.by_person
             self._begin_stopping(now)

@@ -198,9 +198,9 @@ class PoolState:
         for run in self.runs.values():
             run.pending_interrupts += number in (None, run.run)
 
-    def to_front(self, runs: Iterable[RunState]) -> bool:
-        """The main thread waits for these runs; whether it was interrupted since it has begun the last one."""
-        untaken, self.untaken_interrupts = self.untaken_interrupts, 0
+    def to_front(self, runs: Iterable[RunState], *, is_owed: bool) -> bool:
+        """The main thread waits for these runs, which take what came before, if that `is_owed` still; whether there was any."""
+        untaken, self.untaken_interrupts = self.untaken_interrupts * is_owed, 0
         for run in runs:
             run.is_in_front = True
             run.pending_interrupts += untaken

@@ -17,6 +17,14 @@ class CommunicationCut(msgspec.Struct, frozen=True, tag=True):
     cut: bool = False
 
 
+class RunInterrupted(msgspec.Struct, frozen=True, tag=True):
+    """Ranks of a run were interrupted; in the journal for clients that attach later."""
+
+    run: int
+    by_person: bool = False
+    ranks: tuple[int, ...] = ()
+
+
 class NotKilled(msgspec.Struct, frozen=True, tag=True):
     """The agent did not kill these ranks, since they had ended the run; it passed on their `RankDone` before."""
 

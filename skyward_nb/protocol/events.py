@@ -10,6 +10,7 @@ from skyward_nb.protocol.answers import (
     NamesKept,
     NotKilled,
     Pong,
+    RunInterrupted,
     Stack,
     StateKept,
 )
@@ -37,14 +38,6 @@ class RunBegan(msgspec.Struct, frozen=True, tag=True):
     ranks: tuple[int, ...]
     card: RunCard
     aside: bool = False
-
-
-class RunInterrupted(msgspec.Struct, frozen=True, tag=True):
-    """Ranks of a run were interrupted; in the journal for clients that attach later."""
-
-    run: int
-    by_person: bool = False
-    ranks: tuple[int, ...] = ()
 
 
 class ReclaimNotice(msgspec.Struct, frozen=True, tag=True):
@@ -310,7 +303,8 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     `waited_in` is the collective in which it was stopped. `steps` counts the collectives of each of its process groups by name;
     ranks whose counts differ are out of step. It `lacks_group` where code destroyed the one that the pool had formed, and formed
-    none. It was `left_open` in the midst of a model's pass. It began so many `checkpoints`.
+    none. It was `left_open` in the midst of a model's pass. It began so many `checkpoints`. An interrupt that was raised in it
+    was `heard`, also where the user's code went on.
 
     Of the names that the cell writes, `assigned` were bound to new values other than modules, `dropped` do not exist any more, and
     `altered` were changed in place. Of those to pull, `missing` do not exist. `profile` is a `CommProfile`.
@@ -329,6 +323,7 @@ class RankDone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     variables: tuple[Variable, ...] = ()
     failure: Failure | None = None
     interrupted: bool = False
+    heard: bool = False
     waited_in: str = ""
     steps: dict[str, int] = {}
     lacks_group: bool = False

@@ -1,7 +1,7 @@
 """An event loop by which what has come is read before a deadline counts, also after this process stood still.
 
 asyncio calls all timers that are due before the tasks which what it read wakes up. Where a process was stopped, what it
-waits for has often come meanwhile.
+waits for has often come meanwhile: tasks get some turns first.
 """
 
 from __future__ import annotations
@@ -15,40 +15,41 @@ _LATE = 0.05
 """Seconds by which a wait may be longer than asked before this process counts as having stood still."""
 _BUSY = 0.25
 """Seconds that what the loop calls may take between two waits before the same is said."""
-_TURNS = 0.05
-"""Seconds that timers wait then, in which tasks take what was read."""
+_TURNS, _LONGEST = 10, 0.5
+"""So many turns of the loop do timers wait then, and seconds; they have a turn after that in any case."""
 
 
-class _StandstillClock(SecondLook):
-    """A selector that adds up the `seconds` in which this process stood still, and timers waited for it."""
+class _Standstill(SecondLook):
+    """A selector that knows when the loop last looked at timers, for as long as those wait that are due since."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seconds = 0.0
-        self._last = time.monotonic()
+        self.held: float | None = None
+        self._since = self._until = self._last = time.monotonic()
+        self._turns = 0
 
     def select(self, timeout: float | None = None) -> Ready:
         """What is ready within `timeout` seconds."""
-        began = time.monotonic()
-        self._add(began - self._last, _BUSY)
+        before, began = self._last, time.monotonic()
         found = super().select(timeout)
         self._last = time.monotonic()
-        if timeout is not None:
-            self._add(self._last - began - max(timeout, 0.0), _LATE)
+        late = 0.0 if timeout is None else self._last - began - max(timeout, 0.0)
+        if self._turns:
+            self._turns = self._turns - 1 if self._last < self._until else 0
+        elif late > _LATE or began - before > _BUSY:
+            self._turns, self._since, self._until = _TURNS, before, self._last + _LONGEST
+        self.held = self._since if self._turns else None
         return found
-
-    def _add(self, late: float, most: float) -> None:
-        if late > most:
-            self.seconds += late + _TURNS
 
 
 class PatientLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock, by which its timers go, leaves out the time in which this process stood still."""
+    """An event loop in which timers wait some turns where this process stood still."""
 
     def __init__(self) -> None:
-        self._standstill = _StandstillClock()
+        self._standstill = _Standstill()
         super().__init__(self._standstill)
 
     def time(self) -> float:
-        """Seconds, from anywhere."""
-        return super().time() - self._standstill.seconds
+        """Seconds, from anywhere; just after a wait it is asked by the loop itself, for which timers are due."""
+        held, self._standstill.held = self._standstill.held, None
+        return super().time() if held is None else held

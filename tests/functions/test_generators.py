@@ -221,7 +221,9 @@ def test_a_value_of_an_argument_leaves_each_machine_when_its_last_rank_has_the_n
         context=SimpleNamespace(
             stores=SimpleNamespace(of=lambda ranks: machines[int(ranks[0] > 1)])
         ),
-        lines=SimpleNamespace(outside=contextlib.nullcontext, send=lambda _: None),
+        lines=SimpleNamespace(
+            board=SimpleNamespace(outside=contextlib.nullcontext), send=lambda _: None
+        ),
     )
     monkeypatch.setattr(rank_streams, "pack", lambda _, value, salt: value)
     monkeypatch.setattr(rank_streams, "_stowed", lambda _, value, rank: Packed(f"d{value}", 1))

@@ -13,6 +13,7 @@ from functions.examples import same, total
 from waiting import until
 
 import skyward_nb as sky
+from skyward_nb.protocol.commands import Run
 from skyward_nb.store import blobs
 
 
@@ -35,6 +36,17 @@ def zeros():
 def zeros_again(times):
     for _ in range(times):
         yield bytes(LARGE)
+
+
+@sky.function
+def fails():
+    raise LookupError("here")
+
+
+@sky.function
+def fails_at_once():
+    raise LookupError("here")
+    yield
 
 
 @sky.function
@@ -175,16 +187,21 @@ LATE = {
     "call": lambda pool: same(1) >> pool,
     "on all": lambda pool: same(1) @ pool,
     "gather": lambda pool: sky.gather(same(1), same(2)) >> pool,
+    "gather beside another": lambda pool: sky.gather(same(1), nap(0.5)) >> pool,
     "map": lambda pool: pool.map(abs, range(4)),
     "stream": lambda pool: [*zeros_again(2) >> pool.head],
+    "left stream": lambda pool: next(iter(zeros_again(2) >> pool.head)),
+    "call in the loop over a stream": lambda pool: [
+        same(1) >> pool for _ in zeros_again(2) >> pool.head
+    ],
 }
 
 
 @pytest.mark.parametrize("kind", LATE)
 def test_an_interrupt_that_comes_as_a_call_ends_stops_a_loop_of_calls(pool, monkeypatch, kind):
     LATE[kind](pool)
-    driver = pool._runner.pool.driver
-    conduct = driver.conduct
+    engine = pool._runner.pool
+    conduct, generation = engine.driver.conduct, engine.context.state.generation
 
     def interrupted(runs, *rest):
         conduct(runs, *rest)
@@ -192,10 +209,72 @@ def test_an_interrupt_that_comes_as_a_call_ends_stops_a_loop_of_calls(pool, monk
             monkeypatch.undo()
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(driver, "conduct", interrupted)
+    monkeypatch.setattr(engine.driver, "conduct", interrupted)
     with pytest.raises(KeyboardInterrupt):
         for _ in range(3):
             LATE[kind](pool)
+    assert same(2) @ pool == [2, 2]
+    assert engine.context.state.generation == generation
+
+
+@pytest.mark.parametrize("kind", LATE)
+def test_an_interrupt_that_comes_as_a_call_begins_stops_it(pool, monkeypatch, kind):
+    LATE[kind](pool)
+    engine = pool._runner.pool
+    send, generation = engine.lines.send, engine.context.state.generation
+
+    def interrupted(command):
+        send(command)
+        if isinstance(command, Run):
+            monkeypatch.undo()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(engine.lines, "send", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in range(3):
+            LATE[kind](pool)
+    assert same(2) @ pool == [2, 2]
+    assert engine.context.state.generation == generation
+
+
+@sky.function
+def heeds_none(path):
+    try:
+        path.touch()
+        time.sleep(60)
+    except KeyboardInterrupt:
+        return "saved"
+
+
+def test_what_a_function_makes_of_an_interrupt_is_its_own_affair(pool, tmp_path):
+    begun = tmp_path / "begun"
+
+    def interrupt():
+        until(begun.exists)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    assert heeds_none(begun) >> pool.head == "saved"
+    assert same(2) @ pool == [2, 2]
+
+
+def test_what_failed_is_raised_where_an_interrupt_came_as_it_ended(pool, monkeypatch):
+    driver = pool._runner.pool.driver
+    conduct = driver.conduct
+
+    def interrupted(runs, *rest):
+        conduct(runs, *rest)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(driver, "conduct", interrupted)
+    for call in (
+        lambda: fails() >> pool,
+        lambda: sky.gather(fails()) >> pool,
+        lambda: [*fails_at_once() >> pool.head],
+    ):
+        with pytest.raises(LookupError):
+            call()
+    monkeypatch.undo()
     assert same(2) @ pool == [2, 2]
 
 

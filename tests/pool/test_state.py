@@ -266,6 +266,10 @@ def test_an_interrupt_that_no_run_in_front_took_waits_for_the_one_that_comes_to_
     begun(state, 1, 0, 1, is_call=True)
     second = begun(state, 2, 2, 3, is_call=True)
     assert not of(Send, state.handle(SigInt(), 0, 0))
-    assert state.to_front([second])
+    assert state.to_front([second], is_owed=True)
     assert of(Send, state.handle(None, 0, 0)) == [Send(Interrupt(2, (2, 3), by_person=True))]
-    assert not state.to_front([second])
+    assert not state.to_front([second], is_owed=True)
+    state.is_over(2)
+    del state.runs[2]
+    assert not of(Send, state.handle(SigInt(), 0, 0))
+    assert not state.to_front([begun(state, 3, 2, 3, is_call=True)], is_owed=False)

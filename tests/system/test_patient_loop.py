@@ -21,9 +21,13 @@ _BEGIN = f"""
 import asyncio, os, signal, sys, threading, time
 
 def begin():
-    stop = lambda: os.kill(os.getpid(), signal.SIGSTOP)
-    threading.Timer(0.1, stop).start()
-    print(time.monotonic() + {_LIMIT}, flush=True)
+    ends = time.monotonic() + {_LIMIT}
+    threading.Timer(0.1, stop, (ends,)).start()
+    print(ends, flush=True)
+
+def stop(ends):
+    while time.monotonic() < ends:
+        os.kill(os.getpid(), signal.SIGSTOP)
 """
 """It stops itself while it waits for a line on its stdin."""
 _SELECT = f"""
