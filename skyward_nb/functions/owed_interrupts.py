@@ -6,11 +6,15 @@ They come where a call returns, so that a loop of short calls stops as any loop 
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 from collections.abc import Generator, Iterable
 
-from skyward_nb.functions.told_to_end import exits_if_told
+from skyward_nb.functions.told_to_end import exits_if_told, number_owed
 from skyward_nb.pool.outcome import ActiveRun
 from skyward_nb.pool.pool import Pool
+
+_ONCE_MORE = 0.01
 
 
 def raise_if_owed(pool: Pool, going: Iterable[ActiveRun] = ()) -> None:
@@ -22,9 +26,19 @@ def raise_if_owed(pool: Pool, going: Iterable[ActiveRun] = ()) -> None:
             raise KeyboardInterrupt
 
 
+def raise_again_if_owed(pool: Pool) -> None:
+    """Where there is one, have the signal come again soon: what raises in `__del__` ends there."""
+    if pool.driver.owes_interrupt:
+        pool.driver.forget_interrupts()
+        again = threading.Timer(_ONCE_MORE, os.kill, (os.getpid(), number_owed()))
+        again.daemon = True
+        again.start()
+
+
 @contextlib.contextmanager
 def owed_at_its_end(pool: Pool) -> Generator[None]:
     """Raise what is owed once what is inside is over; an error of its own comes instead."""
+    pool.driver.forget_old_interrupts()
     with exits_if_told():
         try:
             yield

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from skyward_nb.functions.function import Function
-from skyward_nb.functions.owed_interrupts import raise_if_owed
+from skyward_nb.functions.owed_interrupts import raise_again_if_owed, raise_if_owed
 from skyward_nb.pickling.payload import Bundle, pack, unpack
 from skyward_nb.pool.outcome import ActiveRun, RunLeft
 from skyward_nb.pool.pool import Pool
@@ -248,6 +248,10 @@ class StreamRun:
         """Raise KeyboardInterrupt where one came of which nobody has heard."""
         raise_if_owed(self._pool, () if self._run.is_over else (self._run,))
 
+    def interrupt_again(self) -> None:
+        """Have one that came raise where it is not lost."""
+        raise_again_if_owed(self._pool)
+
     def abandon(self, rank: int) -> None:
         """An interrupt came, wherever this thread was: nothing of it goes on."""
         if not (self._run.is_over or self._run.state.is_interrupted):
@@ -316,7 +320,8 @@ class RankStream(Generator[Any, Any, Any]):
             self._closed = True
             if not isinstance(error, StopIteration):
                 self._run.forget_interrupts()
-            if isinstance(error, KeyboardInterrupt) and not isinstance(error, RunLeft):
+            stops = isinstance(error, KeyboardInterrupt | SystemExit)
+            if stops and not isinstance(error, RunLeft):
                 self._run.abandon(self._rank)
             raise
         self._taken += 1
@@ -342,4 +347,7 @@ class RankStream(Generator[Any, Any, Any]):
 
     def __del__(self) -> None:
         with contextlib.suppress(BaseException):
-            self._close()
+            try:
+                self._close()
+            finally:
+                self._run.interrupt_again()

@@ -16,7 +16,7 @@ from skyward_nb.functions.concurrent_calls import ConcurrentCalls
 from skyward_nb.functions.function import Function
 from skyward_nb.functions.function_marks import shown
 from skyward_nb.functions.notebook_names import namespace_of
-from skyward_nb.functions.owed_interrupts import owed_at_its_end, raise_if_owed
+from skyward_nb.functions.owed_interrupts import owed_at_its_end, raise_again_if_owed, raise_if_owed
 from skyward_nb.functions.packed_calls import PackedCall
 from skyward_nb.functions.rank_readiness import RankReadiness
 from skyward_nb.functions.rank_slots import (
@@ -333,6 +333,7 @@ class Runner:
         When one fails, or nobody wants more, the others are stopped. `ended` may show how far it is; `stops_by` gets what
         stops it from another thread.
         """
+        self.pool.driver.forget_old_interrupts()
         display = self._stage.display(title)
         crowd = ConcurrentCalls(self.pool, self._slots, title)
         stops_by(crowd.cancel)
@@ -367,7 +368,7 @@ class Runner:
                 display.end("finished", f"{title}: done")
         except GeneratorExit:
             crowd.stop()
-            raise_if_owed(self.pool)
+            raise_again_if_owed(self.pool)
             raise
         except BaseException:
             self.pool.driver.forget_interrupts()  # a second one would end the ranks of those that are stopped

@@ -52,6 +52,11 @@ def exits_if_told() -> Generator[None]:
         raise
 
 
+def number_owed() -> int:
+    """The signal that an interrupt was, which is to come once more."""
+    return _told.pop() if _told else signal.SIGINT
+
+
 def _exit_if_told() -> None:
     if _told:
         code = 128 + _told[-1]

@@ -56,6 +56,7 @@ class Mailbox:
         """The threads that wait for a command of a run, one of which may outlive it."""
         self._running: int | None = None
         self._interrupted: int | None = None
+        self._raised: int | None = None
         self._held: int | None = None
         """The run whose interrupt waits until ranks of a training have made the same steps."""
         self._freed: int | None = None
@@ -169,8 +170,12 @@ class Mailbox:
         return meant or self.has_raised(run)
 
     def has_raised(self, run: int) -> bool:
-        """Whether an interrupt of this run has raised already; code of modules that are imported may have swallowed it."""
+        """Whether an interrupt of this run has raised already, or is put off; code of modules that are imported may have swallowed it."""
         return self._interrupted == run
+
+    def was_heard(self, run: int) -> bool:
+        """Whether an interrupt of this run has raised."""
+        return self._raised == run
 
     def _on_signal(self, _number: int, frame: FrameType | None) -> None:
         run = self._running
@@ -225,6 +230,7 @@ class Mailbox:
             self._held = run
             return
         self._held = self._freed = None
+        self._raised = run
         if self._uplink.sending:
             self._uplink.interrupted = True
         else:

@@ -206,7 +206,7 @@ class Rank:
             done = replace(done, failure=failure, interrupted=errors.is_interrupt(error))
         self._control.end(errors.waited_in)
         self._waits.end()
-        done = replace(done, checkpoints=begun_in(run), heard=self._mailbox.has_raised(run))
+        done = replace(done, checkpoints=begun_in(run), heard=self._mailbox.was_heard(run))
         if not self._frameworks.plugins:
             return done
         failure = done.failure

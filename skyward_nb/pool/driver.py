@@ -99,6 +99,12 @@ class Driver:
                 self._lines.forget_interrupts()
                 self._state.untaken_interrupts = 0
 
+    def forget_old_interrupts(self) -> None:
+        """As `forget_interrupts`, but for what a run has taken that goes on: its end tells whether a rank has heard of it."""
+        states = tuple(self._state.runs.values())
+        if not any(state.is_interrupted and state.running for state in states):
+            self.forget_interrupts()
+
     def inspect(self, ranks: tuple[int, ...]) -> None:
         """Ask ranks for their stacks, which come as events of their run; from any thread."""
         with self._lock:

@@ -80,6 +80,8 @@ class RunExecutor:
                 lost_now, names_lost_now = self._renewal.made_whole(request, watch)
                 losses |= lost_now
                 names_lost += names_lost_now
+                if request.call is not None and self._driver.owes_interrupt:
+                    raise KeyboardInterrupt  # nothing has begun, and its value would be lost
                 try:
                     run = self._begin(request, watch, calm, (losses, names_lost))
                     if run is not None:

@@ -126,7 +126,7 @@ class PoolState:
         self.last_run: int = 0
         self.runs: dict[int, RunState] = {}
         self.untaken_interrupts: int = 0
-        """Of the person, that came while no run in front went on."""
+        """Of the person, for a run that just comes to front."""
         """Unfinished runs, by number."""
         self.losses: dict[int, RankLost] = {}
         """Lost ranks that no run reports."""
@@ -199,12 +199,13 @@ class PoolState:
             run.pending_interrupts += number in (None, run.run)
 
     def to_front(self, runs: Iterable[RunState], *, is_owed: bool) -> bool:
-        """The main thread waits for these runs, which take what came before, if that `is_owed` still; whether there was any."""
+        """The main thread waits for these runs. New ones take what came before, if that `is_owed` still; whether there was any."""
         untaken, self.untaken_interrupts = self.untaken_interrupts * is_owed, 0
-        for run in runs:
+        new = [run for run in runs if not run.is_in_front]
+        for run in new:
             run.is_in_front = True
-            run.pending_interrupts += untaken
-        return untaken > 0
+            run.pending_interrupts += min(untaken, 1)
+        return bool(new) and untaken > 0
 
     def is_interrupted_first(self, event: Incoming | None) -> bool:
         """Whether this event interrupts a run for the first time."""
@@ -230,7 +231,7 @@ class PoolState:
         if event is not None and not isinstance(event, SigInt):
             actions += [Deliver(run, event) for run in self._concerned(event)]
         running = [run for run in self.runs.values() if run.running]
-        self.untaken_interrupts += by_person and not any(run.is_in_front for run in running)
+        self.untaken_interrupts += by_person
         for run in running:
             if by_person and run.is_in_front:
                 run.pending_interrupts += 1

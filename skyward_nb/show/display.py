@@ -83,6 +83,11 @@ class RunDisplay:
         self._fold()
         return self._view
 
+    def shows(self, run: int) -> bool:
+        """Whether it is the display of a run, as far as is known: of many it knows the last, and of one it may not know the number."""
+        known = len(self.last_runs)
+        return run in self.last_runs or (known in (0, _RUNS) and 0 < self.first_run <= run)
+
     def change(self, **changes: object) -> None:
         """Set fields of the view."""
         self._view = replace(self.view, **changes)

@@ -127,7 +127,8 @@ class PoolDisplays:
             elif isinstance(event, _OF_A_RUN):
                 if isinstance(event, Display) and event.update:
                     self._update(event, now)
-                if event.run not in (0, number) and self._display_of(event.run) is not now:
+                is_own = event.run in (0, number) or event.run in now.last_runs
+                if not is_own and self._display_of(event.run, now) is not now:
                     self._late(event)
                     return
             now.watch(event)
@@ -224,13 +225,12 @@ class PoolDisplays:
         elif isinstance(event, Output | Display):
             self._book.write(event)
 
-    def _display_of(self, run: int) -> RunDisplay | None:
-        """The display of a run, if it is still known here."""
-        found = [each for each in self._displays if run in each.last_runs]
-        if not found:  # it was one of the first of many, or has no number yet
-            found = [each for each in self._displays if 0 < each.first_run <= run]
+    def _display_of(self, run: int, now: RunDisplay | None = None) -> RunDisplay | None:
+        """The display of a run, if it is still known here, or `now`."""
+        shown = [*([] if now is None else [now]), *reversed(self._displays)]
+        found = [each for each in shown if each.shows(run)]
         # Not the one that was shown last: another may have begun first.
-        return max(reversed(found), key=lambda each: each.first_run, default=None)
+        return max(found, key=lambda each: (run in each.last_runs, each.first_run), default=None)
 
     def rest(self) -> None:
         """Stop listening between cells: another thread reads, or none."""

@@ -16,7 +16,9 @@ _LATE = 0.05
 _BUSY = 0.25
 """Seconds that what the loop calls may take between two waits before the same is said."""
 _TURNS, _LONGEST = 10, 0.5
-"""So many turns of the loop do timers wait then, and seconds; they have a turn after that in any case."""
+"""So many turns of the loop do timers wait then, and seconds."""
+_MOST = 2
+"""So often do they wait before they have a turn in any case."""
 
 
 class _Standstill(SecondLook):
@@ -26,7 +28,7 @@ class _Standstill(SecondLook):
         super().__init__()
         self.held: float | None = None
         self._since = self._until = self._last = time.monotonic()
-        self._turns = 0
+        self._turns = self._times = 0
 
     def select(self, timeout: float | None = None) -> Ready:
         """What is ready within `timeout` seconds."""
@@ -34,10 +36,15 @@ class _Standstill(SecondLook):
         found = super().select(timeout)
         self._last = time.monotonic()
         late = 0.0 if timeout is None else self._last - began - max(timeout, 0.0)
-        if self._turns:
-            self._turns = self._turns - 1 if self._last < self._until else 0
-        elif late > _LATE or began - before > _BUSY:
-            self._turns, self._since, self._until = _TURNS, before, self._last + _LONGEST
+        stood = late > _LATE or began - before > _BUSY
+        if stood and self._times < _MOST:
+            self._since = self._since if self._turns else before
+            self._times += 1
+            self._turns, self._until = _TURNS, self._last + _LONGEST
+        elif self._turns:
+            self._turns = 0 if stood or self._last > self._until else self._turns - 1
+        if not self._turns:
+            self._times = 0
         self.held = self._since if self._turns else None
         return found
 

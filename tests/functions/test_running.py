@@ -211,8 +211,7 @@ def test_an_interrupt_that_comes_as_a_call_ends_stops_a_loop_of_calls(pool, monk
 
     monkeypatch.setattr(engine.driver, "conduct", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        for _ in range(3):
-            LATE[kind](pool)
+        until(lambda: LATE[kind](pool) is LATE)
     assert same(2) @ pool == [2, 2]
     assert engine.context.state.generation == generation
 
@@ -231,10 +230,17 @@ def test_an_interrupt_that_comes_as_a_call_begins_stops_it(pool, monkeypatch, ki
 
     monkeypatch.setattr(engine.lines, "send", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        for _ in range(3):
-            LATE[kind](pool)
+        until(lambda: LATE[kind](pool) is LATE)
     assert same(2) @ pool == [2, 2]
     assert engine.context.state.generation == generation
+
+
+@sky.function
+def stays(path):
+    path.touch()
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):
+            time.sleep(60)
 
 
 @sky.function
@@ -255,6 +261,36 @@ def test_what_a_function_makes_of_an_interrupt_is_its_own_affair(pool, tmp_path)
 
     threading.Thread(target=interrupt).start()
     assert heeds_none(begun) >> pool.head == "saved"
+    assert same(2) @ pool == [2, 2]
+
+
+def test_a_second_interrupt_while_calls_are_stopped_is_none_of_the_next_ones(pool, tmp_path):
+    """It ends the ranks that do not stop."""
+    marks = [tmp_path / "0", tmp_path / "1"]
+
+    def interrupt():
+        for mark in marks:
+            until(mark.exists)
+        os.kill(os.getpid(), signal.SIGINT)
+        until(lambda: any(run.interrupts for run in pool._runner.pool.context.state.runs.values()))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        _ = sky.gather(*map(stays, marks)) >> pool
+    assert same(2) @ pool == [2, 2]
+
+
+def test_an_interrupt_as_ranks_are_begun_anew_is_none_of_a_later_call(pool):
+    came = []
+
+    def watch(event):
+        if not came:
+            came.append(event)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        pool._runner.pool.restart(watch)
     assert same(2) @ pool == [2, 2]
 
 

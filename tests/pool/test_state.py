@@ -262,14 +262,16 @@ def test_a_machine_that_ends_before_ranks_were_ready_ends_the_pool():
     )
 
 
-def test_an_interrupt_that_no_run_in_front_took_waits_for_the_one_that_comes_to_front(state):
-    begun(state, 1, 0, 1, is_call=True)
+def test_an_interrupt_that_came_before_a_run_is_in_front_is_taken_by_it_then(state):
+    begun(state, 1, 0, 1, is_call=True).is_in_front = True
     second = begun(state, 2, 2, 3, is_call=True)
-    assert not of(Send, state.handle(SigInt(), 0, 0))
+    assert of(Send, state.handle(SigInt(), 0, 0)) == [Send(Interrupt(1, (0, 1), by_person=True))]
     assert state.to_front([second], is_owed=True)
     assert of(Send, state.handle(None, 0, 0)) == [Send(Interrupt(2, (2, 3), by_person=True))]
     assert not state.to_front([second], is_owed=True)
-    state.is_over(2)
-    del state.runs[2]
+
+
+def test_an_interrupt_that_is_owed_no_more_is_taken_by_no_later_run(state):
     assert not of(Send, state.handle(SigInt(), 0, 0))
-    assert not state.to_front([begun(state, 3, 2, 3, is_call=True)], is_owed=False)
+    assert not state.to_front([begun(state, 1, 0, 1, is_call=True)], is_owed=False)
+    assert not of(Send, state.handle(None, 0, 0))

@@ -94,10 +94,10 @@ def test_what_a_task_takes_long_for_does_not_let_the_next_ones_time_go_by() -> N
 
             async def work() -> None:
                 there.sendall(b"here\n")
-                time.sleep(0.5)  # noqa: ASYNC251 - as one that computes
+                time.sleep(0.4)  # noqa: ASYNC251 - as one that computes
 
             working = asyncio.create_task(work())
-            async with asyncio.timeout(0.4):
+            async with asyncio.timeout(0.3):
                 line = await reader.readline()
             await working
             writer.close()
