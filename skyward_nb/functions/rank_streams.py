@@ -346,6 +346,8 @@ class RankStream(Generator[Any, Any, Any]):
             self._run.close(self._rank)
 
     def __del__(self) -> None:
+        if self._closed:  # an interrupt that came meanwhile is none of its affair
+            return
         with contextlib.suppress(BaseException):
             try:
                 self._close()
