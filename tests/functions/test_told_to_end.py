@@ -39,7 +39,9 @@ import asyncio
 {call}
 """
 )
-ASLEEP = "print('begun', flush=True); time.sleep(600)"
+SLEEPS = "exec('while True: time.sleep(0.1)')"
+"""A signal in the moment before a long sleep is handled after it."""
+ASLEEP = f"print('begun', flush=True); {SLEEPS}"
 
 
 def ended(tmp_path, number, before="pass", inside="forever() @ pool", call="work()"):
@@ -78,7 +80,7 @@ def test_the_block_is_left_and_the_ranks_end(no_leaks, tmp_path, number, how):
 )
 def test_a_handler_of_the_user_s_own_stays(no_leaks, tmp_path, handler):
     before = f"signal.signal(signal.SIGTERM, {handler})"
-    inside = "os.kill(os.getpid(), signal.SIGTERM); print('begun', flush=True); time.sleep(600)"
+    inside = f"os.kill(os.getpid(), signal.SIGTERM); {ASLEEP}"
     code, out, err = ended(tmp_path, signal.SIGHUP, before, inside)
     assert (code, out.count("left")) == (128 + signal.SIGHUP, 1), err
 
