@@ -21,13 +21,8 @@ _BEGIN = f"""
 import asyncio, os, signal, sys, threading, time
 
 def begin():
-    ends = time.monotonic() + {_LIMIT}
-    threading.Timer(0.1, stop, (ends,)).start()
-    print(ends, flush=True)
-
-def stop(ends):
-    while time.monotonic() < ends:
-        os.kill(os.getpid(), signal.SIGSTOP)
+    print(time.monotonic() + {_LIMIT}, flush=True)  # before it stops: nobody goes on with it else
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGSTOP)).start()
 """
 """It stops itself while it waits for a line on its stdin."""
 _SELECT = f"""
@@ -61,15 +56,16 @@ def test_line_that_came_while_stopped_is_read(program: str) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        ends = float(process.stdout.readline())
         try:
+            ends = float(process.stdout.readline())
             until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
             process.stdin.write(b"here\n")
             process.stdin.flush()
             time.sleep(max(0.0, ends + 0.1 - time.monotonic()))
-        finally:
             os.kill(process.pid, signal.SIGCONT)
-        assert process.stdout.read().strip() == b"here"
+            assert process.stdout.read().strip() == b"here"
+        finally:
+            process.kill()
 
 
 def test_nothing_that_came_is_late_all_the_same() -> None:
