@@ -204,39 +204,41 @@ def stopped_loop(call):
         time.sleep(2)
 
 
-@pytest.mark.parametrize("kind", LATE)
-def test_an_interrupt_that_comes_as_a_call_ends_stops_a_loop_of_calls(pool, monkeypatch, kind):
-    LATE[kind](pool)
-    engine = pool._runner.pool
-    conduct, generation = engine.driver.conduct, engine.context.state.generation
+def as_it_ends(engine, interrupt):
+    conduct = engine.driver.conduct
 
     def interrupted(runs, *rest):
         conduct(runs, *rest)
         if any(run.is_over for run in runs):
-            monkeypatch.undo()
-            os.kill(os.getpid(), signal.SIGINT)
+            interrupt()
 
-    monkeypatch.setattr(engine.driver, "conduct", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        stopped_loop(lambda: LATE[kind](pool))
-    time.sleep(0.05)  # one that came twice would raise here
-    assert same(2) @ pool == [2, 2]
-    assert engine.context.state.generation == generation
+    return engine.driver, "conduct", interrupted
 
 
-@pytest.mark.parametrize("kind", LATE)
-def test_an_interrupt_that_comes_as_a_call_begins_stops_it(pool, monkeypatch, kind):
-    LATE[kind](pool)
-    engine = pool._runner.pool
-    send, generation = engine.lines.send, engine.context.state.generation
+def as_it_begins(engine, interrupt):
+    send = engine.lines.send
 
     def interrupted(command):
         send(command)
         if isinstance(command, Run):
-            monkeypatch.undo()
-            os.kill(os.getpid(), signal.SIGINT)
+            interrupt()
 
-    monkeypatch.setattr(engine.lines, "send", interrupted)
+    return engine.lines, "send", interrupted
+
+
+@pytest.mark.parametrize("moment", [as_it_begins, as_it_ends])
+@pytest.mark.parametrize("kind", LATE)
+def test_an_interrupt_that_comes_as_a_call_begins_or_ends_stops_a_loop_of_calls(
+    pool, monkeypatch, kind, moment
+):
+    def interrupt():
+        monkeypatch.undo()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    LATE[kind](pool)
+    engine = pool._runner.pool
+    generation = engine.context.state.generation
+    monkeypatch.setattr(*moment(engine, interrupt))
     with pytest.raises(KeyboardInterrupt):
         stopped_loop(lambda: LATE[kind](pool))
     time.sleep(0.05)  # one that came twice would raise here

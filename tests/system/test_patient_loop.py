@@ -12,9 +12,9 @@ import time
 
 import psutil
 import pytest
+from waiting import until
 
 from skyward_nb.system.patient_loop import PatientLoop
-from tests.waiting import until
 
 _LIMIT = 2.0
 _BEGIN = f"""
