@@ -26,6 +26,8 @@ from skyward_nb.show.pool_displays import PoolDisplays
 from skyward_nb.view.run_view import RunView
 from skyward_nb.words.errors import PoolError
 
+UNREAD = "Stopped: its values are not taken any more"
+
 
 class LaterCanvas:
     """Draws on another canvas, from the main thread alone, and only the latest view."""
@@ -169,7 +171,7 @@ def _ends_its_picture(display: RunDisplay, pool: Pool) -> Generator[None]:
         yield
     except BaseException as error:
         if display.view.ended is None:
-            words = str(error).partition("\n")[0] or "Stopped: its values are not taken any more"
+            words = str(error).partition("\n")[0] or UNREAD
             stopped = isinstance(error, KeyboardInterrupt | GeneratorExit | CancelledError)
             if isinstance(error, PoolError) and pool.closed and not pool.context.gone:
                 stopped, words = True, "Stopped: the pool was closed"

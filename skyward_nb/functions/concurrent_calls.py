@@ -33,11 +33,6 @@ class ConcurrentCalls:
         return bool(self._going)
 
     @property
-    def runs(self) -> tuple[ActiveRun, ...]:
-        """Those that still run."""
-        return tuple(self._going)
-
-    @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks that they are on."""
         return tuple(rank for run in self._going for rank in run.state.ranks)
@@ -57,10 +52,13 @@ class ConcurrentCalls:
         """Wait until one has ended, whose rank is free then; whether there was one."""
         if not self._going:
             return False
-        self._pool.runs.await_any(self._going, lambda run, event: self._going[run][2].watch(event))
-        for run in [each for each in self._going if each.is_over]:
-            number, job, execution = self._going.pop(run)
-            self.ended.append((number, job, self._finish(execution)))
+        with self._pool.lines.interrupts(anew=False):
+            self._pool.runs.await_any(
+                self._going, lambda run, event: self._going[run][2].watch(event)
+            )
+            for run in [each for each in self._going if each.is_over]:
+                number, job, execution = self._going.pop(run)
+                self.ended.append((number, job, self._finish(execution)))
         return True
 
     def cancel(self) -> None:
@@ -85,10 +83,16 @@ class ConcurrentCalls:
 
     def stop(self) -> None:
         """End those that still run."""
-        self._interrupt()
-        while self._going:
-            with contextlib.suppress(PoolError):
-                self._finish(self._going.popitem()[1][2])
+        if not self._going:
+            return  # an interrupt comes as it does
+        with self._pool.lines.interrupts(anew=False):
+            self._interrupt()
+            while self._going:
+                run, (_, _, execution) = self._going.popitem()
+                with contextlib.suppress(PoolError):
+                    self._finish(execution)
+                if run.state.took_interrupt:  # nobody reads what came of it
+                    self._pool.driver.owe_interrupt()
 
     def _finish(self, execution: Execution) -> RunOutcome:
         try:

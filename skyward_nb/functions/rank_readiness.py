@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from skyward_nb.functions.call_display import CallDisplay
-from skyward_nb.functions.owed_interrupts import owed_at_its_end
 from skyward_nb.functions.used_frameworks import UsedFrameworks
 from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.options.plugin_options import missing
@@ -91,17 +90,16 @@ class RankReadiness:
         return extended_by_choice(self._pool.spec, chosen, asked=False)[0]
 
     def _become(self, spec: PoolSpec, note: str = "") -> None:
-        with owed_at_its_end(self._pool):
-            what = added_words(spec, self._pool.spec)
-            display = self._stage.display(f"Readying {what}")
-            told = simulation_notes(spec, self._pool.spec)
-            try:
-                change = self._pool.become(spec, display.watch)
-            except BaseException as error:
-                # One that nobody asked for is told by the picture alone.
-                display.error_follows = not note and isinstance(error, Exception)
-                display.fail(error)
-                raise
-            notes = (note, *told) if note else told
-            notes += change.notes
-            display.end("finished", f"Ranks are ready for {what}", notes=notes)
+        what = added_words(spec, self._pool.spec)
+        display = self._stage.display(f"Readying {what}")
+        told = simulation_notes(spec, self._pool.spec)
+        try:
+            change = self._pool.become(spec, display.watch)
+        except BaseException as error:
+            # One that nobody asked for is told by the picture alone.
+            display.error_follows = not note and isinstance(error, Exception)
+            display.fail(error)
+            raise
+        notes = (note, *told) if note else told
+        notes += change.notes
+        display.end("finished", f"Ranks are ready for {what}", notes=notes)

@@ -80,7 +80,7 @@ class RankSet(PoolOperand, ABC):
             stops_by: StopsBy = lambda _: None, is_wanted: Wanted = always
         ) -> list[RankStream]:
             runner = self._calls.ready(call.function)
-            stops_by(runner.look_at_waiting)
+            stops_by(runner.claims.slots.look)
             return runner.stream(
                 call.function, packed, self.ranks, all_of=all_of, is_wanted=is_wanted
             )
@@ -105,7 +105,7 @@ class RankSet(PoolOperand, ABC):
             def begun(run: ActiveRun) -> None:
                 stops_by(lambda: runner.pool.interrupt(run.number))
 
-            stops_by(runner.look_at_waiting)
+            stops_by(runner.claims.slots.look)
             OF_TASK.set(task)  # this thread does one thing after another
             found = runner.run(
                 job, self.ranks, all_of=all_of, begun=begun, is_wanted=lambda: future.is_wanted

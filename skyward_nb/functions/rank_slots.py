@@ -14,6 +14,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from skyward_nb.pool.interrupt_handlers import PutOff
+
+_ROUND = 0.1
+"""Seconds after which a wait for ranks looks for an interrupt that was put off."""
+_NEVER = PutOff()
+
 Wanted: TypeAlias = Callable[[], bool]
 """Whether what waits for a rank is still wanted."""
 
@@ -72,6 +78,7 @@ class RankSlots:
     def claim(
         self,
         ranks: Collection[int],
+        interrupt: PutOff = _NEVER,
         *,
         all_of: bool = False,
         is_wanted: Wanted = always,
@@ -93,7 +100,8 @@ class RankSlots:
                         self._busy.update(dict.fromkeys(found))
                         return found
                     self._check_not_stuck(ranks, all_of)
-                    self._changed.wait()
+                    self._changed.wait(_ROUND if interrupt.is_there else None)
+                    interrupt.check()
             finally:
                 self._queue.remove(ticket)
                 self._changed.notify_all()
@@ -138,20 +146,17 @@ class RankSlots:
         if not is_needed():
             yield
             return
-        with self._changed:
-            self._resting |= set(mine)
-            self._changed.notify_all()
-            try:
+        was_needed = False
+        try:
+            with self._changed:
+                self._resting |= set(mine)
+                self._changed.notify_all()
                 while is_needed() and (self._is_alone or self._busy.keys() - self._resting):
                     self._check_open()
                     self._check_not_stuck(self._nodes.keys() - self._resting, True)
                     self._changed.wait()
                 was_needed = is_needed()
                 self._is_alone |= was_needed
-            except BaseException:
-                self._resting -= set(mine)
-                raise
-        try:
             yield
         finally:
             with self._changed:

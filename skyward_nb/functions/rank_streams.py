@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from skyward_nb.functions.function import Function
-from skyward_nb.functions.owed_interrupts import raise_again_if_owed, raise_if_owed
+from skyward_nb.functions.owed_interrupts import at_drop, raise_if_owed
+from skyward_nb.functions.told_to_end import signal_of
 from skyward_nb.pickling.payload import Bundle, pack, unpack
 from skyward_nb.pool.outcome import ActiveRun, RunLeft
 from skyward_nb.pool.pool import Pool
@@ -96,7 +97,7 @@ class StreamRun:
         end: Callable[[], Mapping[int, Any]],
         owned: Callable[[], None],
     ) -> None:
-        self._pool = execution.pool
+        self.pool: Pool = execution.pool
         self._run = run = execution.run
         self._watch = execution.watch
         self._end = end
@@ -109,7 +110,7 @@ class StreamRun:
         self.waiting: dict[int, deque[Packed]] = {rank: deque() for rank in run.state.ranks}
         self._coming: list[Packed] = []
         """Those that are just fetched."""
-        self._pool.driver.read_by(self)
+        self.pool.driver.read_by(self)
         self.open: set[int] = set(run.state.ranks)
         self._taken = 0
         self._listens = threading.RLock()
@@ -127,16 +128,16 @@ class StreamRun:
             self._taken += 1
             value = self._unpacked(rank, queue.popleft())
             if self._error is None:
-                self.check_interrupts()
+                raise_if_owed(self.pool)
             return value
         self.open.discard(rank)
         if not self._run.is_over:
             if self._ended_well(rank):  # the others go on
-                self.check_interrupts()
+                raise_if_owed(self.pool)
                 raise StopIteration(None)
             self._await()
         returned = self.end().get(rank)
-        self.check_interrupts()
+        raise_if_owed(self.pool)
         raise StopIteration(returned)
 
     def _await(self, until: Callable[[], bool] = lambda: False, *, reads: bool = True) -> None:
@@ -148,11 +149,12 @@ class StreamRun:
                     with self._ends:
                         if reads and not self._is_over:  # else others may have its ranks
                             self._owned()
-                    self._pool.runs.await_any((self._run,), self._hear, until)
+                    self.pool.runs.await_any((self._run,), self._hear, until)
             except RunLeft:
                 raise
             except KeyboardInterrupt:
-                self.stop()  # as where it listens itself
+                self.stop()
+                self.pool.driver.owe_interrupt()
                 if was_stopped:  # the other thread may be within a generator of the user's
                     raise
                 was_stopped = True
@@ -170,7 +172,7 @@ class StreamRun:
 
     def stop(self) -> None:
         """Interrupt it on all its ranks; from any thread."""
-        self._pool.interrupt(self._run.number)
+        self.pool.interrupt(self._run.number)
 
     def settle(self, seconds: float) -> bool:
         """Whether its ranks are free within so many seconds, if no further values are taken; or somebody takes them."""
@@ -185,8 +187,15 @@ class StreamRun:
     def _end_if_over(self) -> None:
         """Set its ranks free once all generators are at their end, even if values are still to be taken."""
         if self._run.is_over and not self._is_over:
-            with contextlib.suppress(BaseException):  # the one that reads to the end gets it
+            try:
                 self.end()
+            except Exception:  # noqa: BLE001 - the one that reads to the end gets it
+                return
+            except KeyboardInterrupt:  # that one, or who closes it
+                if self._error is None:  # it came before
+                    self.pool.driver.owe_interrupt()
+                else:
+                    self._run.state.took_interrupt = True
 
     def _ended_well(self, rank: int) -> bool:
         """Whether a rank came to its generator's end; if it did not, the others are being stopped."""
@@ -207,11 +216,11 @@ class StreamRun:
         self.waiting[event.rank].append(event.value)
 
     def _unpacked(self, rank: int, packed: Packed) -> Any:
-        store = self._pool.context.stores.of((rank,))
+        store = self.pool.context.stores.of((rank,))
         self._coming.append(packed)
         try:
-            with self._pool.closing.reaching():
-                value = unpack(packed, store, only_values=self._pool.spec.only_values)
+            with self.pool.closing.reaching():
+                value = unpack(packed, store, only_values=self.pool.spec.only_values)
         finally:
             self._coming.remove(packed)
         if packed.data is None:
@@ -220,11 +229,11 @@ class StreamRun:
 
     def stow(self, what: Bundle, rank: int) -> Packed:
         """Put something where a rank finds it; raises `PoolError` where its machine has ended."""
-        return _stowed(self._pool, what, rank)
+        return _stowed(self.pool, what, rank)
 
     def end(self) -> Mapping[int, Any]:
         """The return values of the generators, once all are over; raises the run's error."""
-        with self._ends:
+        with self._ends, self.pool.lines.interrupts(anew=False):
             if self._error is not None:
                 raise self._error
             if self._ended is None:
@@ -238,25 +247,13 @@ class StreamRun:
     def resume(self, rank: int, **what: Any) -> None:
         """Have a rank's generator go on."""
         if rank in self._run.state.running:
-            self._pool.lines.send(Resume(self._run.number, (rank,), **what))
-
-    def forget_interrupts(self) -> None:
-        """What came is not owed to the user's code any more: it gets an error."""
-        self._pool.driver.forget_interrupts()
-
-    def check_interrupts(self) -> None:
-        """Raise KeyboardInterrupt where one came of which nobody has heard."""
-        raise_if_owed(self._pool, () if self._run.is_over else (self._run,))
-
-    def interrupt_again(self) -> None:
-        """Have one that came raise where it is not lost."""
-        raise_again_if_owed(self._pool)
+            self.pool.lines.send(Resume(self._run.number, (rank,), **what))
 
     def abandon(self, rank: int) -> None:
         """An interrupt came, wherever this thread was: nothing of it goes on."""
         if not (self._run.is_over or self._run.state.is_interrupted):
             self.stop()
-        with contextlib.suppress(BaseException):  # the interrupt is raised
+        with contextlib.suppress(Exception, KeyboardInterrupt):  # the interrupt is raised
             self.close(rank)
 
     def close(self, rank: int) -> None:
@@ -265,8 +262,22 @@ class StreamRun:
             self.open.discard(rank)
             with contextlib.suppress(SkyError):
                 self.resume(rank, count=0, closed=True)
-        if not self.open and not self._is_over:
+        if self.open:
+            return
+        if not self._is_over:
             self.end()
+        else:
+            self.untold()
+
+    def untold(self) -> None:
+        """Its error is dropped: if that is an interrupt that nobody was told of yet, the user's code gets it."""
+        if self._run.state.took_interrupt:
+            self.pool.driver.owe_interrupt()
+
+    def told(self) -> None:
+        """Its error is raised, or will be: nobody else is to tell of an interrupt that came so far."""
+        self._run.state.took_interrupt = False
+        self.pool.driver.interrupts_told()
 
 
 def _heeds(function: Callable[..., Any]) -> bool:
@@ -319,7 +330,7 @@ class RankStream(Generator[Any, Any, Any]):
         except BaseException as error:
             self._closed = True
             if not isinstance(error, StopIteration):
-                self._run.forget_interrupts()
+                self._run.told()
             stops = isinstance(error, KeyboardInterrupt | SystemExit)
             if stops and not isinstance(error, RunLeft):
                 self._run.abandon(self._rank)
@@ -336,20 +347,32 @@ class RankStream(Generator[Any, Any, Any]):
         try:
             self._close()
         except BaseException:
-            self._run.forget_interrupts()
+            self._run.told()
             raise
-        self._run.check_interrupts()
+        raise_if_owed(self._run.pool)
 
     def _close(self) -> None:
-        if not self._closed:
-            self._closed = True
+        if self._closed:
+            return
+        self._closed = True
+        try:
             self._run.close(self._rank)
+        except (KeyboardInterrupt, SystemExit):
+            self._run.abandon(self._rank)
+            raise
+
+    def _drop(self) -> None:
+        try:
+            self._close()
+        except Exception:  # noqa: BLE001 - nobody reads it
+            return
+        except KeyboardInterrupt:
+            self._run.untold()
 
     def __del__(self) -> None:
-        if self._closed:  # an interrupt that came meanwhile is none of its affair
+        if self._closed:
             return
-        with contextlib.suppress(BaseException):
-            try:
-                self._close()
-            finally:
-                self._run.interrupt_again()
+        try:
+            at_drop(self._run.pool, self._drop)
+        except (KeyboardInterrupt, SystemExit) as error:  # just as that began
+            at_drop(self._run.pool, self._drop, signal_of(error))

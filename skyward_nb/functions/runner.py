@@ -11,22 +11,16 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
-from skyward_nb.functions.call_display import CallDisplay, shown_to_its_end
+from skyward_nb.functions.call_display import UNREAD, CallDisplay, shown_to_its_end
 from skyward_nb.functions.concurrent_calls import ConcurrentCalls
 from skyward_nb.functions.function import Function
 from skyward_nb.functions.function_marks import shown
 from skyward_nb.functions.notebook_names import namespace_of
-from skyward_nb.functions.owed_interrupts import owed_at_its_end, raise_again_if_owed, raise_if_owed
+from skyward_nb.functions.owed_interrupts import at_drop, owed_at_its_end, raise_if_owed
 from skyward_nb.functions.packed_calls import PackedCall
+from skyward_nb.functions.rank_claims import RankClaims
 from skyward_nb.functions.rank_readiness import RankReadiness
-from skyward_nb.functions.rank_slots import (
-    RankSlots,
-    SlotDeadlock,
-    SlotsClosed,
-    StopsBy,
-    Wanted,
-    always,
-)
+from skyward_nb.functions.rank_slots import SlotDeadlock, SlotsClosed, StopsBy, Wanted, always
 from skyward_nb.functions.rank_streams import RankStream, StreamRun
 from skyward_nb.functions.used_frameworks import UsedFrameworks
 from skyward_nb.options.cell_options import CellOptions
@@ -41,9 +35,10 @@ from skyward_nb.reports.run_ending import RunEnding, conclude
 from skyward_nb.reports.scripts import Script
 from skyward_nb.show.display import RunDisplay, spell_result
 from skyward_nb.words.errors import PoolBusy, PoolError
-from skyward_nb.words.ranks import count_ranks, parse_ranks, shown_ranks
+from skyward_nb.words.ranks import parse_ranks, shown_ranks
 
-_SETTLES = 0.5
+_ROUND = 0.05
+"""Seconds after which a call that another run was in the way of tries again."""
 
 
 class Runner:
@@ -52,21 +47,18 @@ class Runner:
     def __init__(self, pool: Pool, stage: CallDisplay) -> None:
         self.pool = pool
         self._stage = stage
-        self._slots = RankSlots({info.rank: info.node for info in pool.infos})
-        pool.closing.before_close.append(self._slots.close)
+        self.claims: RankClaims = RankClaims(pool)
         self._namespace = namespace_of(get_ipython())
         self.readiness: RankReadiness = RankReadiness(
             pool,
             stage,
             UsedFrameworks(self._namespace),
-            lambda: self._claimed(pool.ranks, all_of=True),
+            self.claims.all_ranks,
         )
         self.speeds: weakref.WeakKeyDictionary[Callable[..., Any], float] = (
             weakref.WeakKeyDictionary()
         )
         """Seconds that an item of an earlier map took, by the function."""
-        self._held: set[StreamRun | ConcurrentCalls] = set()
-        """What goes on only when the thread that has it asks for more."""
 
     # ── one call ────────────────────────────────────────────────────────────────────────
 
@@ -81,19 +73,20 @@ class Runner:
     ) -> RankResults[Any]:
         """Run a job on one of these ranks, or on all; returns what it returned, or raises what it raised.
 
-        Raises CancelledError where it is not wanted any more before there is a rank: see `look_at_waiting`.
+        Raises CancelledError where it is not wanted any more before there is a rank: see `RankSlots.look`.
         """
         with (
             owed_at_its_end(self.pool),
-            self._claimed(ranks, all_of=all_of, is_wanted=is_wanted) as taken,
+            self.claims.claimed(ranks, all_of=all_of, is_wanted=is_wanted) as claim,
+            claim.interrupt.as_before(),
             self._stage.behind(),
         ):
             display = self._stage.display(f"{job.name}()")
             with shown_to_its_end(display, self.pool):
-                execution = self._execution(job, taken, display)
+                execution = self._execution(job, claim.ranks, display)
 
                 def begin(calm: contextlib.ExitStack) -> None:
-                    self._begin(job, execution, taken, calm)
+                    self._begin(job, execution, claim.ranks, calm)
                     begun(execution.run)
 
                 return self._conclude(job, execution.execute(begin), display)
@@ -120,85 +113,48 @@ class Runner:
         all_of: bool,
         is_wanted: Wanted,
     ) -> list[RankStream]:
-        taken = self._claim(ranks, all_of=all_of, is_wanted=is_wanted)
-        display = self._stage.display(f"{job.name}()")
+        run: StreamRun | None = None
+        streams: list[RankStream] = []
+        try:
+            with self.claims.claimed(ranks, all_of=all_of, is_wanted=is_wanted) as claim:
+                with claim.interrupt.as_before(), contextlib.ExitStack() as calm:
+                    display = self._stage.display(f"{job.name}()")
+                    execution = self._execution(job, claim.ranks, display)
+                    self._begin(job, execution, claim.ranks, calm)
+                    run = self._stream_run(function, job, execution)
+                    claim.has_begun = True
+                streams = [RankStream(run, rank) for rank in claim.ranks]
+            raise_if_owed(self.pool)
+        except BaseException:
+            if run is not None:
+                for rank in run.ranks:
+                    run.abandon(rank)
+            raise
+        return streams
+
+    def _stream_run(
+        self, function: Function[..., Any], job: PackedCall, execution: Execution
+    ) -> StreamRun:
+        """What goes on with a generator that has begun, and releases its ranks once it is over."""
+        ranks, display = execution.run.state.ranks, execution.display
 
         def end() -> Mapping[int, Any]:
             try:
                 outcome = execution.finish()
             finally:
-                self._held.discard(run)
-                self._slots.release(taken)
-            with shown_to_its_end(display, self.pool):
+                self.claims.held.discard(run)
+                self.claims.slots.release(ranks)
+            with self.pool.lines.board.outside(), shown_to_its_end(display, self.pool):
                 found = self._conclude(job, outcome, display)
             return dict(zip(found.ranks, found, strict=True))
 
         def owned() -> None:
-            self._slots.held_by_this_thread(taken)
+            self.claims.slots.held_by_this_thread(ranks)
 
-        with contextlib.ExitStack() as calm:
-            with self._released_on_error(taken):
-                execution = self._execution(job, taken, display)
-                self._begin(job, execution, taken, calm)
-            run = StreamRun(execution, function, end, owned)
-            self._held.add(run)
-            owned()
-        if self.pool.driver.owes_interrupt:
-            self.pool.driver.forget_interrupts()
-            for rank in taken:
-                run.abandon(rank)
-            raise KeyboardInterrupt
-        return [RankStream(run, rank) for rank in taken]
-
-    def look_at_waiting(self) -> None:
-        """Have what waits for ranks see whether it is still wanted."""
-        self._slots.look()
-
-    def _claim(
-        self, ranks: Sequence[int], *, all_of: bool = False, is_wanted: Wanted = always
-    ) -> tuple[int, ...]:
-        """Take one of these ranks, or all; waits until they are free.
-
-        Raises `PoolError` where they never would be: this thread has generators on them, and takes
-        no values; or the pool is closed meanwhile.
-        """
-        while True:
-            try:
-                return self._slots.claim(ranks, all_of=all_of, is_wanted=is_wanted)
-            except SlotDeadlock as stuck:
-                self._settle(stuck)
-            except SlotsClosed:
-                raise self.pool.context.closed_error() from None
-
-    def _settle(self, stuck: SlotDeadlock) -> None:
-        """Have what this thread holds come to its end, if it does without its values taken."""
-        held = [run for run in tuple(self._held) if stuck.ranks & set(run.ranks)]
-        if not any(run.settle(_SETTLES) for run in held):
-            names = ", ".join(dict.fromkeys(run.name for run in held))
-            raise PoolError(
-                self.pool.spec.name,
-                f"{count_ranks(stuck.ranks)} {'is' if len(stuck.ranks) == 1 else 'are'} still used by "
-                f"{names}, whose values were not all read: read them, or .close() it",
-            ) from None
-
-    @contextlib.contextmanager
-    def _released_on_error(self, taken: tuple[int, ...]) -> Generator[None]:
-        """Release ranks that were claimed if nothing begins on them."""
-        try:
-            yield
-        except BaseException:
-            self._slots.release(taken)
-            raise
-
-    @contextlib.contextmanager
-    def _claimed(
-        self, ranks: Sequence[int], *, all_of: bool, is_wanted: Wanted = always
-    ) -> Generator[tuple[int, ...]]:
-        taken = self._claim(ranks, all_of=all_of, is_wanted=is_wanted)
-        try:
-            yield taken
-        finally:
-            self._slots.release(taken)
+        run = StreamRun(execution, function, end, owned)
+        self.claims.held.add(run)
+        owned()
+        return run
 
     def _execution(
         self,
@@ -239,15 +195,16 @@ class Runner:
         while True:
             self._stage.displays.look()
             try:
-                with self._slots.alone(ranks, lambda: pool.runs.begins_alone):
+                with self.claims.slots.alone(ranks, lambda: pool.runs.begins_alone):
                     job.feeds.begin(ranks)
                     try:
                         return execution.begin(self._request(job, ranks), calm)
                     except PoolBusy:  # it broke just now, or a cell of the notebook runs
                         if pool.driver.runs_a_cell:
                             raise
+                time.sleep(_ROUND)
             except SlotDeadlock as stuck:
-                self._settle(stuck)
+                self.claims.settle(stuck)
             except SlotsClosed:
                 raise self.pool.context.closed_error() from None
 
@@ -259,7 +216,11 @@ class Runner:
             self.readiness.add(script.frameworks().of(is_installed))
         world = pool.spec.world_size
         ranks = parse_ranks("ranks", options.ranks, world)
-        with self._claimed(ranks, all_of=True), self._stage.behind():
+        with (
+            self.claims.claimed(ranks, all_of=True) as claim,
+            claim.interrupt.as_before(),
+            self._stage.behind(),
+        ):
             display = self._stage.display(name)
             for stream, which in (("stdout", options.stdout), ("stderr", options.stderr)):
                 display.show_only(stream, shown_ranks(stream, which, world))
@@ -303,8 +264,6 @@ class Runner:
                     display.end("failed", f"a generator among the arguments of {job.name}() failed")
                     raise job.feeds.error
                 found = RunEnding({}, self.pool, outcome, display).values(job.timeout, ends=ends)
-        if any(end.heard for end in outcome.done.values()):
-            self.pool.driver.forget_interrupts()  # the user's code has made of it what it wants
         return found
 
     def _bring(self, outcome: RunOutcome, display: RunDisplay) -> None:
@@ -333,23 +292,18 @@ class Runner:
         When one fails, or nobody wants more, the others are stopped. `ended` may show how far it is; `stops_by` gets what
         stops it from another thread.
         """
-        self.pool.driver.forget_old_interrupts()
+        self.pool.driver.forget_interrupts()
         display = self._stage.display(title)
-        crowd = ConcurrentCalls(self.pool, self._slots, title)
+        crowd = ConcurrentCalls(self.pool, self.claims.slots, title)
         stops_by(crowd.cancel)
-        self._held.add(crowd)
         numbered: Iterator[tuple[int, PackedCall]] = enumerate(jobs)
         waiting = next(numbered, None)
         try:
+            self.claims.held.add(crowd)
             with self._stage.behind(), shown_to_its_end(display, self.pool):
                 while waiting is not None or crowd.going or crowd.ended:
                     crowd.check_wanted()
-                    while waiting is not None and (taken := self._take(ranks, crowd)):
-                        number, job = waiting
-                        with self._released_on_error(taken), contextlib.ExitStack() as calm:
-                            execution = self._execution(job, taken, display, title, ranks)
-                            self._begin(job, execution, taken, calm)
-                            crowd.begun(number, job, execution)
+                    while waiting is not None and self._begin_one(waiting, crowd, ranks, display):
                         waiting = next(numbered, None)
                     if not crowd.ended:
                         crowd.settle()
@@ -361,24 +315,51 @@ class Runner:
                             continue
                         value = self._conclude(job, outcome, display, ends=False).head
                         crowd.owned()
-                        raise_if_owed(self.pool, crowd.runs)
-                        yield number, value
+                        if not crowd.ended:  # each tells whether a rank has heard of it
+                            raise_if_owed(self.pool)
+                        with self._stopped_if_dropped(crowd, display):
+                            yield number, value
                         ended(display)
                 raise_if_owed(self.pool)
                 display.end("finished", f"{title}: done")
-        except GeneratorExit:
-            crowd.stop()
-            raise_again_if_owed(self.pool)
-            raise
         except BaseException:
-            self.pool.driver.forget_interrupts()  # a second one would end the ranks of those that are stopped
+            self.pool.driver.interrupts_told()  # a second one would end the ranks of those that are stopped
             raise
         finally:
-            self._held.discard(crowd)
+            self.claims.held.discard(crowd)
             crowd.stop()
 
-    def _take(self, ranks: Sequence[int], crowd: ConcurrentCalls) -> tuple[int, ...]:
-        """One of these ranks: one that is free, or, where there is nothing else to do, gets free."""
-        if crowd.going or crowd.ended:
-            return self._slots.try_claim(ranks)
-        return self._claim(ranks, is_wanted=crowd.is_wanted)
+    @contextlib.contextmanager
+    def _stopped_if_dropped(self, crowd: ConcurrentCalls, display: RunDisplay) -> Generator[None]:
+        """Whoever drops a generator that waits inside has its calls stopped."""
+
+        def stop() -> None:
+            crowd.stop()
+            if display.view.ended is None:
+                display.end("interrupted", UNREAD)
+
+        try:
+            yield
+        except GeneratorExit:
+            at_drop(self.pool, stop)
+            raise
+
+    def _begin_one(
+        self,
+        waiting: tuple[int, PackedCall],
+        crowd: ConcurrentCalls,
+        ranks: tuple[int, ...],
+        display: RunDisplay,
+    ) -> bool:
+        """Begin a call on one of these ranks that is free, or, where there is nothing else to do, gets free; whether there is one."""
+        number, job = waiting
+        waits = not (crowd.going or crowd.ended)
+        with self.claims.claimed(ranks, is_wanted=crowd.is_wanted, waits=waits) as claim:
+            if not claim.ranks:
+                return False
+            with claim.interrupt.as_before(), contextlib.ExitStack() as calm:
+                execution = self._execution(job, claim.ranks, display, crowd.name, ranks)
+                self._begin(job, execution, claim.ranks, calm)
+                claim.has_begun = True
+                crowd.begun(number, job, execution)
+            return True

@@ -13,8 +13,8 @@ from collections.abc import Generator
 
 from IPython.core.getipython import get_ipython
 
-from skyward_nb.pool.event_selector import InterruptTaken
-from skyward_nb.system.end_signals import handled_by
+from skyward_nb.pool.interrupt_handlers import InterruptTaken, PutOff
+from skyward_nb.system.end_signals import END_SIGNALS, handled_by
 
 _open: set[object] = set()
 _caught = contextlib.ExitStack()
@@ -57,6 +57,13 @@ def number_owed() -> int:
     return _told.pop() if _told else signal.SIGINT
 
 
+def signal_of(error: KeyboardInterrupt | SystemExit) -> int:
+    """The signal that was raised as this; 0 where a program ended itself."""
+    if isinstance(error, KeyboardInterrupt):
+        return signal.SIGINT
+    return next((each for each in END_SIGNALS if error.code == 128 + each), 0)
+
+
 def _exit_if_told() -> None:
     if _told:
         code = 128 + _told[-1]
@@ -69,12 +76,13 @@ def _end(number: int, frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
         return
-    interrupt = signal.getsignal(signal.SIGINT)
-    if isinstance(
-        interrupt, InterruptTaken
-    ):  # within our code, which such an exception must not leave
+    # Within our code, which such an exception must not leave, somebody takes it, or it is put off.
+    handler = signal.getsignal(signal.SIGINT)
+    if isinstance(handler, InterruptTaken):
         _told.append(number)
-        interrupt(signal.SIGINT, frame)
+        handler(signal.SIGINT, frame)
+    elif isinstance(handler, PutOff):
+        handler(number, frame)
     else:
         raise SystemExit(128 + number)
 

@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from skyward_nb.pool.event_selector import calm
 from skyward_nb.pool.inbox import Inbox
+from skyward_nb.pool.interrupt_handlers import calm
 from skyward_nb.pool.outcome import RunOutcome
 from skyward_nb.pool.pool import Pool
 from skyward_nb.protocol.events import Event

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from skyward_nb.pool import registry
 from skyward_nb.pool.context import PoolContext
-from skyward_nb.pool.event_selector import calm
+from skyward_nb.pool.interrupt_handlers import calm
 from skyward_nb.pool.state import PoolPhase
 from skyward_nb.protocol.commands import Stop
 from skyward_nb.providers.loop_thread import release

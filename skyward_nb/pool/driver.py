@@ -17,6 +17,7 @@ from typing import NoReturn, Protocol
 
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
+from skyward_nb.pool.interrupt_handlers import PutOff
 from skyward_nb.pool.lines import Watch
 from skyward_nb.pool.outcome import ActiveRun, RunLeft, RunOutcome
 from skyward_nb.pool.state import STILL_MEANT, Action, Deliver, Ended, Incoming, Send, SigInt
@@ -55,7 +56,8 @@ class Driver:
         self._lines = context.lines
         self._closing = closing
         self._runs: dict[int, ActiveRun] = {}
-        self._outcomes: weakref.WeakValueDictionary[int, RunOutcome] = weakref.WeakValueDictionary()
+        self._outcomes: list[weakref.ref[RunOutcome]] = []
+        """Without callbacks as weak collections have them: an interrupt that comes in one is lost."""
         self._readers: weakref.WeakSet[StoreReader] = weakref.WeakSet()
         self._is_flooded = False
         """Whether output came of which much waits for another thread."""
@@ -73,12 +75,15 @@ class Driver:
     def remove(self, run: ActiveRun, outcome: RunOutcome | None) -> None:
         """Remove a run that is finished; what ranks have returned in it may be yet to be fetched."""
         with self._lock:
+            self._outcomes = [each for each in self._outcomes if each() is not None]
             if outcome is not None:
-                self._outcomes[run.number] = outcome
+                self._outcomes.append(weakref.ref(outcome))
             self._state.runs.pop(run.number, None)
             self._runs.pop(run.number, None)
             if not run.state.is_call:
                 self.forget_interrupts()  # too late for a cell; of calls, the user's code gets them
+            elif self._state.leaves_interrupt(run.state):
+                self.owe_interrupt()
             self._lock.notify()
 
     def interrupt(self, number: int | None = None) -> None:
@@ -89,21 +94,27 @@ class Driver:
 
     @property
     def owes_interrupt(self) -> bool:
-        """Whether this is the main thread, and an interrupt came as it waited here of which it is not known who took it."""
+        """Whether this is the main thread, and an interrupt came as it waited here of which no rank has heard, nor will."""
         return self._lines.board.owes_interrupt and _is_main()
 
+    def owe_interrupt(self) -> None:
+        """Note that one came."""
+        self._lines.board.owes_interrupt = True
+
     def forget_interrupts(self) -> None:
-        """Have nobody take what came so far, if this is the main thread."""
+        """Have nobody take what came so far and was not taken, if this is the main thread."""
         if self.owes_interrupt:
             with self._lock:
                 self._lines.forget_interrupts()
-                self._state.untaken_interrupts = 0
+                self._state.is_interrupt_untaken = False
 
-    def forget_old_interrupts(self) -> None:
-        """As `forget_interrupts`, but for what a run has taken that goes on: its end tells whether a rank has heard of it."""
-        states = tuple(self._state.runs.values())
-        if not any(state.is_interrupted and state.running for state in states):
-            self.forget_interrupts()
+    def interrupts_told(self) -> None:
+        """Note that the user's code gets an exception for all that came so far, also for what runs have taken that go on."""
+        self.forget_interrupts()
+        if _is_main():
+            with self._lock:
+                for state in self._state.runs.values():
+                    state.took_interrupt = False
 
     def inspect(self, ranks: tuple[int, ...]) -> None:
         """Ask ranks for their stacks, which come as events of their run; from any thread."""
@@ -123,7 +134,7 @@ class Driver:
     @property
     def untaken(self) -> frozenset[str]:
         """Digests of what ranks gave in runs that are over, and who waited for these may yet fetch."""
-        there = [outcome for ref in self._outcomes.valuerefs() if (outcome := ref()) is not None]
+        there = [outcome for ref in self._outcomes if (outcome := ref()) is not None]
         returned = (each.results_in_store.values() for each in there)
         yielded = (each.in_store for each in self._readers)
         return frozenset[str]().union(*itertools.chain(*returned), *yielded)
@@ -176,6 +187,7 @@ class Driver:
                 states = [run.state for run in runs]
                 was_interrupted = self._state.to_front(states, is_owed=self.owes_interrupt)
             if was_interrupted:
+                self._lines.board.owes_interrupt = False
                 self._lines.board.nudge()
         while not (until() or _is_one_over(runs)):
             self._context.check_open()
@@ -223,6 +235,8 @@ class Driver:
             if self._state.is_interrupted_first(event):
                 self._leave_if_asked()
             actions = self._state.handle(event, now, None if until is None else clock.at(until))
+            if isinstance(event, SigInt) and not self._state.is_interrupt_untaken:
+                self._lines.board.owes_interrupt = False  # those who took it tell at their end
             self.carry_out(actions)
             kinds = set(map(type, actions))
             if len(self._state.runs) > 1 or Ended in kinds:
@@ -290,12 +304,13 @@ class Driver:
 
     def look_shortly(self, watch: Watch, seconds: float) -> bool:
         """Handle events for up to `seconds`, unless another thread listens; whether one was an interrupt."""
-        if not self._lock.take_turn(seconds):
-            return False
-        try:
-            return self._look(watch, seconds)
-        finally:
-            self._lock.pass_on()
+        with PutOff():
+            if not self._lock.take_turn(seconds):
+                return False
+            try:
+                return self._look(watch, seconds)
+            finally:
+                self._lock.pass_on()
 
     def _look(self, watch: Watch, seconds: float) -> bool:
         """Handle all events so far, or the first one within `seconds`; whether there was an interrupt."""
@@ -345,5 +360,8 @@ def _is_main() -> bool:
 
 
 def _is_one_over(runs: Iterable[ActiveRun]) -> bool:
-    """Whether one of these runs has ended on all ranks; asked at each event."""
-    return any(not run.state.running for run in runs)
+    """Whether one of these runs has ended on all ranks; asked at each event, so without a generator."""
+    for run in runs:  # noqa: SIM110
+        if not run.state.running:
+            return True
+    return False

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import selectors
-import signal
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
 
+from skyward_nb.pool.interrupt_handlers import InterruptTaken
 from skyward_nb.pool.link import Link, LinkLost
 from skyward_nb.pool.state import Incoming, SigInt
 from skyward_nb.protocol.events import Event
@@ -21,30 +20,6 @@ from skyward_nb.system.second_look import SecondLook
 
 _INTERRUPT, _NUDGE = b"i", b"n"
 _NOTHING = contextlib.nullcontext()
-
-
-class InterruptTaken:
-    """A handler of SIGINT by which an interrupt raises nothing."""
-
-    def __init__(self, take: Callable[[], None]) -> None:
-        self._take = take
-
-    def __call__(self, _number: int, _frame: object) -> None:
-        """Handle it."""
-        self._take()
-
-
-@contextmanager
-def calm() -> Generator[None]:
-    """While inside, SIGINT does nothing: the code inside must not be interrupted."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, InterruptTaken(lambda: None))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class EventSelector:
@@ -55,8 +30,8 @@ class EventSelector:
         self._here, self._there = socket.socketpair()
         self._here.setblocking(False)
         self._there.setblocking(False)
-        self._outside: list[Any] = []
-        """While inside `interrupts`, the handler of SIGINT before."""
+        self._ours: InterruptTaken | None = None
+        """While inside `interrupts`, the handler of SIGINT."""
         self._was_woken = False
         self.owes_interrupt: bool = False
         """Whether one came as an event, and it is not known who took it."""
@@ -104,31 +79,33 @@ class EventSelector:
             return _NOTHING
         if anew and self._was_woken:
             self._woken()
-        return _NOTHING if self._outside else self._as_events()
+        return _NOTHING if self._ours else self._as_events()
 
     @contextmanager
     def _as_events(self) -> Generator[None]:
-        before = signal.signal(signal.SIGINT, InterruptTaken(self._interrupted))
-        self._outside.append(before)
+        ours = InterruptTaken(self._interrupted)
+        ours.begin()
+        self._ours = ours
         try:
             yield
         finally:
-            self._outside.pop()
-            signal.signal(signal.SIGINT, before)
+            self._ours = None
+            ours.end()
 
     @contextmanager
     def outside(self) -> Generator[None]:
         """While inside, SIGINT acts as before `interrupts`: for the user's code."""
-        if threading.current_thread() is not threading.main_thread() or not self._outside:
+        if threading.current_thread() is not threading.main_thread() or self._ours is None:
             yield
             return
-        before = self._outside.pop()
-        ours = signal.signal(signal.SIGINT, before)
+        ours, self._ours = self._ours, None
         try:
-            yield
+            with ours.as_before():
+                yield
         finally:
-            signal.signal(signal.SIGINT, ours)
-            self._outside.append(before)
+            # An exception may have left `interrupts` before this.
+            if ours.is_there:
+                self._ours = ours
 
     def _interrupted(self) -> None:
         self.owes_interrupt = True

@@ -242,7 +242,7 @@ class ActiveRun:
     @property
     def is_over(self) -> bool:
         """Whether it has ended on all ranks."""
-        return self.state.over
+        return not self.state.running
 
     def outcome(
         self,

@@ -131,7 +131,7 @@ def _change(entry: PoolEntry, change: Callable[[PoolEntry], PoolEntry]) -> None:
 
 def give_up(entry: PoolEntry) -> str:
     """End all reachable machines of a remote pool, and remove its entry; those that may run on, in words."""
-    from skyward_nb.pool.event_selector import calm
+    from skyward_nb.pool.interrupt_handlers import calm
     from skyward_nb.providers.loop_thread import release
     from skyward_nb.providers.provider_table import PROVIDERS
 

@@ -313,12 +313,12 @@ class RunExecutor:
     def finish(self, run: ActiveRun, watch: Watch) -> RunOutcome:
         """Wait for the end of a run that was begun, however it ends; raises `PoolError`."""
         outcome = None
-        try:
-            with self._context.lines.interrupts(anew=False):
+        with self._context.lines.interrupts(anew=False):
+            try:
                 outcome = self._finish(run, watch)
-            return outcome
-        finally:
-            self._driver.remove(run, outcome)
+                return outcome
+            finally:
+                self._driver.remove(run, outcome)
 
     def _finish(self, run: ActiveRun, watch: Watch) -> RunOutcome:
         context, state = self._context, self._state

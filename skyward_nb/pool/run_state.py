@@ -82,6 +82,8 @@ class RunState:
         self.lost: dict[int, RankLost] = {}
         self.killed: set[int] = set()
         self.interrupts: int = 0
+        self.took_interrupt: bool = False
+        """Whether one of them is of the person who waits here for it, who was not told of it yet by an exception."""
         self.timed_out: bool = False
         self.reclaimed: bool = False
         """Whether it was stopped since a machine of its ranks is about to be reclaimed."""
@@ -114,14 +116,14 @@ class RunState:
         self._kill_due: float | None = None
 
     @property
-    def over(self) -> bool:
-        """Whether no rank is running any more."""
-        return not self.running
-
-    @property
     def is_interrupted(self) -> bool:
         """Whether a person has interrupted it, or will have once that is handled."""
         return self.interrupts > 0 or self.pending_interrupts > 0
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether a rank that is done has heard of an interrupt: what came of it is its own affair."""
+        return any(end.heard or end.interrupted for end in self.done.values())
 
     @property
     def is_stopping(self) -> bool:

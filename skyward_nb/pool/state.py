@@ -5,8 +5,7 @@ the end of a machine ask for is decided here, too, and carried out by `Renewal`.
 
 phase       meaning                                next
 ─────       ───────                                ────
-STARTING    machines are got, agents start         a first generation begins; or an attached pool is
-                                                   found READY or BROKEN
+STARTING    machines are got, agents start         a generation begins; an attached pool is READY or BROKEN
 BEGINNING   ranks are forked anew                  all are ready: READY; else BROKEN
 READY       all ranks live                         a rank is lost, a group is cut or out of step: BROKEN
 BROKEN      ranks are lost, or their group         the group is formed again: READY; the next run, or
@@ -125,9 +124,9 @@ class PoolState:
         """The process ids of the ranks that live."""
         self.last_run: int = 0
         self.runs: dict[int, RunState] = {}
-        self.untaken_interrupts: int = 0
-        """Of the person, for a run that just comes to front."""
         """Unfinished runs, by number."""
+        self.is_interrupt_untaken: bool = False
+        """Whether the person's last one is for a run that just comes to front: none was there to take it."""
         self.losses: dict[int, RankLost] = {}
         """Lost ranks that no run reports."""
         self.ended_machines: dict[tuple[int, ...], ReclaimedMachine] = {}
@@ -200,12 +199,16 @@ class PoolState:
 
     def to_front(self, runs: Iterable[RunState], *, is_owed: bool) -> bool:
         """The main thread waits for these runs. New ones take what came before, if that `is_owed` still; whether there was any."""
-        untaken, self.untaken_interrupts = self.untaken_interrupts * is_owed, 0
+        is_untaken, self.is_interrupt_untaken = self.is_interrupt_untaken and is_owed, False
         new = [run for run in runs if not run.is_in_front]
         for run in new:
             run.is_in_front = True
-            run.pending_interrupts += min(untaken, 1)
-        return bool(new) and untaken > 0
+        return is_untaken and _have_taken(new)
+
+    def leaves_interrupt(self, run: RunState) -> bool:
+        """Whether a run that is over took an interrupt of which no rank of it has heard, and none goes on that took it, too."""
+        taking = any(each.running and each.took_interrupt for each in self.runs.values())
+        return run.took_interrupt and not (run.has_heard or taking)
 
     def is_interrupted_first(self, event: Incoming | None) -> bool:
         """Whether this event interrupts a run for the first time."""
@@ -227,14 +230,12 @@ class PoolState:
         rank that has ended in time must not seem late.
         """
         actions: list[Action] = []
-        by_person = isinstance(event, SigInt)
-        if event is not None and not isinstance(event, SigInt):
-            actions += [Deliver(run, event) for run in self._concerned(event)]
         running = [run for run in self.runs.values() if run.running]
-        self.untaken_interrupts += by_person
+        if isinstance(event, SigInt):
+            self.is_interrupt_untaken = not _have_taken([run for run in running if run.is_in_front])
+        elif event is not None:
+            actions += [Deliver(run, event) for run in self._concerned(event)]
         for run in running:
-            if by_person and run.is_in_front:
-                run.pending_interrupts += 1
             commands = self._commands(run, event, now)
             while run.pending_interrupts:
                 run.pending_interrupts -= 1
@@ -329,8 +330,8 @@ class PoolState:
         if over or not self.generation:
             no_other = f", and no other is rented: {over}" if over else ""
             return Close(f"{spell_ended(machine.name, machine.why)}{no_other}")
-        known = replace(machine, why=machine.why or "its machine has ended")
-        self.ended_machines[machine.nodes] = known
+        why = machine.why or "its machine has ended"
+        self.ended_machines[machine.nodes] = known = replace(machine, why=why)
         return self.losses_with([known])
 
     def has_replaced(self, nodes: tuple[int, ...]) -> None:
@@ -389,3 +390,11 @@ class PoolState:
         if any(run.broken or run.cutting for run in unsettled):
             return Remedy.BEGIN_ANEW  # a rank that has not answered may cut at any time
         return Remedy.REFORM if any(run.torn for run in unsettled) else Remedy.NOTHING
+
+
+def _have_taken(runs: list[RunState]) -> bool:
+    """Have runs take an interrupt of the person, which they handle next, unless a call is just stopped; whether there are any."""
+    for run in runs:
+        run.pending_interrupts += run.took_interrupt or not (run.is_call and run.is_interrupted)
+        run.took_interrupt = True
+    return bool(runs)

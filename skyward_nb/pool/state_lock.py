@@ -10,6 +10,11 @@ import contextlib
 import threading
 from collections.abc import Generator
 
+from skyward_nb.pool.interrupt_handlers import PutOff
+
+_ROUND = 0.1
+"""Seconds after which a wait for the turn looks for an interrupt that was put off."""
+
 
 class StateLock:
     """`with lock:` holds the state for a moment, never while waiting; it is reentrant.
@@ -55,10 +60,11 @@ class StateLock:
 
     @contextlib.contextmanager
     def turn(self) -> Generator[None]:
-        """Hold the turn; waits until it is free."""
-        while not self.take_turn():
-            pass
-        try:
-            yield
-        finally:
-            self.pass_on()
+        """Hold the turn; waits until it is free. An interrupt inside waits, unless somebody takes it."""
+        with PutOff() as interrupt:
+            while not self.take_turn(_ROUND if interrupt.is_there else None):
+                interrupt.check()
+            try:
+                yield
+            finally:
+                self.pass_on()

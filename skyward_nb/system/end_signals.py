@@ -6,6 +6,8 @@ import contextlib
 import signal
 from collections.abc import Callable, Generator
 
+END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
 Handler = Callable[[int, object], None]
 
 
@@ -15,7 +17,7 @@ def handled_by(handler: Handler) -> Generator[None]:
 
     One that is ignored, as by nohup, or that has a handler stays so, also one that got its handler inside.
     """
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    numbers = [n for n in END_SIGNALS if signal.getsignal(n) is signal.SIG_DFL]
     for number in numbers:
         signal.signal(number, handler)
     try:

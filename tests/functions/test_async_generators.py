@@ -9,7 +9,7 @@ import pytest
 from functions.examples import same, twice
 
 import skyward_nb as sky
-from skyward_nb.functions import runner
+from skyward_nb.functions import rank_claims
 
 
 @sky.function
@@ -26,7 +26,7 @@ def fail_after(to):
 
 
 def test_async_for_has_the_values_of_a_generator(no_leaks, monkeypatch):
-    monkeypatch.setattr(runner, "_SETTLES", 60.0)
+    monkeypatch.setattr(rank_claims, "_SETTLES", 60.0)
 
     async def main():
         async with sky.Compute(nodes=2, quiet=True) as pool:
@@ -129,7 +129,7 @@ def test_a_task_that_would_wait_for_itself_is_told(no_leaks):
 
 
 def test_a_task_may_call_beside_a_generator_that_comes_to_its_end_by_itself(no_leaks, monkeypatch):
-    monkeypatch.setattr(runner, "_SETTLES", 60.0)
+    monkeypatch.setattr(rank_claims, "_SETTLES", 60.0)
 
     async def main():
         async with sky.Compute(quiet=True) as pool:

@@ -199,7 +199,7 @@ def test_a_call_that_is_cancelled_while_it_waits_for_a_rank_is_out_of_the_way(po
     busy = count(10**6, 0.01) >> pool.head
     assert next(busy) == 0
     waiting = same(1) > pool.head
-    slots = pool._runner._slots
+    slots = pool._runner.claims.slots
     assert until(lambda: slots._queue)
     # Behind it in the queue, for a rank that is free.
     behind = same(2) > pool.rank(1)

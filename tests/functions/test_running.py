@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import signal
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -13,7 +12,6 @@ from functions.examples import same, total
 from waiting import until
 
 import skyward_nb as sky
-from skyward_nb.protocol.commands import Run
 from skyward_nb.store import blobs
 
 
@@ -163,190 +161,6 @@ def test_a_generator_argument_that_fails_stops_its_own_call_alone(pool):
     with pytest.raises(LookupError, match="at home"):
         _ = total(failing()) >> pool
     assert beside.result() == "rested"
-
-
-def test_an_interrupt_that_comes_once_a_call_has_begun_leaves_its_rank_free(pool, monkeypatch):
-    assert same(1) >> pool == 1
-    engine = pool._runner.pool
-    begin = engine.begin
-
-    def interrupted(*args):
-        going = begin(*args)
-        os.kill(os.getpid(), signal.SIGINT)
-        return going
-
-    monkeypatch.setattr(engine, "begin", interrupted)
-    for call in (nap(20) >> pool.head for _ in [0]), sky.gather(nap(20), stream=True) >> pool:
-        with pytest.raises(KeyboardInterrupt):
-            next(call)
-    monkeypatch.undo()
-    assert (same(2) @ pool) == [2, 2]
-
-
-LATE = {
-    "call": lambda pool: same(1) >> pool,
-    "on all": lambda pool: same(1) @ pool,
-    "gather": lambda pool: sky.gather(same(1), same(2)) >> pool,
-    "gather beside another": lambda pool: sky.gather(same(1), nap(0.5)) >> pool,
-    "map": lambda pool: pool.map(abs, range(4)),
-    "stream": lambda pool: [*zeros_again(2) >> pool.head],
-    "left stream": lambda pool: next(iter(zeros_again(2) >> pool.head)),
-    "call in the loop over a stream": lambda pool: [
-        same(1) >> pool for _ in zeros_again(2) >> pool.head
-    ],
-}
-
-
-def stopped_loop(call):
-    """A signal that comes once more, after a stream was dropped, comes while this sleeps."""
-    for _ in range(30):
-        call()
-        time.sleep(2)
-
-
-def as_it_ends(engine, interrupt):
-    conduct = engine.driver.conduct
-
-    def interrupted(runs, *rest):
-        conduct(runs, *rest)
-        if any(run.is_over for run in runs):
-            interrupt()
-
-    return engine.driver, "conduct", interrupted
-
-
-def as_it_begins(engine, interrupt):
-    send = engine.lines.send
-
-    def interrupted(command):
-        send(command)
-        if isinstance(command, Run):
-            interrupt()
-
-    return engine.lines, "send", interrupted
-
-
-@pytest.mark.parametrize("moment", [as_it_begins, as_it_ends])
-@pytest.mark.parametrize("kind", LATE)
-def test_an_interrupt_that_comes_as_a_call_begins_or_ends_stops_a_loop_of_calls(
-    pool, monkeypatch, kind, moment
-):
-    def interrupt():
-        monkeypatch.undo()
-        os.kill(os.getpid(), signal.SIGINT)
-
-    LATE[kind](pool)
-    engine = pool._runner.pool
-    generation = engine.context.state.generation
-    monkeypatch.setattr(*moment(engine, interrupt))
-    with pytest.raises(KeyboardInterrupt):
-        stopped_loop(lambda: LATE[kind](pool))
-    time.sleep(0.05)  # one that came twice would raise here
-    assert same(2) @ pool == [2, 2]
-    assert engine.context.state.generation == generation
-
-
-@sky.function
-def stays(path):
-    path.touch()
-    while True:
-        with contextlib.suppress(KeyboardInterrupt):
-            time.sleep(60)
-
-
-@sky.function
-def heeds_none(path):
-    try:
-        path.touch()
-        time.sleep(60)
-    except KeyboardInterrupt:
-        return "saved"
-
-
-def test_what_a_function_makes_of_an_interrupt_is_its_own_affair(pool, tmp_path):
-    begun = tmp_path / "begun"
-
-    def interrupt():
-        until(begun.exists)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=interrupt).start()
-    assert heeds_none(begun) >> pool.head == "saved"
-    assert same(2) @ pool == [2, 2]
-
-
-def test_a_second_interrupt_while_calls_are_stopped_is_none_of_the_next_ones(pool, tmp_path):
-    """It ends the ranks that do not stop."""
-    marks = [tmp_path / "0", tmp_path / "1"]
-
-    def interrupt():
-        for mark in marks:
-            until(mark.exists)
-        os.kill(os.getpid(), signal.SIGINT)
-        until(lambda: any(run.interrupts for run in pool._runner.pool.context.state.runs.values()))
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        _ = sky.gather(*map(stays, marks)) >> pool
-    assert same(2) @ pool == [2, 2]
-
-
-def test_an_interrupt_as_ranks_are_begun_anew_is_none_of_a_later_call(pool):
-    came = []
-
-    def watch(event):
-        if not came:
-            came.append(event)
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        pool._runner.pool.restart(watch)
-    assert same(2) @ pool == [2, 2]
-
-
-def test_what_failed_is_raised_where_an_interrupt_came_as_it_ended(pool, monkeypatch):
-    driver = pool._runner.pool.driver
-    conduct = driver.conduct
-
-    def interrupted(runs, *rest):
-        conduct(runs, *rest)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(driver, "conduct", interrupted)
-    for call in (
-        lambda: fails() >> pool,
-        lambda: sky.gather(fails()) >> pool,
-        lambda: [*fails_at_once() >> pool.head],
-    ):
-        with pytest.raises(LookupError):
-            call()
-    monkeypatch.undo()
-    assert same(2) @ pool == [2, 2]
-
-
-def test_an_interrupt_that_another_thread_reads_before_the_call_is_waited_for_stops_it(
-    pool, monkeypatch
-):
-    """That thread listens for its own call meanwhile."""
-    beside = nap(60) > pool
-    driver = pool._runner.pool.driver
-    conduct, state = driver.conduct, pool._runner.pool.context.state
-
-    def interrupted_before(runs, *rest):
-        if threading.current_thread() is threading.main_thread():
-            monkeypatch.undo()
-            os.kill(os.getpid(), signal.SIGINT)
-            until(lambda: state.untaken_interrupts)
-        conduct(runs, *rest)
-
-    monkeypatch.setattr(driver, "conduct", interrupted_before)
-    with pytest.raises(KeyboardInterrupt):
-        _ = nap(60) >> pool
-    assert not beside.done()
-    beside.cancel()
-    with pytest.raises(CancelledError):
-        beside.result()
 
 
 @sky.function

@@ -63,13 +63,14 @@ class Driver:
         self.places = ()
 
     def hear(self, seconds: float = PATIENCE):
-        """The next event that is here or comes; None when there is none in time."""
-        ready, _, _ = select.select([self.link], [], [], seconds)
-        if not ready:
-            return None
-        found = self.link.read()
-        self.events += found
-        return found
+        """The next events that are here or come; None when there are none in time."""
+        until = time.monotonic() + seconds
+        while select.select([self.link], [], [], max(0.0, until - time.monotonic()))[0]:
+            # A long one comes in parts.
+            if found := self.link.read():
+                self.events += found
+                return found
+        return None
 
     def wait(self, kind, ranks, since=0, **fields):
         """One event of this kind from each of the ranks, with these fields; in the order of ranks."""

@@ -31,9 +31,9 @@ def done(rank, *, failed=False, interrupted=False, run=1):
 def test_all_well():
     run = RunState(1, (0, 1), 2)
     assert run.on_done(done(0), 0) == []
-    assert not run.over
+    assert run.running
     assert run.on_done(done(1), 0) == []
-    assert run.over
+    assert not run.running
     assert not run.failed
     assert not run.broken
     assert run.next_due() is None
@@ -57,7 +57,7 @@ def test_one_fails_others_get_time_then_an_interrupt_then_are_killed():
     )
     assert run.tick(10 + SETTLE + 2) == [Kill((2,), 1)]
     run.on_lost(RankLost(1, 2, "killed", asked=True), 12.4)
-    assert run.over
+    assert not run.running
     assert run.killed == {2}
     assert [end.rank for end in run.failed] == [1]
 
@@ -70,10 +70,10 @@ def test_who_had_ended_when_it_was_to_be_killed_has_ended_in_time():
     assert run.tick(2) == [Kill((0, 1), 1)]
     assert run.on_done(done(0, interrupted=True), 2.1) == []
     assert run.on_done(done(1, interrupted=True), 2.1) == []
-    assert not run.over, "nobody knows yet whether they were killed all the same"
+    assert run.running, "nobody knows yet whether they were killed all the same"
     assert run.on_not_killed(NotKilled(1, (1,)), 2.2) == []
     assert run.on_lost(RankLost(1, 0, "killed", asked=True), 2.3) == []
-    assert run.over
+    assert not run.running
     assert run.killed == {0}
     assert list(run.done) == [1]
 
@@ -93,7 +93,7 @@ def test_all_fail_alike_and_none_is_interrupted():
     run = RunState(1, (0, 1), 2)
     run.on_done(done(1, failed=True), 0)
     run.on_done(done(0, failed=True), 0.01)
-    assert run.over
+    assert not run.running
     assert [end.rank for end in run.failed] == [1, 0]
 
 
@@ -102,7 +102,7 @@ def test_an_interrupt_is_nobodys_failure():
     assert run.interrupt(5) == [Interrupt(1, (0, 1), by_person=True)]
     run.on_done(done(0, interrupted=True), 5.1)
     run.on_done(done(1, interrupted=True), 5.1)
-    assert run.over
+    assert not run.running
     assert run.failed == []
 
 
@@ -140,7 +140,7 @@ def test_none_is_killed_before_its_machine_says_that_it_was_told():
     assert kills(run, 31.9) == []
     assert kills(run, 32) == [Kill((0,), 1)]
     run.on_lost(RankLost(1, 0, "killed", asked=True), 32.1)
-    assert run.over
+    assert not run.running
 
 
 def test_a_second_interrupt_kills_at_once():
@@ -173,7 +173,7 @@ def test_a_death_stops_the_others_and_breaks_the_generation():
 def test_a_death_of_a_rank_outside_the_run_breaks_the_generation_too():
     run = RunState(1, (1,), 2)
     run.on_lost(RankLost(1, 0, "killed"), 0)
-    assert not run.over
+    assert run.running
     assert run.tick(SETTLE) == [Interrupt(1, (1,))]
 
 
@@ -188,7 +188,7 @@ def test_a_users_own_keyboard_interrupt_stops_the_others_and_stays_a_failure():
 def test_words_of_another_run_are_not_heard():
     run = RunState(2, (0,), 2)
     run.on_done(done(0, run=1), 0)
-    assert not run.over
+    assert run.running
 
 
 def spread(rank, *parts, run=1):
@@ -272,7 +272,7 @@ def test_that_it_was_cut_a_rank_may_say_after_it_has_ended():
     assert run.tick(CUT_AFTER) == [CutCommunication(1, (0, 1)), Inspect((0, 1))]
     run.on_done(done(0, interrupted=True), 1)
     run.on_done(done(1, failed=True), 1)
-    assert run.over
+    assert not run.running
     assert run.cutting == {0, 1}
     assert not run.torn
     run.on_communication_cut(CommunicationCut(1, 0))
@@ -347,7 +347,7 @@ def test_with_on_error_wait_the_others_go_on():
     assert run.tick(60) == []
     run.on_done(done(1), 61)
     assert [end.rank for end in run.failed] == [0]
-    assert run.over
+    assert not run.running
 
 
 def test_that_a_peer_died_is_told_by_its_death_and_not_by_those_who_missed_it():
@@ -391,9 +391,9 @@ def test_a_rank_that_ends_while_it_is_killed_is_waited_for():
     assert run.interrupt(0.1) == [Kill((0, 1), 1)]
     run.on_done(done(0), 0.2)
     run.on_lost(RankLost(1, 1, "killed by SIGKILL", asked=True), 0.3)
-    assert not run.over
+    assert run.running
     run.on_lost(RankLost(1, 0, "killed by SIGKILL", asked=True), 0.4)
-    assert run.over
+    assert not run.running
     assert run.broken
 
 

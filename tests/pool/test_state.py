@@ -263,12 +263,37 @@ def test_a_machine_that_ends_before_ranks_were_ready_ends_the_pool():
 
 
 def test_an_interrupt_that_came_before_a_run_is_in_front_is_taken_by_it_then(state):
-    begun(state, 1, 0, 1, is_call=True).is_in_front = True
-    second = begun(state, 2, 2, 3, is_call=True)
-    assert of(Send, state.handle(SigInt(), 0, 0)) == [Send(Interrupt(1, (0, 1), by_person=True))]
-    assert state.to_front([second], is_owed=True)
-    assert of(Send, state.handle(None, 0, 0)) == [Send(Interrupt(2, (2, 3), by_person=True))]
-    assert not state.to_front([second], is_owed=True)
+    first = begun(state, 1, 0, 1, is_call=True)
+    assert not of(Send, state.handle(SigInt(), 0, 0))
+    assert state.to_front([first], is_owed=True)
+    assert of(Send, state.handle(None, 0, 0)) == [Send(Interrupt(1, (0, 1), by_person=True))]
+    assert not state.to_front([first], is_owed=True)
+
+
+def test_an_interrupt_is_taken_by_all_in_front_and_by_no_later_run(state):
+    first, second = (begun(state, run, run * 2 - 2, run * 2 - 1, is_call=True) for run in (1, 2))
+    state.to_front([first, second], is_owed=False)
+    assert of(Send, state.handle(SigInt(), 0, 0)) == [
+        Send(Interrupt(1, (0, 1), by_person=True)),
+        Send(Interrupt(2, (2, 3), by_person=True)),
+    ]
+    third = begun(state, 3, 0, 1, is_call=True)
+    assert not state.to_front([third], is_owed=True) and not third.took_interrupt
+
+
+def test_an_interrupt_of_which_no_rank_has_heard_is_left_by_the_last_run_that_took_it(state):
+    first, second = (begun(state, run, run * 2 - 2, run * 2 - 1, is_call=True) for run in (1, 2))
+    state.to_front([first, second], is_owed=False)
+    state.handle(SigInt(), 0, 0)
+    for rank in (0, 1):
+        state.handle(done(rank), 0, 0)
+    assert not state.leaves_interrupt(first), "the other may hear of it"
+    del state.runs[1]
+    state.handle(done(2, 2), 0, 0)
+    state.handle(done(3, 2), 0, 0)
+    assert state.leaves_interrupt(second)
+    second.done[2] = done(2, 2, heard=True)
+    assert not state.leaves_interrupt(second)
 
 
 def test_an_interrupt_that_is_owed_no_more_is_taken_by_no_later_run(state):
