@@ -28,7 +28,8 @@ class OurHandler:
     def end(self) -> None:
         """From now on the one before does."""
         self.is_there = False
-        signal.signal(signal.SIGINT, self._before)
+        if self._before is not None:  # as it is where Python comes to its end
+            signal.signal(signal.SIGINT, self._before)
 
     @contextmanager
     def as_before(self) -> Generator[None]:

@@ -12,6 +12,8 @@ from functions.examples import same
 from waiting import until
 
 import skyward_nb as sky
+from skyward_nb.functions.concurrent_calls import ConcurrentCalls
+from skyward_nb.functions.rank_streams import StreamRun
 from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.pool.interrupt_handlers import InterruptTaken
 from skyward_nb.protocol.commands import Run
@@ -374,3 +376,90 @@ def test_an_interrupt_as_ranks_are_readied_in_vain_is_not_lost(pool, monkeypatch
     assert readiness._refused == {"jax"}
     readiness._refused.clear()
     assert nothing_is_taken(pool)
+
+
+@sky.function
+def yields_once(mark):
+    yield 0
+    mark.touch()
+    time.sleep(60)
+
+
+def test_a_stream_that_was_interrupted_beside_a_call_hides_no_later_interrupt(
+    pool, monkeypatch, tmp_path
+):
+    """It is over, but nobody reads on."""
+    mark, state = tmp_path / "begun", pool._runner.pool.context.state
+    stream = yields_once(mark) >> pool.head
+    assert next(stream) == 0
+
+    def interrupt():
+        until(mark.exists)
+        until(lambda: [run.is_in_front for run in state.runs.values()] == [True, True])
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        _ = nap(60) >> pool
+    monkeypatch.setattr(*as_it_ends(pool, lambda: os.kill(os.getpid(), signal.SIGINT)))
+    with pytest.raises(KeyboardInterrupt):
+        stopped_loop(lambda: same(1) >> pool)
+    monkeypatch.undo()
+    del stream
+    time.sleep(0.2)  # one that came twice would raise here
+    assert nothing_is_taken(pool)
+
+
+@pytest.mark.parametrize("kind", ["gather", "map"])
+def test_an_interrupt_as_many_calls_are_over_stops_the_loop(pool, monkeypatch, kind):
+    stop = ConcurrentCalls.stop
+
+    def interrupted(crowd):
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+        stop(crowd)
+
+    monkeypatch.setattr(ConcurrentCalls, "stop", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stopped_loop(lambda: LATE[kind](pool))
+    assert nothing_is_taken(pool)
+
+
+def test_an_interrupt_while_a_stream_is_closed_closes_it(pool, monkeypatch, tmp_path):
+    stream = yields_once(tmp_path / "begun") >> pool.head
+    assert next(stream) == 0
+
+    def interrupted(*_, **what):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(StreamRun, "resume", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stream.close()
+    assert nothing_is_taken(pool)
+
+
+def test_an_interrupt_while_a_gather_is_dropped_kills_no_ranks(pool, tmp_path):
+    """They are stopped already: it is no second one."""
+    mark, state = tmp_path / "begun", pool._runner.pool.context.state
+    generation = state.generation
+    gathered = sky.gather(same(1), stays_once(mark), stream=True) >> pool
+    assert next(gathered) == 1
+    until(mark.exists)
+
+    def interrupt():
+        until(lambda: any(run.interrupts for run in state.runs.values()))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        gathered.close()
+        time.sleep(5)
+    assert nothing_is_taken(pool) and state.generation == generation
+
+
+@sky.function
+def stays_once(mark):
+    with contextlib.suppress(KeyboardInterrupt):
+        mark.touch()
+        time.sleep(60)
+    time.sleep(1)
