@@ -67,7 +67,7 @@ class Feeds:
             if not any(stores.of((rank,)) is store for rank in others):
                 store.drop({before})
         try:
-            with pool.lines.board.outside():
+            with pool.lines.board.outside(for_user=True):
                 value = next(self._for_rank[event.rank][event.stream])
             bundle = pack("a value of the generator", value, salt=(event.run, event.stream))
             packed = _stowed(pool, bundle, event.rank)
@@ -77,6 +77,8 @@ class Feeds:
             packed = None
         except BaseException as error:  # noqa: BLE001 - a user's generator, or a person's interrupt
             self.error = self.error or error
+            if isinstance(error, KeyboardInterrupt):
+                pool.driver.owe_interrupt()  # where nobody reads what comes of it
             pool.interrupt(event.run)
             return
         pool.lines.send(FeedValue(event.run, (event.rank,), event.stream, packed))
@@ -194,8 +196,8 @@ class StreamRun:
             except KeyboardInterrupt:  # that one, or who closes it
                 if self._error is None:  # it came before
                     self.pool.driver.owe_interrupt()
-                else:
-                    self._run.state.took_interrupt = True
+                elif not (self._run.state.is_interrupted or self._run.state.failed):
+                    self._run.state.took_interrupt = True  # as its values came
 
     def _ended_well(self, rank: int) -> bool:
         """Whether a rank came to its generator's end; if it did not, the others are being stopped."""
@@ -271,7 +273,7 @@ class StreamRun:
 
     def untold(self) -> None:
         """Its error is dropped: if that is an interrupt that nobody was told of yet, the user's code gets it."""
-        if self._run.state.took_interrupt:
+        if self._run.state.took_interrupt and self._run.state.is_in_front:
             self.pool.driver.owe_interrupt()
 
     def told(self) -> None:

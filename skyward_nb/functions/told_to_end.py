@@ -14,7 +14,7 @@ from collections.abc import Generator
 from IPython.core.getipython import get_ipython
 
 from skyward_nb.pool.interrupt_handlers import InterruptTaken, PutOff
-from skyward_nb.system.end_signals import END_SIGNALS, handled_by
+from skyward_nb.system.end_signals import ToldToEnd, handled_by
 
 _open: set[object] = set()
 _caught = contextlib.ExitStack()
@@ -61,14 +61,14 @@ def signal_of(error: KeyboardInterrupt | SystemExit) -> int:
     """The signal that was raised as this; 0 where a program ended itself."""
     if isinstance(error, KeyboardInterrupt):
         return signal.SIGINT
-    return next((each for each in END_SIGNALS if error.code == 128 + each), 0)
+    return error.number if isinstance(error, ToldToEnd) else 0
 
 
 def _exit_if_told() -> None:
     if _told:
-        code = 128 + _told[-1]
+        number = _told[-1]
         _told.clear()
-        raise SystemExit(code) from None
+        raise ToldToEnd(number) from None
 
 
 def _end(number: int, frame: object) -> None:
@@ -84,7 +84,7 @@ def _end(number: int, frame: object) -> None:
     elif isinstance(handler, PutOff):
         handler(number, frame)
     else:
-        raise SystemExit(128 + number)
+        raise ToldToEnd(number)
 
 
 os.register_at_fork(after_in_child=_open.clear)

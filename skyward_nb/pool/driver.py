@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeVar
 
 from skyward_nb.pool.closing import Closing
 from skyward_nb.pool.context import PoolContext
@@ -25,6 +25,7 @@ from skyward_nb.protocol.commands import Inspect, Sample
 from skyward_nb.protocol.events import CommunicationCut, Event, RankLost, ValueWanted
 from skyward_nb.words.errors import PoolBusy
 
+T = TypeVar("T")
 _FOLLOWS = 0.1
 """Seconds after which a thread that does not listen looks into its inbox."""
 _CUT_LIMIT = 10.0
@@ -58,7 +59,7 @@ class Driver:
         self._runs: dict[int, ActiveRun] = {}
         self._outcomes: list[weakref.ref[RunOutcome]] = []
         """Without callbacks as weak collections have them: an interrupt that comes in one is lost."""
-        self._readers: weakref.WeakSet[StoreReader] = weakref.WeakSet()
+        self._readers: list[weakref.ref[StoreReader]] = []
         self._is_flooded = False
         """Whether output came of which much waits for another thread."""
         self.is_left_by_interrupt: Callable[[], bool] = lambda: False
@@ -75,7 +76,7 @@ class Driver:
     def remove(self, run: ActiveRun, outcome: RunOutcome | None) -> None:
         """Remove a run that is finished; what ranks have returned in it may be yet to be fetched."""
         with self._lock:
-            self._outcomes = [each for each in self._outcomes if each() is not None]
+            self._outcomes = _those_there(self._outcomes)
             if outcome is not None:
                 self._outcomes.append(weakref.ref(outcome))
             self._state.runs.pop(run.number, None)
@@ -129,14 +130,15 @@ class Driver:
     def read_by(self, reader: StoreReader) -> None:
         """Keep in the store what it has yet to fetch, also when its run is over."""
         with self._lock:
-            self._readers.add(reader)
+            self._readers = [*_those_there(self._readers), weakref.ref(reader)]
 
     @property
     def untaken(self) -> frozenset[str]:
         """Digests of what ranks gave in runs that are over, and who waited for these may yet fetch."""
-        there = [outcome for ref in self._outcomes if (outcome := ref()) is not None]
-        returned = (each.results_in_store.values() for each in there)
-        yielded = (each.in_store for each in self._readers)
+        outcomes = [outcome for ref in self._outcomes if (outcome := ref()) is not None]
+        readers = [reader for ref in self._readers if (reader := ref()) is not None]
+        returned = (each.results_in_store.values() for each in outcomes)
+        yielded = (each.in_store for each in readers)
         return frozenset[str]().union(*itertools.chain(*returned), *yielded)
 
     # ── turns ───────────────────────────────────────────────────────────────────────────
@@ -353,6 +355,10 @@ class Driver:
                     self.carry_out(self._state.handle(event, self._context.run_clock.now()))
                 if not self._state.awaits_cuts or isinstance(event, RankLost):
                     break
+
+
+def _those_there(refs: list[weakref.ref[T]]) -> list[weakref.ref[T]]:
+    return [each for each in refs if each() is not None]
 
 
 def _is_main() -> bool:

@@ -93,14 +93,14 @@ class EventSelector:
             ours.end()
 
     @contextmanager
-    def outside(self) -> Generator[None]:
-        """While inside, SIGINT acts as before `interrupts`: for the user's code."""
+    def outside(self, *, for_user: bool = False) -> Generator[None]:
+        """While inside, SIGINT acts as before `interrupts`; see `OurHandler.as_before`."""
         if threading.current_thread() is not threading.main_thread() or self._ours is None:
             yield
             return
         ours, self._ours = self._ours, None
         try:
-            with ours.as_before():
+            with ours.as_before(for_user=for_user):
                 yield
         finally:
             # An exception may have left `interrupts` before this.

@@ -9,6 +9,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Self
 
+from skyward_nb.system.end_signals import ToldToEnd
+
 
 class OurHandler:
     """A handler of SIGINT that is there for a while; within `as_before`, the one before it is."""
@@ -32,9 +34,12 @@ class OurHandler:
             signal.signal(signal.SIGINT, self._before)
 
     @contextmanager
-    def as_before(self) -> Generator[None]:
-        """While inside, SIGINT acts as before: for the user's code, and for what may take long."""
-        signal.signal(signal.SIGINT, self._before)
+    def as_before(self, *, for_user: bool = False) -> Generator[None]:
+        """While inside, SIGINT acts as before; `for_user`, whose code may take for ever, nothing is put off, either."""
+        before = self._before
+        while for_user and isinstance(before, PutOff):
+            before = before._before
+        signal.signal(signal.SIGINT, before)
         try:
             yield
         finally:
@@ -101,7 +106,7 @@ class PutOff(OurHandler):
         if number == signal.SIGINT:
             self._before(number, inspect.currentframe())
         elif number:
-            raise SystemExit(128 + number)
+            raise ToldToEnd(number)
 
     def took(self) -> int:
         """The signal that came, which nobody else gets then, or 0."""
@@ -109,11 +114,11 @@ class PutOff(OurHandler):
         return came
 
     @contextmanager
-    def as_before(self) -> Generator[None]:
+    def as_before(self, *, for_user: bool = False) -> Generator[None]:
         """While inside, SIGINT acts as before; at once, if one came."""
         if not self.is_there:
             yield
             return
-        with super().as_before():
+        with super().as_before(for_user=for_user):
             self.check()
             yield

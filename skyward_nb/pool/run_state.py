@@ -84,6 +84,8 @@ class RunState:
         self.interrupts: int = 0
         self.took_interrupt: bool = False
         """Whether one of them is of the person who waits here for it, who was not told of it yet by an exception."""
+        self.by_person: bool = False
+        """Whether one ever was: the next one kills."""
         self.timed_out: bool = False
         self.reclaimed: bool = False
         """Whether it was stopped since a machine of its ranks is about to be reclaimed."""

@@ -395,6 +395,6 @@ class PoolState:
 def _have_taken(runs: list[RunState]) -> bool:
     """Have runs take an interrupt of the person, which they handle next, unless a call is just stopped; whether there are any."""
     for run in runs:
-        run.pending_interrupts += run.took_interrupt or not (run.is_call and run.is_interrupted)
-        run.took_interrupt = True
+        run.pending_interrupts += run.by_person or not (run.is_call and run.is_interrupted)
+        run.took_interrupt = run.by_person = True
     return bool(runs)

@@ -65,6 +65,7 @@ class StateLock:
             while not self.take_turn(_ROUND if interrupt.is_there else None):
                 interrupt.check()
             try:
+                interrupt.check()
                 yield
             finally:
                 self.pass_on()

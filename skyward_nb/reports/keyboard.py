@@ -22,7 +22,7 @@ def answer(pool: Pool, event: ValueWanted) -> None:
         if _can_type():
             if text := event.prompt.strip("\n "):
                 print(spelt(text))
-            with pool.lines.board.outside():
+            with pool.lines.board.outside(for_user=True):
                 said = input(f"rank {event.rank}> ")
             pool.lines.begin_listening()  # what machines said meanwhile was not late
     except KeyboardInterrupt:

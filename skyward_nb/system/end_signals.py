@@ -6,9 +6,15 @@ import contextlib
 import signal
 from collections.abc import Callable, Generator
 
-END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-
 Handler = Callable[[int, object], None]
+
+
+class ToldToEnd(SystemExit):
+    """The end of a program by a signal: 128 + its `number`, as shells tell it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number: int = number
 
 
 @contextlib.contextmanager
@@ -17,7 +23,7 @@ def handled_by(handler: Handler) -> Generator[None]:
 
     One that is ignored, as by nohup, or that has a handler stays so, also one that got its handler inside.
     """
-    numbers = [n for n in END_SIGNALS if signal.getsignal(n) is signal.SIG_DFL]
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
     for number in numbers:
         signal.signal(number, handler)
     try:

@@ -222,7 +222,8 @@ def test_a_value_of_an_argument_leaves_each_machine_when_its_last_rank_has_the_n
             stores=SimpleNamespace(of=lambda ranks: machines[int(ranks[0] > 1)])
         ),
         lines=SimpleNamespace(
-            board=SimpleNamespace(outside=contextlib.nullcontext), send=lambda _: None
+            board=SimpleNamespace(outside=lambda **_: contextlib.nullcontext()),
+            send=lambda _: None,
         ),
     )
     monkeypatch.setattr(rank_streams, "pack", lambda _, value, salt: value)

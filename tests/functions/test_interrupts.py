@@ -1,6 +1,7 @@
 """Ctrl-C while calls go on: the loop stops, whenever it comes, and nothing stays taken."""
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -59,6 +60,9 @@ def test_an_interrupt_that_comes_once_a_call_has_begun_leaves_its_rank_free(pool
     monkeypatch.undo()
     assert (same(2) @ pool) == [2, 2]
 
+
+GRACE = 20
+"""Seconds that ranks have to stop in the pool of these tests."""
 
 LATE = {
     "call": lambda pool: same(1) >> pool,
@@ -144,7 +148,8 @@ def nothing_is_taken(pool):
     engine, claims = pool._runner.pool, pool._runner.claims
     lock, handler = engine.context.lock, signal.getsignal(signal.SIGINT)
     free = not (claims.slots._busy or claims.held or engine.context.state.runs or lock._held_by)
-    return free and handler is signal.default_int_handler
+    is_told = not engine.driver.owes_interrupt
+    return free and is_told and handler is signal.default_int_handler
 
 
 @pytest.mark.parametrize(
@@ -171,7 +176,7 @@ def test_an_interrupt_that_comes_between_the_moments_of_a_call_stops_a_loop_of_c
     monkeypatch.setattr(*moment(pool, interrupt))
     with pytest.raises(KeyboardInterrupt):
         stopped_loop(lambda: LATE[kind](pool))
-    time.sleep(0.05)  # one that came twice would raise here
+    time.sleep(0.1)  # one that came twice would raise here
     assert nothing_is_taken(pool)
     assert same(2) @ pool == [2, 2]
     assert engine.context.state.generation == generation
@@ -183,6 +188,12 @@ def stays(path):
     while True:
         with contextlib.suppress(KeyboardInterrupt):
             time.sleep(60)
+
+
+@sky.function
+def heeds(path):
+    path.touch()
+    time.sleep(60)
 
 
 @sky.function
@@ -214,12 +225,36 @@ def test_a_second_interrupt_while_calls_are_stopped_is_none_of_the_next_ones(poo
         for mark in marks:
             until(mark.exists)
         os.kill(os.getpid(), signal.SIGINT)
-        until(lambda: any(run.interrupts for run in pool._runner.pool.context.state.runs.values()))
+        until(
+            lambda: any(
+                run.interrupts for run in tuple(pool._runner.pool.context.state.runs.values())
+            )
+        )
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         _ = sky.gather(*map(stays, marks)) >> pool
+    assert same(2) @ pool == [2, 2]
+
+
+def test_a_second_interrupt_ends_what_stays_though_another_call_has_heeded_the_first(
+    pool, tmp_path
+):
+    marks, state = [tmp_path / "0", tmp_path / "1"], pool._runner.pool.context.state
+
+    def interrupt():
+        for mark in marks:
+            until(mark.exists)
+        os.kill(os.getpid(), signal.SIGINT)
+        until(lambda: len(state.runs) == 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        _ = sky.gather(stays(marks[0]), heeds(marks[1])) >> pool
+    assert time.monotonic() - began < GRACE, "it was not waited for"
     assert same(2) @ pool == [2, 2]
 
 
@@ -395,7 +430,7 @@ def test_a_stream_that_was_interrupted_beside_a_call_hides_no_later_interrupt(
 
     def interrupt():
         until(mark.exists)
-        until(lambda: [run.is_in_front for run in state.runs.values()] == [True, True])
+        until(lambda: [run.is_in_front for run in tuple(state.runs.values())] == [True, True])
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
@@ -447,7 +482,7 @@ def test_an_interrupt_while_a_gather_is_dropped_kills_no_ranks(pool, tmp_path):
     until(mark.exists)
 
     def interrupt():
-        until(lambda: any(run.interrupts for run in state.runs.values()))
+        until(lambda: any(run.interrupts for run in tuple(state.runs.values())))
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
@@ -463,3 +498,54 @@ def stays_once(mark):
         mark.touch()
         time.sleep(60)
     time.sleep(1)
+
+
+@sky.function
+def first_of(values):
+    yield next(values)
+    for _ in values:
+        """It asks for more and more."""
+
+
+def test_an_interrupt_reaches_a_generator_that_is_waited_for_as_a_stream_is_dropped(pool):
+    dropped, waits = threading.Event(), threading.Event()
+
+    def source():
+        for number in itertools.count():
+            if dropped.is_set():
+                waits.set()
+                time.sleep(60)
+            yield number
+
+    def interrupt():
+        until(waits.is_set)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stream = first_of(source()) >> pool.head
+    assert next(stream) == 0
+    threading.Thread(target=interrupt).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        dropped.set()
+        del stream
+        time.sleep(30)
+    assert time.monotonic() - began < 30
+    assert nothing_is_taken(pool)
+
+
+@sky.function
+def interrupts_itself():
+    yield 0
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_an_interrupt_of_the_ranks_own_is_none_of_the_persons(pool, is_dropped):
+    stream = interrupts_itself() >> pool.head
+    assert next(stream) == 0
+    assert same(1) >> pool.head == 1, "the generator has come to its end meanwhile"
+    if not is_dropped:
+        stream.close()
+    del stream
+    time.sleep(0.1)  # it would raise here
+    assert nothing_is_taken(pool)
