@@ -219,9 +219,9 @@ class Kernel:
         self.client = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
-        assert self._run_unseen(_REMEMBER).status == "ok"
+        assert self.run_unseen(_REMEMBER).status == "ok"
 
-    def _run_unseen(self, code: str) -> Ran:
+    def run_unseen(self, code: str) -> Ran:
         """Run code that is no cell: it has no number."""
         return self.finish(self.client.execute(code, silent=True))
 
@@ -361,7 +361,7 @@ class Kernel:
         Modules that it has imported stay. One that does not answer is killed and comes again.
         """
         try:
-            ran = self._run_unseen(_WIPE)
+            ran = self.run_unseen(_WIPE)
         except TimeoutError:
             self.restart(by_kill=True)
         else:
@@ -372,7 +372,7 @@ class Kernel:
         more = {name: text for name, text in env.items() if self._env.get(name) != text}
         code = _FITTED.format(folder=str(Path.cwd()), gone={*self._env} - {*env}, set=more)
         for each in (code, _REMEMBER):
-            ran = self._run_unseen(each)
+            ran = self.run_unseen(each)
             assert ran.status == "ok", ran
         self._env = env
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
+import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty
 from typing import Any
 
 from jupyter_client.session import Session
 from kernels import Kernel
 
 _PATIENCE = 60
+_TELLS = "__import__('faulthandler').register({}, __import__('os').open({!r}, {}))"
 
 
 class FrontEndDebugger:
@@ -22,8 +29,17 @@ class FrontEndDebugger:
         self._client = kernel.manager.client(session=Session(key=kernel.manager.session.key))
         self._client.start_channels(shell=False, stdin=False, hb=False)
         self._seq = itertools.count(1)
-        self.ask("initialize", clientID=client_id, adapterID="python3")
-        self.ask("attach")
+        self._kernel = kernel
+        self._stacks = Path(tempfile.mkdtemp()) / "stacks"
+        how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        kernel.run_unseen(_TELLS.format(int(signal.SIGUSR1), str(self._stacks), how))
+        try:
+            self.ask("initialize", clientID=client_id, adapterID="python3")
+            self.ask("attach")
+        except AssertionError:
+            # Else they would hold up the garbage collection of a later test.
+            self._client.stop_channels()
+            raise
 
     def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
         """What is answered."""
@@ -36,9 +52,18 @@ class FrontEndDebugger:
         message = self._client.session.msg("debug_request", content)
         self._client.control_channel.send(message)
         while True:
-            reply = self._client.get_control_msg(timeout=_PATIENCE)
+            try:
+                reply = self._client.get_control_msg(timeout=_PATIENCE)
+            except Empty:
+                raise AssertionError(f"{command} is not answered: {self._where()}") from None
             if reply["parent_header"].get("msg_id") == message["header"]["msg_id"]:
                 return reply["content"]
+
+    def _where(self) -> str:
+        """The stacks of the kernel."""
+        os.kill(self._kernel.pid, signal.SIGUSR1)
+        time.sleep(1)
+        return self._stacks.read_text()
 
     def break_at(self, cell: str, *lines: int, **condition: str) -> str:
         """Set the breakpoints of a cell; returns the file that it is known by."""
@@ -75,8 +100,11 @@ class FrontEndDebugger:
 
     def close(self) -> None:
         """Turn it off."""
-        self.ask("disconnect", restart=False, terminateDebuggee=False)
-        self._client.stop_channels()
+        try:
+            self.ask("disconnect", restart=False, terminateDebuggee=False)
+        finally:
+            self._client.stop_channels()
+            shutil.rmtree(self._stacks.parent)
 
 
 @contextmanager
