@@ -38,6 +38,12 @@ def slowly(value, seconds=0.3):
 
 
 @sky.function
+def nap(seconds):
+    time.sleep(seconds)
+    return "rested"
+
+
+@sky.function
 def wait_for(path, value=None, began=None):
     """Wait until there is a file; `began` is one that is there from now on."""
     if began is not None:

@@ -9,7 +9,7 @@ import time
 from concurrent.futures import CancelledError
 
 import pytest
-from functions.examples import same
+from functions.examples import nap, same
 from waiting import until
 
 import skyward_nb as sky
@@ -19,12 +19,6 @@ from skyward_nb.options.framework_choice import FrameworkChoice
 from skyward_nb.pool.interrupt_handlers import InterruptTaken
 from skyward_nb.protocol.commands import Run
 from skyward_nb.words.errors import StartError
-
-
-@sky.function
-def nap(seconds):
-    time.sleep(seconds)
-    return "rested"
 
 
 @sky.function
@@ -60,9 +54,6 @@ def test_an_interrupt_that_comes_once_a_call_has_begun_leaves_its_rank_free(pool
     monkeypatch.undo()
     assert (same(2) @ pool) == [2, 2]
 
-
-GRACE = 20
-"""Seconds that ranks have to stop in the pool of these tests."""
 
 LATE = {
     "call": lambda pool: same(1) >> pool,
@@ -254,7 +245,7 @@ def test_a_second_interrupt_ends_what_stays_though_another_call_has_heeded_the_f
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         _ = sky.gather(stays(marks[0]), heeds(marks[1])) >> pool
-    assert time.monotonic() - began < GRACE, "it was not waited for"
+    assert time.monotonic() - began < pool._runner.pool.spec.grace, "it was not waited for"
     assert same(2) @ pool == [2, 2]
 
 

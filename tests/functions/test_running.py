@@ -8,18 +8,11 @@ import time
 from concurrent.futures import CancelledError
 
 import pytest
-from functions.examples import same, total
+from functions.examples import nap, same, total
 from waiting import until
 
 import skyward_nb as sky
 from skyward_nb.store import blobs
-
-
-@sky.function
-def nap(seconds):
-    time.sleep(seconds)
-    return "rested"
-
 
 LARGE = 100_000
 """Bytes that go by way of the machine's store, which has what is equal once."""
@@ -34,17 +27,6 @@ def zeros():
 def zeros_again(times):
     for _ in range(times):
         yield bytes(LARGE)
-
-
-@sky.function
-def fails():
-    raise LookupError("here")
-
-
-@sky.function
-def fails_at_once():
-    raise LookupError("here")
-    yield
 
 
 @sky.function
