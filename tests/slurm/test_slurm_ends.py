@@ -69,7 +69,7 @@ def test_a_ranks_child_in_a_session_of_its_own_that_ignores_signals_ends_with_th
     end(cluster, pool)
     until(cluster.is_empty)
     until(lambda: not cluster.processes(job), told=lambda: cluster.processes(job))
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    until(lambda: not any(map(psutil.pid_exists, pids)), told=lambda: pids)
     until(
         lambda: (
             cluster.say("sinfo", "-h", "-p", "debug", "-o", "%T %E").split("\n") == ["idle none"]
