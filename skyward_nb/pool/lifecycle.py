@@ -269,7 +269,6 @@ class Lifecycle:
         machines = context.generations.machines
         ended = lines.open_all(machines, spec.slots, watch, may_lack=may_lack)
         context.known_ledger = Ledger(spec.world_size, self._sources, spec.image.includes)
-        hellos: list[Hello] = []
         # Events before the last greeting are for the next reader.
         early: list[Incoming] = []
 
@@ -278,8 +277,10 @@ class Lifecycle:
 
         for event in lines.pump(told, time.monotonic() + _CONNECT_LIMIT):
             if isinstance(event, Hello):
-                self._check_python(event)
-                hellos.append(event)
+                # An agent whose line was cut meanwhile greets twice.
+                hellos = [link.greeting for link in lines.links if link.greeting]
+                for hello in hellos:
+                    self._check_python(hello)
                 if len(hellos) == len(lines.links) - len(ended):
                     lines.put_back(early)
                     return hellos, ended

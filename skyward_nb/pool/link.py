@@ -76,6 +76,8 @@ class Link:
         """Whether HTML of its ranks is shown in frames, out of reach of the page."""
         self.is_over: bool = False
         """Whether its machine has ended, so that the line is not opened again."""
+        self.greeting: Hello | None = None
+        """The agent's last answer to `Attach`, on this connection or one before."""
         self.noticed: ReclaimNotice | None = None
         """The notice that its machine is reclaimed, if it came."""
         self.environment: UseEnvironment = UseEnvironment()
@@ -232,6 +234,7 @@ class Link:
 
     def _greet(self, hello: Hello) -> None:
         """Continue at the agent's offset, and send commands again that it did not get."""
+        self.greeting = hello
         self.offset = hello.offset
         self.noticed = hello.noticed
         self.environment = UseEnvironment(hello.rank_python, hello.rank_packages)

@@ -16,9 +16,10 @@ from waiting import until
 
 from skyward_nb.pickling.payload import unpack
 from skyward_nb.pool import generations, machine_stores, reachability, registry
+from skyward_nb.pool.link import Link
 from skyward_nb.pool.pool import Pool
 from skyward_nb.pool.reachability import MachinesUnreachable
-from skyward_nb.protocol.events import Output, Phase
+from skyward_nb.protocol.events import Hello, Output, Phase
 from skyward_nb.providers.fake import FakeMachine, FakeProvider
 from skyward_nb.providers.folders import far_root
 from skyward_nb.store.blobs import digest_of
@@ -463,6 +464,39 @@ def test_a_line_that_ends_before_its_first_word_is_opened_again(fake, monkeypatc
     pool = fake(nodes=2)
     assert len(ended) == 2
     assert values(pool, "1") == [1, 1]
+
+
+def test_an_agent_that_greets_twice_is_not_taken_for_two(fake, monkeypatch):
+    first = fake(nodes=2)
+    assert values(first, "kept = 5\nkept") == [5, 5]
+    first.leave()
+    until(lambda: registry.condition(first.entry).client is None)
+    connect, read, greeted, silent = FakeMachine.connect, Link.read, [], []
+
+    async def one_is_silent(machine):
+        if machine.name == "fake0" or len(greeted) > 1:
+            return await connect(machine)
+        near, far = socket.socketpair()
+        silent.append(far)
+        return near
+
+    def read_and_cut(link):
+        found = read(link)
+        if any(isinstance(event, Hello) for event in found):
+            greeted.append(link.machine)
+            if len(greeted) == 1:
+                link._socket.shutdown(socket.SHUT_RD)
+            for far in silent if len(greeted) == 2 else ():
+                far.close()
+        return found
+
+    monkeypatch.setattr(FakeMachine, "connect", one_is_silent)
+    monkeypatch.setattr(Link, "read", read_and_cut)
+    second = found(first)
+    second.attach(lambda _: None)
+    assert greeted == ["fake0", "fake0", "fake1"]
+    assert values(second, "kept") == [5, 5]
+    second.close()
 
 
 def test_an_agent_that_ends_before_its_client_is_there_is_said_to_be_gone(fake, monkeypatch):
