@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import itertools
+import threading
 import weakref
 from collections.abc import (
     AsyncGenerator,
@@ -17,7 +18,6 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any, TypeVar, overload
 
 from skyward_nb.functions.function import PendingFunction
@@ -78,7 +78,8 @@ class AsyncCompute(PoolOperand):
     async def _readied(self, call: PendingFunction[Any]) -> None:
         """Prepare the ranks for what a function uses, not in the loop's thread: that waits until nothing runs there."""
         if not self._compute._is_ready(call.function):
-            await asyncio.to_thread(self._pool._calls.ready, call.function)
+            with WaitingThread() as thread:
+                await thread.do(self._pool._calls.ready, call.function)
 
     def submit(self, call: PendingFunction[R]) -> PoolFuture[R]:
         """What `call > pool` does: a future, as everywhere."""
@@ -107,24 +108,45 @@ class AsyncCompute(PoolOperand):
 
     @overload
     async def map(
-        self, function: Callable[..., PendingFunction[R]], *items: Iterable[Any]
+        self,
+        function: Callable[..., PendingFunction[R]],
+        *items: Iterable[Any],
+        timeout: float | None = None,  # noqa: ASYNC109 - of each batch on its rank
     ) -> list[R]: ...
     @overload
     async def map(
-        self, function: Callable[..., Coroutine[Any, Any, R]], *items: Iterable[Any]
+        self,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *items: Iterable[Any],
+        timeout: float | None = None,  # noqa: ASYNC109 - of each batch on its rank
     ) -> list[R]: ...
     @overload
-    async def map(self, function: Callable[..., R], *items: Iterable[Any]) -> list[R]: ...
-    async def map(self, function: Callable[..., Any], *items: Iterable[Any]) -> list[Any]:
+    async def map(
+        self,
+        function: Callable[..., R],
+        *items: Iterable[Any],
+        timeout: float | None = None,  # noqa: ASYNC109 - as above
+    ) -> list[R]: ...
+    async def map(
+        self,
+        function: Callable[..., Any],
+        *items: Iterable[Any],
+        timeout: float | None = None,  # noqa: ASYNC109 - as above
+    ) -> list[Any]:
         """What `Compute.map` does."""
         future: PoolFuture[list[Any]] = PoolFuture(lambda: None)
         future.set_running_or_notify_cancel()
+        task = _number_of_task()
 
         def work(stops_by: StopsBy) -> list[Any]:
-            return self._pool._mapped(function, items, stops_by=stops_by)
+            OF_TASK.set(task)
+            return self._pool._mapped(function, items, timeout, stops_by)
 
+        # Those of the loop are few, and it needs them.
         run = contextvars.copy_context().run
-        asyncio.get_running_loop().run_in_executor(None, run, partial(fulfil, future, work))
+        threading.Thread(
+            target=run, args=(fulfil, future, work), name="skyward-map", daemon=True
+        ).start()
         return await _awaited(future)
 
     def __repr__(self) -> str:
@@ -141,7 +163,7 @@ async def _stopped(going: Sequence[asyncio.Future[Any]]) -> None:
 async def _values(begin: Callable[..., Sequence[RankStream]]) -> AsyncGenerator[Any]:
     """The values of a rank's generator, for which a thread of its own waits."""
     # Those of the loop may all wait for ranks that only this generator's end sets free.
-    with _WaitingThread() as thread:
+    with WaitingThread() as thread:
         stream = await _begun(thread, begin)
         try:
             while (value := await _next_of(thread, stream)) is not _END:
@@ -151,13 +173,13 @@ async def _values(begin: Callable[..., Sequence[RankStream]]) -> AsyncGenerator[
                 await thread.do(stream.close)
 
 
-class _WaitingThread:
+class WaitingThread:
     """A thread that waits for a task of the loop."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, "skyward-values")
 
-    def __enter__(self) -> _WaitingThread:
+    def __enter__(self) -> WaitingThread:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -185,7 +207,7 @@ def _number_of_task() -> int:
     return 0 if task is None else _tasks.setdefault(task, next(_numbers))
 
 
-async def _begun(thread: _WaitingThread, begin: Callable[..., Sequence[RankStream]]) -> RankStream:
+async def _begun(thread: WaitingThread, begin: Callable[..., Sequence[RankStream]]) -> RankStream:
     """The generator, once it has a rank; cancelling the task that waits for that leaves none."""
     stops: list[Callable[[], None]] = []
     is_wanted = True
@@ -204,7 +226,7 @@ async def _begun(thread: _WaitingThread, begin: Callable[..., Sequence[RankStrea
     return stream
 
 
-async def _next_of(thread: _WaitingThread, stream: RankStream) -> Any:
+async def _next_of(thread: WaitingThread, stream: RankStream) -> Any:
     """Its next value, or `_END`; cancelling the task that awaits it stops the generator."""
     going: asyncio.Future[Any] = thread.do(next, stream, _END)
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextvars
-import functools
 import itertools
 import os
 import sys
@@ -272,9 +271,12 @@ class Compute(WholePool):
 
     async def _close_in_a_thread(self) -> None:
         """Close it, whoever cancels that; a start that goes on is waited for."""
+        from skyward_nb.functions.asynchronous import WaitingThread
+
         try:
-            close = functools.partial(contextvars.copy_context().run, self.close)
-            await to_its_end(asyncio.get_running_loop().run_in_executor(None, close))
+            # The loop's own threads may all wait for what only this ends.
+            with WaitingThread() as thread:
+                await to_its_end(thread.do(contextvars.copy_context().run, self.close))
         finally:
             closed(self)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from functions.examples import same, twice
+from functions.examples import same, slowly, twice, wait_for
+from waiting import until
 
 import skyward_nb as sky
 from skyward_nb.functions import rank_claims
@@ -17,6 +19,12 @@ def count(to, seconds=0.0):
     for number in range(to):
         yield number
         time.sleep(seconds)
+
+
+@sky.function
+@sky.integrations.torch
+def needs_torch():
+    pass
 
 
 @sky.function
@@ -123,6 +131,10 @@ def test_a_task_that_would_wait_for_itself_is_told(no_leaks):
             async for _ in count(3, 600) >> pool:
                 with pytest.raises(sky.PoolError, match=r"still used by count\(\)"):
                     await anext(count(3) >> pool)
+                with pytest.raises(sky.PoolError, match=r"still used by count\(\)"):
+                    await pool.map(same, [1])
+                with pytest.raises(sky.PoolError, match=r"still used by count\(\)"):
+                    await (needs_torch() >> pool)
                 break
 
     asyncio.run(main())
@@ -145,6 +157,35 @@ def test_a_map_that_is_cancelled_stops(no_leaks):
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(pool.map(nap, [0.5] * 1000), 2)
             assert await asyncio.wait_for(same(1) @ pool, 60) == [1, 1]
+
+    asyncio.run(main())
+
+
+def test_a_map_takes_no_thread_of_the_loop_and_may_be_limited(no_leaks, tmp_path):
+    begun, go = tmp_path / "begun", tmp_path / "go"
+
+    async def main():
+        with ThreadPoolExecutor(1) as its_only_thread:
+            asyncio.get_running_loop().set_default_executor(its_only_thread)
+            async with sky.Compute(quiet=True) as pool:
+                going = asyncio.ensure_future(pool.map(wait_for, [go], [1], [begun]))
+                await asyncio.to_thread(until, begun.exists)
+                go.touch()
+                assert await going == [1]
+                with pytest.raises(sky.RunTimeout):
+                    await pool.map(nap, [600], timeout=0.5)
+
+    asyncio.run(main())
+
+
+def test_a_pool_ends_though_the_threads_of_the_loop_wait_for_its_calls(no_leaks):
+    async def main():
+        with ThreadPoolExecutor(1) as its_only_thread:
+            asyncio.get_running_loop().set_default_executor(its_only_thread)
+            async with sky.Compute(quiet=True) as pool:
+                reads = asyncio.create_task(asyncio.to_thread((slowly(1, 600) > pool).exception))
+                await asyncio.sleep(0.1)
+            assert isinstance(await reads, sky.PoolError)
 
     asyncio.run(main())
 
