@@ -167,7 +167,8 @@ class Durations:
         # The table is of `make test`: extensive tests have figures of their own.
         is_all = self._config.getoption("--all", False)
         kept = LAST.with_stem(f"{LAST.stem}-all") if is_all else LAST
-        kept.write_text(json.dumps(rounded, indent=0))
+        if rounded:  # of a run that only collects nothing is known
+            kept.write_text(json.dumps(rounded, indent=0))
         self._long = {} if is_all else too_long(self._tests, self._limit())
         if self._long and self._config.getoption("--file-limit") and not session.exitstatus:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

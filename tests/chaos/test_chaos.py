@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import subprocess
 import sys
@@ -127,6 +128,7 @@ def test_a_short_sequence_is_played(no_leaks):
 @pytest.mark.extensive
 @pytest.mark.timeout(1200)
 def test_ten_minutes_have_no_defect():
+    faulthandler.cancel_dump_traceback_later()  # it is to take so long
     words = [sys.executable, "-m", "chaos", "--minutes", "10", "--shrink", "0"]
     ran = subprocess.run(
         words, cwd=Path(__file__).parents[1], env=os.environ, capture_output=True, text=True

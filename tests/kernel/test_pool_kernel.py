@@ -153,6 +153,7 @@ def test_a_restart_in_mid_run_ends_the_run_and_the_pool(notebook, tmp_path):
 
 @pytest.mark.extensive
 def test_a_restart_leaves_nothing_unless_the_pool_is_kept(notebook):
+    assert notebook.run("x = 1").status == "ok"
     assert ours()
     assert notebook.restart() == ""
     assert not ours()
