@@ -112,8 +112,12 @@ def _words(
                 if found.get("master-addr", "") in _LOCAL:
                     found["master-addr"] = info.head_addr
                 found.setdefault("master-port", str(port))
-        else:
-            found.setdefault("rdzv-endpoint", f"{info.head_addr}:{port}")
+        elif "rdzv-endpoint" not in found:
+            found["rdzv-endpoint"] = f"{info.head_addr}:{port}"
+            if found["rdzv-backend"] == "c10d" and "is_host=" not in found.get("rdzv-conf", ""):
+                # Of nodes at one address else the first one to come would be it, and all end with that.
+                host = f"is_host={str(info.node == 0).lower()}"
+                found["rdzv-conf"] = ",".join(filter(None, (found.get("rdzv-conf"), host)))
     if found.get("rdzv-id") in (None, "none"):
         found["rdzv-id"] = info.job_id or "none"
     if nodes > 1 and info.node == 0 and "rdzv-endpoint" not in options:
