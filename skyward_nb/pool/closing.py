@@ -25,6 +25,8 @@ class Closing:
     def __init__(self, context: PoolContext) -> None:
         self._context = context
         self.before_close: list[Callable[[], None]] = []
+        self.on_leave: Callable[[], None] = lambda: None
+        """Has those know of it who took this process for the client."""
         self.may_run: str = ""
         """Machines that may run on although it was closed, in words."""
         self.kept: str = ""
@@ -96,6 +98,7 @@ class Closing:
         for machine in context.generations.machines:
             machine.leave()
         registry.left(context.entry, context.known_client)
+        self.on_leave()
         if failed:
             raise failed[0]
 

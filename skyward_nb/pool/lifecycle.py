@@ -216,6 +216,12 @@ class Lifecycle:
         registry.conducted(self._context.entry, self._context.known_client)
         if (replacing := self._renewal.replacing) is not None:
             replacing.conducted()
+        self._is_client()
+
+    def _is_client(self) -> None:
+        """From now on others take this process for the pool's client, and are told when it leaves."""
+        if (replacing := self._renewal.replacing) is not None:
+            self._closing.on_leave = replacing.left
 
     def _is_ours(self, client: Client) -> bool:
         """Whether it is this process, or a kernel of the same notebook."""
@@ -250,6 +256,7 @@ class Lifecycle:
             watch(Step(machine.nodes, "agent"))
         # Before the agents start: if this process is killed meanwhile, others find them, and end them.
         context.enter_in_registry()
+        self._is_client()
         context.lines.wait_for(self._renewal.start_agents(machines), watch)
         self._greet(watch)
         for machine in machines:

@@ -68,6 +68,10 @@ class Replacements:
         """Have it known that this process is the pool's client."""
         self._provider.conducted(self._pool_id)
 
+    def left(self) -> None:
+        """Have it known that this process was it, and has left the pool."""
+        self._provider.left(self._pool_id)
+
     def cheaper(self, bill: Bill) -> Bill:
         """The pool's cost without the machines that have ended."""
         gone = [self._machine(self._link(nodes)) for nodes in self._state.ended_machines]

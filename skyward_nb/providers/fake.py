@@ -303,6 +303,9 @@ class FakeProvider:
     def conducted(self, pool_id: str) -> None:
         """Nothing: no sweep looks for its machines."""
 
+    def left(self, pool_id: str) -> None:
+        """Nothing: no sweep looks for its machines."""
+
     def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
         """The same bill: they cost nothing."""
         return bill

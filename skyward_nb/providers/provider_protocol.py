@@ -200,6 +200,10 @@ class Replaces(Protocol):
         """Know that this process is the pool's client from now on, and has its machines replaced."""
         ...
 
+    def left(self, pool_id: str) -> None:
+        """Know that this process, which was its client, has left the pool."""
+        ...
+
     def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
         """The pool's bill from now on without these machines."""
         ...

@@ -9,6 +9,7 @@ import os
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from skyward_nb.providers.aws import rental_records, sweep
 from skyward_nb.providers.aws.aws_provider import AWSProvider
@@ -128,6 +129,25 @@ def test_a_pool_that_another_kernel_has_attached_replaces_its_machines_too(api, 
     assert not asyncio.run(sweep.sweep())
     gone(rental_records.find("default-abc"))
     assert asyncio.run(sweep.sweep()).records == ["default-abc"]
+
+
+def test_a_pool_that_its_client_has_left_replaces_nothing(api, renter):
+    """Its client lives on; another one that has attached is asked for it then."""
+    made = renter()
+    made.launch()
+    made.entry.note(state="up", replaces=True)
+    end_machines(made)
+    provider = AWSProvider()
+    provider.left("default-abc")
+    provider.conducted("default-abc")
+    assert not asyncio.run(sweep.sweep()), "it has come back"
+    maker = rental_records.MakerProcess.this()
+    rental_records.find("default-abc").note(maker=replace(maker, host="another", machine="another"))
+    provider.left("default-abc")
+    assert not asyncio.run(sweep.sweep()), "another one has it"
+    rental_records.find("default-abc").note(maker=maker)
+    assert asyncio.run(sweep.sweep()).records == ["default-abc"]
+    assert api.left() == {} and not rental_records.entries()
 
 
 def test_a_pool_that_is_listed_elsewhere_is_left(api, renter, tmp_path, monkeypatch):

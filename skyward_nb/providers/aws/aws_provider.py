@@ -51,6 +51,12 @@ class AWSProvider(FarProvider):
 
         conducted(pool_id)
 
+    def left(self, pool_id: str) -> None:
+        """Note it in the pool's record: without machines it is lost from now on."""
+        from skyward_nb.providers.aws.replacement import left
+
+        left(pool_id)
+
     def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
         """The bill of a pool from now on without these machines."""
         from skyward_nb.providers.aws.replacement import cheaper

@@ -112,7 +112,8 @@ class RentalRecord(msgspec.Struct, frozen=True, kw_only=True):
     exists while somebody may attach to the pool. `tags` are the user's, `jump` is the way to its machines, `callers`
     the networks that the user named, `let_in` those that the pool's group lets in. `used_by` is the pool that has the
     machines now: that of `pool_id` (None), a later one, or none while they are stopped (""). `claimed` is when its end
-    was, by the `maker`; 0 if it was not. With `replaces`, the pool's next run rents other machines for those it has lost.
+    was, by the `maker`; 0 if it was not. With `replaces`, the pool's next run rents other machines for those it has lost,
+    unless its client, the `maker`, has left it: `left_by` is who did last.
     """
 
     pool_id: str
@@ -138,6 +139,7 @@ class RentalRecord(msgspec.Struct, frozen=True, kw_only=True):
     used_by: str | None = None
     claimed: float = 0.0
     replaces: bool = False
+    left_by: MakerProcess | None = None
 
     @property
     def user_pool(self) -> str:

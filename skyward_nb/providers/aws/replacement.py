@@ -53,7 +53,11 @@ async def replaced(
     """
     entry = rental_records.find(pool_id)
     # Without machines of its own it is left to its maker, which may have been another process.
-    if entry is None or entry.record.state != "up" or not entry.claim(maker=MakerProcess.this()):
+    if (
+        entry is None
+        or entry.record.state != "up"
+        or not entry.claim(maker=MakerProcess.this(), left_by=None)
+    ):
         raise AgentGone(_ENDED)
     gone = [each for each in lack.lost if isinstance(each, AWSMachine)]
     before, since = entry.record, len(entry.record.attempts)
@@ -112,10 +116,19 @@ async def _see_whose(spec: PoolSpec, cloud: AWSClient, record: RentalRecord) -> 
 
 def conducted(pool_id: str) -> None:
     """Note that this process is the pool's client: a sweep leaves a pool that has no machines to who replaces them."""
+    _note(pool_id, maker=MakerProcess.this(), left_by=None)
+
+
+def left(pool_id: str) -> None:
+    """Note that this process, which was the pool's client, is it no more: without machines it is lost then."""
+    _note(pool_id, left_by=MakerProcess.this())
+
+
+def _note(pool_id: str, **changes: MakerProcess | None) -> None:
     entry = rental_records.find(pool_id)
     if entry is not None and entry.record.state == "up":
         with rental_records.as_far_as_it_can():
-            entry.claim(maker=MakerProcess.this())
+            entry.claim(**changes)
 
 
 def cheaper(pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:

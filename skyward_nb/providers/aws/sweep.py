@@ -149,8 +149,8 @@ async def _look_after(cloud: AWSClient, entry: RentalFolder, found: SweepReport)
         is_conducted = record.maker.may_live
         is_there = (alive or is_elsewhere) and (is_conducted or _is_listed(record))
         may_appear = unseen and time.time() - record.created < termination.UNSEEN
-        replaces = record.replaces and is_conducted and not _is_over_elsewhere(entry)
-        if is_there or may_appear or replaces:
+        replaces = record.replaces and is_conducted and record.left_by != record.maker
+        if is_there or may_appear or (replaces and not _is_over_elsewhere(entry)):
             return
     with rental_records.as_far_as_it_can():
         # Its maker, or a pool that starts its machines, may have gone on meanwhile.

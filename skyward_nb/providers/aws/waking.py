@@ -177,6 +177,7 @@ def _claimed(spec: PoolSpec, pool_id: str) -> dict[str, object]:
         "deadline": None,
         "listing": str((far_root() / f"{pool_id}.json").absolute()),
         "replaces": spec.on_preempt == "replace",
+        "left_by": None,
     }
 
 

@@ -38,6 +38,9 @@ class SlurmProvider(FarProvider):
     def conducted(self, pool_id: str) -> None:
         """Nothing: no record says whose the job is."""
 
+    def left(self, pool_id: str) -> None:
+        """Nothing: no record says whose the job is."""
+
     def cheaper(self, pool_id: str, lost: Sequence[Machine], bill: Bill) -> Bill:
         """The bill as it was: Slurm has none."""
         del pool_id, lost
