@@ -1,6 +1,7 @@
 """README's cells, copied into JupyterLab: what a person sees of them, and the pictures of README (`make pictures`)."""
 
 import re
+import threading
 from contextlib import contextmanager
 
 import psutil
@@ -24,6 +25,25 @@ def stopped(processes):
             each.resume()
 
 
+@contextmanager
+def slowed(processes):
+    """They stand still for three quarters of the time: the page has the processors then, and draws them on their way."""
+    is_over = threading.Event()
+
+    def alternate():
+        while not is_over.wait(0.02):
+            with stopped(processes):
+                is_over.wait(0.06)
+
+    thread = threading.Thread(target=alternate)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
 @pytest.fixture
 def notebook(browser, lab):
     """A notebook in JupyterLab as it is with the package installed: runs are drawn from their records."""
@@ -33,6 +53,7 @@ def notebook(browser, lab):
 
 
 @pytest.mark.extensive
+@pytest.mark.timeout(300)
 @pytest.mark.torch
 def test_the_cells_of_readme_run_and_their_picture_is_kept(notebook):
     pytest.importorskip("torch")
@@ -42,9 +63,11 @@ def test_the_cells_of_readme_run_and_their_picture_is_kept(notebook):
     notebook.run_cell(train)
     # Ranks are those of our processes that have started no others.
     ranks = [each for each in map(psutil.Process, ours()) if not each.children()]
-    notebook.run_cell(train, wait=False)
     out = notebook.output(train)
-    out.get_by_text(re.compile(r"epoch [2-6]\d/100")).locator("visible=true").first.wait_for()
+    with slowed(ranks):
+        notebook.run_cell(train, wait=False)
+        epoch = out.get_by_text(re.compile(r"epoch [2-6]\d/100")).locator("visible=true").first
+        epoch.wait_for(timeout=90_000)
     with stopped(ranks):
         # The widgets of the first seconds, or the record after them.
         curve = out.locator("img[alt*='loss'], .sky-curve").locator("visible=true").first
