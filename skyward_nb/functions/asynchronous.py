@@ -194,7 +194,8 @@ class WaitingThread:
             return work(*args)
 
         # A task would have the loop raise the KeyboardInterrupt of a run that was stopped.
-        return asyncio.get_running_loop().run_in_executor(self._executor, done)
+        run = contextvars.copy_context().run
+        return asyncio.get_running_loop().run_in_executor(self._executor, run, done)
 
 
 _tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], int] = weakref.WeakKeyDictionary()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextvars
 import itertools
 import os
 import sys
@@ -276,7 +275,7 @@ class Compute(WholePool):
         try:
             # The loop's own threads may all wait for what only this ends.
             with WaitingThread() as thread:
-                await to_its_end(thread.do(contextvars.copy_context().run, self.close))
+                await to_its_end(thread.do(self.close))
         finally:
             closed(self)
 

@@ -132,9 +132,16 @@ class RankSlots:
             self._changed.notify_all()
 
     def held_by_this_thread(self, ranks: Iterable[int]) -> None:
-        """Note that only this thread, or this task of an event loop, will release these ranks."""
+        """Note that only this thread will release these ranks."""
+        self._held(ranks, threading.get_ident())
+
+    def held_by_this_task(self, ranks: Iterable[int]) -> None:
+        """Note that only this task of an event loop, or this thread where it waits for none, will release these ranks."""
+        self._held(ranks, _me())
+
+    def _held(self, ranks: Iterable[int], by: int) -> None:
         with self._changed:
-            self._busy.update(dict.fromkeys(ranks, _me()))
+            self._busy.update(dict.fromkeys(ranks, by))
             self._changed.notify_all()
 
     @contextmanager
@@ -176,9 +183,9 @@ class RankSlots:
         )
 
     def _mine_in_the_way(self, ranks: Collection[int], all_of: bool) -> list[int]:
-        """What this thread, or task of an event loop, holds of these ranks, if that is in the way of one of them, or all."""
-        me = _me()
-        mine = [rank for rank in ranks if self._busy.get(rank) == me]
+        """What this thread, or its task of an event loop, holds of these ranks, if that is in the way of one of them, or all."""
+        me = {threading.get_ident(), _me()}
+        mine = [rank for rank in ranks if self._busy.get(rank) in me]
         return mine if all_of or len(mine) == len(set(ranks)) else []
 
     def _choose(self, ranks: Collection[int], all_of: bool) -> tuple[int, ...]:

@@ -149,7 +149,7 @@ class Runner:
             return dict(zip(found.ranks, found, strict=True))
 
         def owned() -> None:
-            self.claims.slots.held_by_this_thread(ranks)
+            self.claims.slots.held_by_this_task(ranks)
 
         run = StreamRun(execution, function, end, owned)
         self.claims.held.add(run)

@@ -114,10 +114,12 @@ def _words(
                 found.setdefault("master-port", str(port))
         elif "rdzv-endpoint" not in found:
             found["rdzv-endpoint"] = f"{info.head_addr}:{port}"
-            if found["rdzv-backend"] == "c10d" and "is_host=" not in found.get("rdzv-conf", ""):
+            conf = [each for each in found.get("rdzv-conf", "").split(",") if each.strip()]
+            is_said = any(each.partition("=")[0].strip() == "is_host" for each in conf)
+            if found["rdzv-backend"] == "c10d" and not is_said:
                 # Of nodes at one address else the first one to come would be it, and all end with that.
-                host = f"is_host={str(info.node == 0).lower()}"
-                found["rdzv-conf"] = ",".join(filter(None, (found.get("rdzv-conf"), host)))
+                conf.append(f"is_host={str(info.node == 0).lower()}")
+                found["rdzv-conf"] = ",".join(conf)
     if found.get("rdzv-id") in (None, "none"):
         found["rdzv-id"] = info.job_id or "none"
     if nodes > 1 and info.node == 0 and "rdzv-endpoint" not in options:

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from functions.examples import same, slowly, twice, wait_for
+from functions.examples import same, twice, wait_for
 from waiting import until
 
 import skyward_nb as sky
@@ -161,6 +161,26 @@ def test_a_map_that_is_cancelled_stops(no_leaks):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_task_goes_on_after_a_map_that_was_cancelled(no_leaks, nodes):
+    """Its thread still stops what runs, and alone may do that."""
+
+    async def main():
+        async with sky.Compute(nodes=nodes, quiet=True) as pool:
+            for again in (
+                lambda: same(1) >> pool,
+                lambda: same(1) @ pool,
+                lambda: pool.map(same, [1]),
+            ):
+                with pytest.raises(asyncio.TimeoutError):
+                    async with asyncio.timeout(0.5):
+                        await pool.map(nap, [60] * 3)
+                found = await again()
+                assert found == 1 or set(found) == {1}
+
+    asyncio.run(main())
+
+
 def test_a_map_takes_no_thread_of_the_loop_and_may_be_limited(no_leaks, tmp_path):
     begun, go = tmp_path / "begun", tmp_path / "go"
 
@@ -178,13 +198,17 @@ def test_a_map_takes_no_thread_of_the_loop_and_may_be_limited(no_leaks, tmp_path
     asyncio.run(main())
 
 
-def test_a_pool_ends_though_the_threads_of_the_loop_wait_for_its_calls(no_leaks):
+def test_a_pool_ends_though_the_threads_of_the_loop_wait_for_its_calls(no_leaks, tmp_path):
+    begun, never = tmp_path / "begun", tmp_path / "never"
+
     async def main():
         with ThreadPoolExecutor(1) as its_only_thread:
             asyncio.get_running_loop().set_default_executor(its_only_thread)
             async with sky.Compute(quiet=True) as pool:
-                reads = asyncio.create_task(asyncio.to_thread((slowly(1, 600) > pool).exception))
-                await asyncio.sleep(0.1)
+                future = wait_for(never, began=begun) > pool
+                await asyncio.to_thread(until, begun.exists)
+                reads = asyncio.create_task(asyncio.to_thread(future.exception))
+                await asyncio.sleep(0)  # it is given to the thread
             assert isinstance(await reads, sky.PoolError)
 
     asyncio.run(main())

@@ -37,7 +37,8 @@ def test_whom_the_agent_has_stopped_is_left_out_and_no_other(failures, told):
     [
         ({}, ["is_host=true", "is_host=false"]),
         ({"rdzv-conf": "timeout=9"}, ["timeout=9,is_host=true", "timeout=9,is_host=false"]),
-        ({"rdzv-conf": "is_host=1"}, ["is_host=1"] * 2),
+        ({"rdzv-conf": "timeout=9, is_host = 1"}, ["timeout=9, is_host = 1"] * 2),
+        ({"rdzv-conf": " "}, ["is_host=true", "is_host=false"]),
         ({"rdzv-endpoint": "login:29400"}, [None] * 2),
         ({"rdzv-backend": "etcd-v2"}, [None] * 2),
         ({"rdzv-backend": "static"}, [None] * 2),

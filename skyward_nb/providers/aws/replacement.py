@@ -125,9 +125,9 @@ def left(pool_id: str) -> None:
 
 
 def _note(pool_id: str, **changes: MakerProcess | None) -> None:
-    entry = rental_records.find(pool_id)
-    if entry is not None and entry.record.state == "up":
-        with rental_records.as_far_as_it_can():
+    with rental_records.as_far_as_it_can():
+        entry = rental_records.find(pool_id)
+        if entry is not None and entry.record.state == "up":
             entry.claim(**changes)
 
 
