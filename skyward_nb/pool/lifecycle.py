@@ -216,9 +216,9 @@ class Lifecycle:
         registry.conducted(self._context.entry, self._context.known_client)
         if (replacing := self._renewal.replacing) is not None:
             replacing.conducted()
-        self._is_client()
+        self._becomes_client()
 
-    def _is_client(self) -> None:
+    def _becomes_client(self) -> None:
         """From now on others take this process for the pool's client, and are told when it leaves."""
         if (replacing := self._renewal.replacing) is not None:
             self._closing.on_leave = replacing.left
@@ -256,7 +256,7 @@ class Lifecycle:
             watch(Step(machine.nodes, "agent"))
         # Before the agents start: if this process is killed meanwhile, others find them, and end them.
         context.enter_in_registry()
-        self._is_client()
+        self._becomes_client()
         context.lines.wait_for(self._renewal.start_agents(machines), watch)
         self._greet(watch)
         for machine in machines:
