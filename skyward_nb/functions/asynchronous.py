@@ -18,13 +18,14 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar, overload
 
 from skyward_nb.functions.function import PendingFunction
 from skyward_nb.functions.futures import PoolFuture, fulfil
 from skyward_nb.functions.pool_operand import PoolOperand
 from skyward_nb.functions.rank_set import RankSet
-from skyward_nb.functions.rank_slots import OF_TASK, StopsBy
+from skyward_nb.functions.rank_slots import OF_TASK
 from skyward_nb.functions.rank_streams import RankStream
 from skyward_nb.words.errors import PoolError
 
@@ -136,17 +137,10 @@ class AsyncCompute(PoolOperand):
         """What `Compute.map` does."""
         future: PoolFuture[list[Any]] = PoolFuture(lambda: None)
         future.set_running_or_notify_cancel()
-        task = _number_of_task()
-
-        def work(stops_by: StopsBy) -> list[Any]:
-            OF_TASK.set(task)
-            return self._pool._mapped(function, items, timeout, stops_by)
-
+        work = partial(self._pool._mapped, function, items, timeout)
         # Those of the loop are few, and it needs them.
-        run = contextvars.copy_context().run
-        threading.Thread(
-            target=run, args=(fulfil, future, work), name="skyward-map", daemon=True
-        ).start()
+        do = _for_task(fulfil, future, work)
+        threading.Thread(target=do, name="skyward-map", daemon=True).start()
         return await _awaited(future)
 
     def __repr__(self) -> str:
@@ -187,15 +181,16 @@ class WaitingThread:
 
     def do(self, work: Callable[..., R], *args: Any) -> asyncio.Future[R]:
         """Have it do something for the present task."""
-        task = _number_of_task()
-
-        def done() -> R:
-            OF_TASK.set(task)
-            return work(*args)
-
         # A task would have the loop raise the KeyboardInterrupt of a run that was stopped.
-        run = contextvars.copy_context().run
-        return asyncio.get_running_loop().run_in_executor(self._executor, run, done)
+        do = _for_task(work, *args)
+        return asyncio.get_running_loop().run_in_executor(self._executor, do)
+
+
+def _for_task(work: Callable[..., R], *args: Any) -> Callable[[], R]:
+    """What does this in another thread for the present task, in its context."""
+    context = contextvars.copy_context()
+    context.run(OF_TASK.set, _number_of_task())
+    return lambda: context.run(work, *args)
 
 
 _tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], int] = weakref.WeakKeyDictionary()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -181,19 +182,25 @@ def test_a_task_goes_on_after_a_map_that_was_cancelled(no_leaks, nodes):
     asyncio.run(main())
 
 
+@contextlib.asynccontextmanager
+async def pool_of_a_loop_with_one_thread():
+    with ThreadPoolExecutor(1) as its_only_thread:
+        asyncio.get_running_loop().set_default_executor(its_only_thread)
+        async with sky.Compute(quiet=True) as pool:
+            yield pool
+
+
 def test_a_map_takes_no_thread_of_the_loop_and_may_be_limited(no_leaks, tmp_path):
     begun, go = tmp_path / "begun", tmp_path / "go"
 
     async def main():
-        with ThreadPoolExecutor(1) as its_only_thread:
-            asyncio.get_running_loop().set_default_executor(its_only_thread)
-            async with sky.Compute(quiet=True) as pool:
-                going = asyncio.ensure_future(pool.map(wait_for, [go], [1], [begun]))
-                await asyncio.to_thread(until, begun.exists)
-                go.touch()
-                assert await going == [1]
-                with pytest.raises(sky.RunTimeout):
-                    await pool.map(nap, [600], timeout=0.5)
+        async with pool_of_a_loop_with_one_thread() as pool:
+            going = asyncio.ensure_future(pool.map(wait_for, [go], [1], [begun]))
+            await asyncio.to_thread(until, begun.exists)
+            go.touch()
+            assert await going == [1]
+            with pytest.raises(sky.RunTimeout):
+                await pool.map(nap, [600], timeout=0.5)
 
     asyncio.run(main())
 
@@ -202,14 +209,12 @@ def test_a_pool_ends_though_the_threads_of_the_loop_wait_for_its_calls(no_leaks,
     begun, never = tmp_path / "begun", tmp_path / "never"
 
     async def main():
-        with ThreadPoolExecutor(1) as its_only_thread:
-            asyncio.get_running_loop().set_default_executor(its_only_thread)
-            async with sky.Compute(quiet=True) as pool:
-                future = wait_for(never, began=begun) > pool
-                await asyncio.to_thread(until, begun.exists)
-                reads = asyncio.create_task(asyncio.to_thread(future.exception))
-                await asyncio.sleep(0)  # it is given to the thread
-            assert isinstance(await reads, sky.PoolError)
+        async with pool_of_a_loop_with_one_thread() as pool:
+            future = wait_for(never, began=begun) > pool
+            await asyncio.to_thread(until, begun.exists)
+            reads = asyncio.create_task(asyncio.to_thread(future.exception))
+            await asyncio.sleep(0)  # it is given to the thread
+        assert isinstance(await reads, sky.PoolError)
 
     asyncio.run(main())
 
